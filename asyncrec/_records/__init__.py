@@ -1,9 +1,9 @@
-"""One file or object of records: how it is written and read, the positions in it, and its torn end.
+"""Write and read one file or object of records.
 
-A package or module imports only from those above it in this list.
+A package or module imports only from those listed above it.
 
 position      the place of a record, from which reading can continue
-index         the text index with the beginning of each record
+index         the text index with the offset of each record
 dataset_names the names of the objects of a data set
 record_size   the sizes of records, and the limit for large ones
 torn_end      the incomplete end of a file whose writer died

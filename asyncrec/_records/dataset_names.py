@@ -1,4 +1,4 @@
-"""The names that belong to a data set, and the error for a missing file if a data set has its name."""
+"""The names of the objects of a data set, and the error for a missing file if a data set has its name."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ MANIFESTS = "_manifest/"
 
 
 def manifest_prefix(name: str) -> str:
-    """Return the folder of a data set's segments."""
+    """Return the path of the folder with a data set's segments."""
     return f"{MANIFESTS}{name}/"
 
 
 def first_fixed_shard(name: str) -> str:
-    """Return how the name of a data set's first fixed shard begins, as TensorFlow's does."""
+    """Return the beginning of the name of a data set's first fixed shard, which is TensorFlow's pattern."""
     return f"{name}-00000-of-"
 
 
-# How long an error may wait for its explanation: time for the two requests of a store that is well, and none for the
-# back-off of one that throttles.
+# The time that an error may wait for its explanation. It suffices for two requests to a healthy store, but not for the
+# back-off of a store that throttles.
 _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Return the error for a missing file whose name is that of a data set. It names the call that reads data sets.
+    """Return an error for a missing file that has the name of a data set, with the call that reads data sets.
 
-    `None` if no data set has it, or the store does not say.
+    Return `None` if no data set has the name, or the store does not answer.
     """
     if not await is_dataset(storage, key):
         return None
@@ -43,12 +43,12 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
 
 
 async def is_dataset(storage: Storage, key: str) -> bool:
-    """Return whether a data set has this name, as far as the store says; for a caller that has an error to explain.
+    """Return whether a data set has this name, for a caller that has an error to explain.
 
-    It asks for a page of a listing, and for one more if there is no manifest; it never asks a storage that does not
-    list by pages. After two seconds it returns false, whatever the store's retries would have led to. What cannot be
-    cancelled is waited for: a local folder's names are read to the end, by one thread. If the listing fails, it returns
-    false: the caller raises the error to explain.
+    This requests one page of a listing, and a second one if there is no manifest. A storage that does not list by pages
+    is never asked. Return false after two seconds, even if the store would still retry. Calls that cannot be cancelled
+    are awaited; for example, a thread reads the names of a local folder to the end. Return false also if the listing
+    fails, because the caller raises its own error.
     """
     folder, slash, name = key.rpartition("/")
     if not name or not storage.lists_by_pages:

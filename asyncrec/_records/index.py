@@ -1,8 +1,8 @@
-"""The index of a file lists where each record begins, as text that NVIDIA DALI and the ``tfrecord`` package read.
+"""The index of a file lists the offset of each record, as text that NVIDIA DALI and the ``tfrecord`` package read.
 
-One line per record, ``"{offset} {size}\\n"``; ``size`` is that of the whole frame, the payload plus 16 bytes. For GZIP
-there is a third column, the compressed offset of the member in which the record begins, and ``offset`` counts within
-that member's decompressed output: a reader seeks to the member, and skips.
+There is one line per record, ``"{offset} {size}\\n"``. ``size`` is the size of the whole frame, which is the payload
+plus 16 bytes. For GZIP, a third column holds the compressed offset of the member in which the record begins, and
+``offset`` counts that member's decompressed bytes. A reader seeks to the member, and skips to the record.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _WIDTHS = {2: "<i2", 4: "<i4", 8: "<i8"}
 
 
 class RecordIndex:
-    """The index of one file of n records: where each of them begins.
+    """The index of one file of n records.
 
     Attributes:
-        offsets: like int64 (n,), computed on demand: the offset of each frame, in the file or in what its member
-            decompresses to.
-        sizes: like int64 (n,), kept in as few bytes as the largest needs: the size of each frame, payload plus 16.
-        members: like int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed
-            file, and for an empty one.
-        runs: int64 (3, m), if records do not simply follow the one before them: the number of the first record of
-            each run, its offset, and the byte at which its member begins (-1 in an uncompressed file).
+        offsets: like int64 (n,), computed on demand: the offset of each frame, in the file or in the decompressed bytes
+            of its member.
+        sizes: like int64 (n,), stored in as few bytes as the largest needs: the size of each frame, payload plus 16.
+        members: like int64 (n,): the compressed offset of each record's member; `None` for an uncompressed file, and
+            for an empty one.
+        runs: int64 (3, m): the number of the first record of each run of records that follow each other, the record's
+            offset, and the compressed offset of its member (-1 in an uncompressed file).
     """
 
     __slots__ = ("_sums", "members", "offsets", "runs", "sizes")
@@ -50,11 +50,11 @@ class RecordIndex:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes that the index takes in memory."""
+        """The number of bytes that the index uses in memory."""
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
-        """Return the stored byte from which a record is read, and how many records to skip from there."""
+        """Return the stored offset from which to read a record, and the number of records to skip from there."""
         if self.members is None:
             return self.offsets.item(record), 0
         member = self.members.item(record)
@@ -62,25 +62,24 @@ class RecordIndex:
 
     @classmethod
     def of_sizes(cls, sizes: Numbers, members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
-        """Return the index of records that follow each other, by the sizes of their frames.
+        """Return the index of records that follow each other, from the sizes of their frames.
 
         Args:
-            members: for a compressed file, of each member the byte at which it begins, as stored and as decompressed,
-                ascending.
+            members: for a compressed file, the offset of each member, stored and decompressed, ascending.
         """
         kept = _narrow(sizes)
         if members is None or not len(sizes):
             return cls(kept, np.array([[0], [0], [-1]], np.int64)[:, : len(sizes)])
         stored, begins = (np.array(column, np.int64) for column in zip(*members, strict=True))
         offsets = np.cumsum(sizes) - sizes
-        # The first record that begins in each member; of members in which none does, none.
+        # The first record that begins in each member, without the members in which no record begins.
         firsts = np.searchsorted(offsets, begins)
         holds = np.diff(firsts, append=len(sizes)) > 0
         firsts, stored, begins = firsts[holds], stored[holds], begins[holds]
         return cls(kept, np.stack([firsts, offsets[firsts] - begins, stored]))
 
     def as_one_member(self) -> RecordIndex:
-        """Return the same index, in a member that begins at 0, as ZLIB has it."""
+        """Return the same index for a file of one member that begins at 0, such as a ZLIB file."""
         runs = self.runs.copy()
         runs[2] = 0
         return RecordIndex(self._sums.sizes, runs)
@@ -99,16 +98,16 @@ class RecordIndex:
 
 
 def _narrow(sizes: Numbers) -> Sizes:
-    """Return the same numbers in as few bytes as the largest needs."""
+    """Return the sizes in the smallest integer type that holds the largest of them."""
     largest = int(sizes.max()) if len(sizes) else 0
     kind = next(kind for kind in (np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
     return sizes.astype(kind)
 
 
 def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """Make the lines of records that begin at ``start``, one after another.
+    """Return the index lines of records that follow each other from the offset ``start``.
 
-    ``lengths`` are those of the payloads, as `asyncrec._records.record_size.pack_lengths` writes them.
+    ``lengths`` are the lengths of the payloads, from `asyncrec._records.record_size.pack_lengths`.
     """
     if native is not None:
         return native.encode_index(start, lengths, -1 if member is None else member)
@@ -130,13 +129,13 @@ def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = N
 
 
 def parse_index(text: bytes) -> RecordIndex:
-    """Read an index: ours, DALI's or that of ``tfrecord2idx``.
+    """Parse an index that asyncrec, DALI or ``tfrecord2idx`` has written.
 
     Raises:
-        FormatError: it has lines of other than two or three numbers, or impossible numbers.
+        FormatError: a line does not have two or three numbers, or the numbers are impossible.
     """
     found = None if native is None else native.parse_index(text)
-    if found is None:  # damaged, or written by others
+    if found is None:  # damaged, or written by another tool
         return parse_index_in_python(text)
     width, sizes, runs = found
     return RecordIndex(np.frombuffer(sizes, _WIDTHS[width]), np.frombuffer(runs, np.int64).reshape(3, -1))
@@ -161,7 +160,7 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
         raise FormatError(
             f"not a valid index: it contains a negative number, or a frame shorter than {FRAME_OVERHEAD} bytes"
         )
-    begins = np.ones(len(table), np.bool_)  # a run
+    begins = np.ones(len(table), np.bool_)  # whether a run begins
     begins[1:] = table[1:, 0] != table[:-1, 0] + table[:-1, 1]
     if columns == 3:
         begins[1:] |= table[1:, 2] != table[:-1, 2]
@@ -171,12 +170,12 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
 
 
 def _numbers(text: bytes) -> Numbers:
-    """Read the numbers in a text. Raises ValueError or OverflowError if one is not a number of 64 bits."""
+    """Return the numbers in a text. Raises ValueError or OverflowError if one is not a 64-bit integer."""
     characters = np.frombuffer(text, np.uint8)
     # Digits and separators: spaces, tabs and line ends.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
         raise ValueError("the index contains characters other than digits")
-    # If the text were split, each number would take twenty times its size in memory.
+    # Splitting the text would use twenty times the size of each number in memory.
     numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
     if (numbers == np.iinfo(np.int64).max).any():  # NumPy turns a larger number into this maximum
         raise OverflowError("the index contains a number of more than 64 bits")
@@ -184,7 +183,7 @@ def _numbers(text: bytes) -> Numbers:
 
 
 def _lines(columns: Sequence[Numbers]) -> bytes:
-    # One %-format over everything: a fifth of the time of formatting line by line.
+    # One %-format of all lines takes a fifth of the time of formatting line by line.
     count = len(columns[0])
     template = " ".join(["%d"] * len(columns)) + "\n"
     numbers = chain.from_iterable(zip(*(column.tolist() for column in columns), strict=True))

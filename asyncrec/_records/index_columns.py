@@ -1,10 +1,10 @@
-"""`Column`: the offsets, sizes and members of an index's records, computed when they are asked for.
+"""`Column` computes the offsets, sizes or members of an index's records on demand.
 
-In memory they would take 16 or 24 bytes a record, and the indexes of a few million records would fill the memory that a
-reader can spare. But records follow each other, so an offset is the sum of the sizes before it. Only the sizes are
-kept, in as few bytes as the largest needs (2, 4 or 8), their sum before every 32nd record, and the beginning of each
-*run* of records that follow each other: one run for a plain file, one for each member of a GZIP file. That is 2.25 or
-4.25 bytes a record, and an offset takes adding up at most 31 sizes.
+Stored in full, they would use 16 or 24 bytes per record, and the indexes of a few million records would fill the memory
+that a reader can spare. But records follow each other, so an offset is the sum of the sizes before it. So only these
+are stored: the sizes, in as few bytes as the largest needs (2, 4 or 8); their sum before every 32nd record; and the
+beginning of each *run* of records that follow each other. An uncompressed file has one run, a GZIP file one for each
+member. This uses 2.25 or 4.25 bytes per record in most files, and an offset is computed by adding at most 31 sizes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Sizes = NDArray[np.signedinteger[Any]]
 
-# The number of records between two stored sums. The sums take a quarter of a byte per record.
+# The number of records between two stored sums. The sums use a quarter of a byte per record.
 _BLOCK = 32
 
 
 class Column:
-    """A number for each record of an index, like an array that is not written to: ``column[numbers]``.
+    """A number for each record of an index. It is indexed like a read-only array: ``column[numbers]``.
 
-    `numpy.asarray` returns all of it, int64 (n,).
+    `numpy.asarray` returns all numbers, int64 (n,).
     """
 
     __slots__ = ("_runs", "_sums")
@@ -59,11 +59,11 @@ class Column:
         return self._all().astype(dtype or np.int64, copy=False)
 
     def item(self, number: int) -> int:
-        """Return the number of one record, which exists."""
+        """Return the value of the record ``number``, which must exist."""
         raise NotImplementedError
 
     def tolist(self) -> list[int]:
-        """Return the numbers of all records."""
+        """Return the values of all records."""
         found: list[int] = self._all().tolist()
         return found
 
@@ -81,7 +81,7 @@ class Column:
         return runs
 
     def _of_runs(self, values: Numbers) -> Numbers:
-        """Return for each record the number of its run."""
+        """Return the value of each record's run, from ``values`` for all runs."""
         return np.repeat(values, np.diff(self._runs[0], append=len(self)))
 
 
@@ -144,19 +144,19 @@ class Members(Column):
 
 
 class Sums:
-    """The sums of the sizes before each record, of which one in `_BLOCK` is kept."""
+    """The sum of the sizes before each record. One in `_BLOCK` sums is stored."""
 
     __slots__ = ("_items", "_kept", "_kept_items", "sizes")
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        # Modulo 2**64: the sizes of a damaged index may exceed it together, and its offsets are right anyway.
+        # The sums are modulo 2**64. The sizes of a damaged index may exceed that in total, but the offsets stay right.
         blocks = np.add.reduceat(sizes, np.arange(0, len(sizes), _BLOCK), dtype=np.int64) if len(sizes) else sizes
         self._kept = np.cumsum(blocks, dtype=np.int64) - blocks
         self._items, self._kept_items = (
             memoryview(sizes.data),
             memoryview(self._kept.data),
-        )  # without an object for each
+        )  # without creating an object for each number
 
     @property
     def nbytes(self) -> int:
@@ -167,7 +167,7 @@ class Sums:
         return self._kept_items[block] + sum(self._items[block * _BLOCK : record])
 
     def before_each(self, within: Numbers) -> Numbers:
-        """Return the sums for these records. Raises IndexError if there is no such record."""
+        """Return the sums before these records. Raises IndexError if a record does not exist."""
         if native is None:
             return self.before_each_in_python(within)
         sums = native.sums_before(self._items, self.sizes.itemsize, self._kept_items, _BLOCK, within.data)

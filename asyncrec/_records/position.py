@@ -1,8 +1,8 @@
 """`Position` and `RecordBatch` describe the place of a record in its file, so that reading can continue there.
 
-For a plain file, a position is the byte of the record's frame. Inside a compressed stream there is no such byte. There
-it is the compressed byte of the last GZIP member that begins with a record, and the number of records between that one
-and the record meant (a ZLIB stream is one member, from byte 0).
+In an uncompressed file, a position is the offset of the record's frame. In a compressed file, it is the compressed
+offset of the last GZIP member before the record that begins with a record, and the number of records to skip from
+there. (A ZLIB stream is one member with the offset 0.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 
 
 class Position(NamedTuple):
-    """A place to read from: byte ``offset``, and ``skip`` records to drop; the next is number ``record``."""
+    """A place to read from: byte ``offset``, then ``skip`` records to discard. The next one has number ``record``."""
 
     offset: int
     skip: int
@@ -27,15 +27,15 @@ BEGINNING = Position(0, 0, 0)
 
 @dataclass(slots=True)
 class RecordBatch:
-    """A list of records that came together, with their positions.
+    """A list of records that were read together, with their positions.
 
     Attributes:
         records: the records, at least one.
         first: the number of ``records[0]`` in the file.
-        offset: the byte of the frame of ``records[0]``, if the file is plain.
-        members: if it is compressed: (number of the record that begins a member, compressed byte of the member),
-            ascending; the first of them at or before ``first``. Empty for a plain file.
-        size: the bytes of their frames, decompressed.
+        offset: the offset of the frame of ``records[0]``, if the file is uncompressed.
+        members: if the file is compressed, (number of the record that begins a member, compressed offset of the
+            member), ascending. The first of them is at or before ``first``. Empty for an uncompressed file.
+        size: the total size of the records' frames, decompressed.
     """
 
     records: list[bytes]
@@ -43,7 +43,7 @@ class RecordBatch:
     offset: int
     members: list[tuple[int, int]]
     size: int = 0
-    _borders: list[int] = field(default_factory=list)  # where frames begin, and at last the end; once asked for
+    _borders: list[int] = field(default_factory=list)  # the frames' offsets, and the last one's end; on demand
 
     def positions(self, begin: int, end: int) -> list[Position]:
         """Return the positions of ``records[begin:end]``."""
@@ -62,5 +62,5 @@ class RecordBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """Return the position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """Return the position of ``records[index]``, or with ``index = len(records)``, the position after the last."""
         return self.positions(index, index + 1)[0]

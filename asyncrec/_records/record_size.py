@@ -1,4 +1,4 @@
-"""How large a record is, when it counts as large, and how it becomes bytes that no other code can change."""
+"""The size of a record, the limit for large records, and the conversion of a record to immutable bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Buffer
 
-# A checksum or a copy of more bytes takes too long for the event loop, and runs in a worker thread.
+# A checksum or a copy of more bytes takes too long for the event loop, so it runs in a worker thread.
 LARGE_RECORD = 1 << 20
 
 # Larger examples are decoded in a worker thread. This many bytes of integers take one or two milliseconds.
@@ -22,12 +22,12 @@ LARGE_EXAMPLE = 64 << 10
 
 
 def framed_size(lengths: Sequence[int]) -> int:
-    """Return the bytes that records of these lengths take in an uncompressed file."""
+    """Return the number of bytes that records of these lengths use in an uncompressed file."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Reject a record of ``size`` bytes if that is more than ``most``. ``path`` is the object being written.
+    """Raise an error if ``size`` is more than ``most`` bytes. ``path`` is the object being written.
 
     Raises:
         ValueError: the record is longer.
@@ -41,7 +41,7 @@ def check_size(size: int, most: int, path: str) -> None:
 
 
 def pack_lengths(lengths: Iterable[int]) -> bytes:
-    """Write lengths as 8 bytes each, in the machine's order."""
+    """Return the lengths as 8 bytes each, in the machine's byte order."""
     return array("q", lengths).tobytes()
 
 
@@ -66,22 +66,21 @@ def fitting_in_python(records: list[Any], begin: int, most_bytes: int, longest: 
 
 
 lengths_of = lengths_of_in_python if native is None else native.lengths_of
-"""``lengths_of(records) -> bytes``: how long each record of a list is, as `pack_lengths` writes it."""
+"""``lengths_of(records) -> bytes``: the length of each record of a list, in the format of `pack_lengths`."""
 
 fitting = fitting_in_python if native is None else native.fitting
-"""``fitting(records, begin, most_bytes, longest) -> (end, size)``: the records of a list that fit together.
+"""``fitting(records, begin, most_bytes, longest) -> (end, size)``: the records of a list that fit into a batch.
 
-They begin at ``begin`` and end at ``end``; their frames take ``size`` bytes, which is at most ``most_bytes`` unless it
-is that of one alone. None of them is longer than ``longest``, and all are exactly `bytes`: they end before one that is
-not.
+These are ``records[begin:end]``, whose frames have ``size`` bytes. ``size`` is at most ``most_bytes``, unless there is
+only one record. They end before the first record that is longer than ``longest``, or is not exactly `bytes`.
 """
 
 
 async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
-    """Return the record as bytes. A mutable buffer is copied, in a worker thread if it is large.
+    """Return the record as bytes. A bytearray or memoryview is copied, in a worker thread if it is large.
 
     Raises:
-        TypeError: it is neither bytes, bytearray nor memoryview.
+        TypeError: the record is neither bytes, bytearray nor memoryview.
     """
     size = buffer_size(record)
     assert not isinstance(record, Mapping), "it has a size"
@@ -94,7 +93,7 @@ def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
     """Return the number of bytes in a record.
 
     Raises:
-        TypeError: it is neither bytes, bytearray nor memoryview.
+        TypeError: the record is neither bytes, bytearray nor memoryview.
     """
     if isinstance(record, (bytes, bytearray)):
         return len(record)

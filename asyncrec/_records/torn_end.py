@@ -1,10 +1,10 @@
-"""Distinguish a torn end from damage in a file whose writer died, or whose machine lost its power.
+"""Distinguish a torn end from damage in a file whose writer died, or whose machine lost power.
 
-An interrupted write leaves its beginning, followed by nothing or by zeros: a filesystem may have made the file longer
-before the data reached the disk. So an end is torn if the file stops inside a record or a GZIP member, or if only zeros
-follow from within it. Anything else is damage, which a writer must not cut off.
+An interrupted write leaves only its first bytes, sometimes followed by zeros, because a file system may have extended
+the file before the data reached the disk. So an end is torn if the file ends inside a record or a GZIP member, or if
+all bytes from somewhere inside it are zeros. Anything else is damage, which a writer must not cut off.
 
-The whole file is read, and every checksum checked, in a worker thread.
+The whole file is read, and every checksum is checked, in a worker thread.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags: ten bytes in all, as asyncre
 _HEADER_BYTES = 10
 _STEP = 1 << 20
 
-# A flush's four bytes may stand in compressed data by chance, once in 4 GiB; this many tries end every real search.
+# The four bytes of a flush occur in compressed data by chance, once in 4 GiB. No real file needs this many tries.
 _TRIES = 64
 
 
 def finish_member(member: bytes) -> tuple[int, bytes]:
-    """Return ``(keep, tail)``: ``member[:keep] + tail`` is a whole GZIP member with everything flushed into it.
+    """Return ``(keep, tail)``, such that ``member[:keep] + tail`` is a whole GZIP member with all data flushed to it.
 
-    ``(0, b"")`` if nothing was flushed, or if it is not a member that asyncrec or TensorFlow writes.
+    Return ``(0, b"")`` if nothing was flushed, or if neither asyncrec nor TensorFlow writes such members.
     """
     if not member.startswith(_HEADER):
         return 0, b""
@@ -50,7 +50,7 @@ def finish_member(member: bytes) -> tuple[int, bytes]:
 
 
 def _checked(deflate: bytes) -> tuple[int, int] | None:
-    """Return the CRC-32 and the length of a deflate stream's data, or `None` if it is not one whole stream."""
+    """Return the CRC-32 and the length of a deflate stream's data; `None` if this is not exactly one whole stream."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = length = 0
     rest = deflate
@@ -68,19 +68,19 @@ def _checked(deflate: bytes) -> tuple[int, int] | None:
 
 
 _BLOCK = 1 << 20
-# Deflate expands a byte to at most 1,032 bytes. A compressing file system stores at most 128 KiB in a block of 4 KiB.
+# A byte of deflate expands to at most 1,032 bytes. A compressing file system stores at most 128 KiB in a 4 KiB block.
 _MOST_INFLATED = 1040
 _MOST_PACKED = 32
-_SECTOR = 512  # the unit of st_blocks, whatever the disk's sectors are
+_SECTOR = 512  # the unit of st_blocks, independent of the disk's sectors
 
 
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
-    """Return ``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and no more of it can be kept.
+    """Return ``(end, tail)``. The file's first ``end`` bytes, followed by ``tail``, are all that is whole.
 
-    ``start``: for an uncompressed file, how much is known to be whole, and not read again.
+    ``start``: for an uncompressed file, the number of bytes that are known to be whole, and are not read again.
 
     Raises:
-        CorruptRecordError: there is damage that does not reach the file's end.
+        CorruptRecordError: the file has damage that is not a torn end.
     """
     try:
         if compression != "GZIP":
@@ -88,7 +88,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
         try:
             return _whole_members(fd, size)
         except FormatError as error:
-            # Trailing zeros hide the end of the last member, so examine the bytes before them alone.
+            # Trailing zeros hide the end of the last member, so examine only the bytes before them.
             whole = zeros_from(fd, size)
             if whole == size:
                 raise
@@ -114,7 +114,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
 
 
 def zeros_from(fd: int, size: int) -> int:
-    """Return the byte from which on the file has only zeros; ``size`` if it ends with something else."""
+    """Return the offset from which the file has only zeros; ``size`` if its last byte is not zero."""
     for first, end in reversed(_written(fd, size)):
         while end > first:
             begin = max(end - _BLOCK, first)
@@ -127,7 +127,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """Return the parts of a file that are not holes, ascending: a hole of a terabyte takes no time."""
+    """Return the parts of a file that are not holes, ascending, so that a hole of a terabyte takes no time."""
     parts = []
     end = 0
     try:
@@ -136,16 +136,15 @@ def _written(fd: int, size: int) -> list[tuple[int, int]]:
             end = min(os.lseek(fd, begin, os.SEEK_HOLE), size)
             parts.append((begin, end))
     except OSError as error:
-        if error.errno != errno.ENXIO:  # nothing but a hole follows
-            return [(0, size)]  # the file system cannot say
+        if error.errno != errno.ENXIO:  # not: only a hole follows
+            return [(0, size)]  # the file system does not report holes
     return parts
 
 
 def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
-    """Return the length of the longest record that a file can hold, by the blocks that it occupies on the disk.
+    """Return the length of the longest record that a file can hold, from the number of blocks that it uses on the disk.
 
-    A record that was written may have any length. One that is longer than this is made of holes, and would take memory
-    for nothing.
+    A written record may have any length. A longer one than this consists of holes, and would waste memory.
     """
     return max(MAX_RECORD_BYTES, (_MOST_INFLATED if compressed else _MOST_PACKED) * _SECTOR * status.st_blocks)
 
@@ -184,4 +183,4 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()
-    return decompressor.members_end, b""  # zeros after it would stand between members
+    return decompressor.members_end, b""  # zeros after this would be between members

@@ -1,4 +1,4 @@
-"""datum's configurations: names, types and defaults. Values are checked; an unknown name raises AttributeError."""
+"""datum's configurations, with types and defaults. Types are checked, and an unknown name raises AttributeError."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Config(Generic[T]):
-    """An attribute of one type, whose default is made at the first access."""
+    """An attribute of one type, whose default is created at the first access."""
 
     def __init__(self, kind: Any, default: Callable[[], T]) -> None:
         self._kind = kind
@@ -117,7 +117,7 @@ class TFRReadConfigs(ConfigBase):
 
 
 class BucketConfigs(ConfigBase):
-    """Options for batches by length. ``bucket_batch_sizes`` is one longer than ``bucket_boundaries``."""
+    """Options for batches by length. ``bucket_batch_sizes`` has one item more than ``bucket_boundaries``."""
 
     bucket_boundaries = _Config(list, lambda: [0])
     bucket_batch_sizes = _Config(list, lambda: [32, 32])

@@ -25,7 +25,7 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
     """Open the splits in a folder, which may be a URL, that `TFRecordWriter` or datum itself wrote.
 
     Args:
-        dataset_configs: `DatasetConfigs`, or datum's own.
+        dataset_configs: `DatasetConfigs`, or the configurations of datum itself.
 
     Raises:
         ValueError: the path is local, but not a folder.
@@ -43,9 +43,9 @@ class Dataset:
     The first axis of a value is the records of the batch. Integers are int64, floats are float32, and text and bytes
     are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a method
     returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
-    ``dataset_configs``. Without TensorFlow, a method returns an iterable of NumPy arrays in an order of its own; images
-    stay bytes, and of the options only sizes, seed and remainders have an effect. Both can be iterated any number of
-    times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
+    ``dataset_configs``. Without TensorFlow, a method returns an iterable of NumPy arrays in another order. Images then
+    stay bytes, and only the options for sizes, the seed and remainders have an effect. Both results can be iterated any
+    number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
 
     ``instruction`` names a split or parts of several splits: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
     `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` means one, -1 means forever.

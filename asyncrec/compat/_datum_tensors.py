@@ -1,4 +1,4 @@
-"""datum's reader, built from the same tf.data operations in the same order, so that seeds have the same effect.
+"""datum's reader, made of the same tf.data operations in the same order, so that seeds have the same effect.
 
 tf.data reads the files if TensorFlow has a file system for them. Otherwise asyncrec reads them, several shards at once,
 in the same order. Compressed files are also supported, as are schemas with more detail than datum's table. If
@@ -92,7 +92,7 @@ def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
             shapes[name] = shape
             continue
         entry = entries.get(name)
-        # datum's table cannot say which strings are images: its own reader takes every dense string for one value.
+        # datum's table does not mark the strings that are images. Its reader parses every dense string as one value.
         if feature["type"] == "string" and not (isinstance(entry, FixedLen) and entry.shape):
             shapes[name] = []
             if len(shape) in (2, 3):
@@ -132,7 +132,7 @@ class ArrayBatches:
 
     Args:
         passes: the number of passes; -1 means forever.
-        shuffle: the size of the buffer, the seed, and whether each pass has a different order; `None` does not shuffle.
+        shuffle: the size of the buffer, the seed, and whether each pass has a different order; `None` for no shuffling.
     """
 
     path: str | PathLike[str]

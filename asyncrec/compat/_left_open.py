@@ -1,4 +1,4 @@
-"""Close files that a program left open, as the originals do: on garbage collection or when Python exits, last first.
+"""Close files that a program left open, as the originals do, on garbage collection or when Python exits.
 
 A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a
 garbage-collected file is closed in a thread of its own. The finaliser waits for that thread only if no event loop runs
@@ -8,7 +8,7 @@ in its own thread, and only for a limited time.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  # its exit function ends all pools; imported first, it runs after ours
+import concurrent.futures.thread  # noqa: F401  # first, so its exit function, which ends all pools, runs after ours
 import sys
 import threading
 from typing import Protocol
@@ -63,7 +63,7 @@ class _LeftOpen:
     def _close(self, file: Closable) -> None:
         try:
             file.close()
-        except Exception:  # no caller could catch it
+        except Exception:  # no caller could catch the error
             sys.excepthook(*sys.exc_info())
         self.closing.discard(threading.current_thread())
 
@@ -83,7 +83,7 @@ def forget(file: Closable) -> None:
 
 
 def close_dropped(file: Closable) -> None:
-    """Close a garbage-collected file, from its finaliser. An error is shown like an uncaught exception."""
+    """Close a garbage-collected file, from its finaliser. An error is printed like an uncaught exception."""
     if file in left_open.files:
         left_open.close_in_thread(file)
 

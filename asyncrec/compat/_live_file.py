@@ -1,10 +1,10 @@
 """A `LiveFile` of records grows in place, for readers that follow it. It needs no event loop.
 
-It is made for event files. It accepts only whole records, so that a reader can see part of a record only during a
-write, and it may have several writers (see `asyncrec.compat._shared_file`). It works in exit handlers, where no loop
-can run any more. As with any Python file, records that were not flushed are written when the file is garbage-collected
-or when Python exits. In a child made by fork, the file contains only the child's later records; the parent writes the
-records from before the fork.
+The class is for event files. It accepts only whole records, so that a reader can see part of a record only during a
+write. A file may have several writers (see `asyncrec.compat._shared_file`). The class works in exit handlers, where no
+event loop can run. As with any Python file, records that were not flushed are written when the file is
+garbage-collected or when Python exits. In a child made by fork, the file contains only the child's later records; the
+parent writes the records from before the fork.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ _BUFFER = 8 << 10
 
 
 class LiveFile:
-    """A local file that is written in place. Opening it creates its folder, and empties it unless a writer has it open.
+    """A local file that is written in place.
 
-    After a write has failed, no more records are written, and every call raises. Records written earlier stay.
+    Opening the file creates its folder, and empties the file unless another writer has it open.
+
+    After a write has failed, no more records are written, and every later call raises an error. Records written earlier
+    stay.
 
     Raises:
         StorageError: an exclusive writer has the file open, or the disk failed.
@@ -84,7 +87,7 @@ class LiveFile:
     def __del__(self) -> None:
         # A LiveFile that failed to open has no _file.
         if getattr(self, "_file", None) is not None and not self._closed and self._failure is None:
-            with suppress(OSError, FormatError):  # no caller could catch it, as with Python's own files
+            with suppress(OSError, FormatError):  # no caller could catch the error, as with Python's own files
                 self.close()
 
     def _append(self, doing: str) -> None:

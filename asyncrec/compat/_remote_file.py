@@ -1,4 +1,4 @@
-"""A `RemoteFile` is `asyncrec.blocking.open_file` for code that has a ``close()``, a ``flush()`` and no ``with``.
+"""A `RemoteFile` is `asyncrec.blocking.open_file` for code that calls ``flush()`` and ``close()`` instead of ``with``.
 
 A store shows only whole objects. So a flush publishes an object with all bytes so far, and the next flush uploads those
 bytes again with the new ones, under the same name. An object of a few MiB, such as an event file, therefore always
@@ -22,9 +22,10 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._registry import foreign_factory
 from asyncrec.storage._url import redact
 
-# The bytes passed to the event loop together. A call costs 60 us, which is then a fraction of a microsecond per record.
+# The number of bytes passed to the event loop at once. A call takes 60 us, or a fraction of a microsecond per record.
 _BUFFER = 512 << 10
-# The bytes kept in memory for the next upload. Most event files are smaller; a part of a multipart upload is as large.
+# The number of bytes kept in memory for the next upload. Most event files are smaller. It is also the size of a part of
+# a multipart upload.
 _SENT_AGAIN = 8 << 20
 # The limit of bytes uploaded again: a burst, plus a multiple of the bytes written, plus an allowance per second. A
 # flush every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
@@ -36,8 +37,8 @@ _EACH_SECOND = 1 << 20
 class RemoteFile:
     """A file object that buffers bytes and uploads them in large pieces. `flush` and `close` publish them.
 
-    After a write has failed or was interrupted, nothing more is published, and every later call raises. The file is
-    closed when it is garbage-collected or when Python exits.
+    After a write has failed or has been interrupted, nothing more is published, and every later call raises an error.
+    The file is closed when it is garbage-collected or when Python exits.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -56,7 +57,7 @@ class RemoteFile:
         self._upload.close()
 
     def abort(self) -> None:
-        """Discard all bytes that were not flushed."""
+        """Discard all bytes that have not been flushed."""
         with self._upload.lock:
             self._upload.abort()
 
@@ -70,7 +71,7 @@ class _Upload:
     def __init__(self, path: str) -> None:
         self.lock = threading.RLock()  # when Python exits, two threads may close a garbage-collected file
         self._path = path
-        # The sink of a user's own factory decides what it shows, and cannot be opened twice for one file.
+        # The sink of a user's factory decides which bytes are visible, and cannot be opened twice for one file.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0
@@ -154,7 +155,7 @@ class _Upload:
                 self._object = None
 
     def _go_on(self) -> None:
-        """Begin an upload after a flush: upload the same object again, or begin one that continues it."""
+        """Begin an upload after a flush, either of the same object again, or of an object that continues it."""
         allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
         if self._object is None or self._again + len(self._object) > allowed:
             self._number += 1
@@ -190,4 +191,4 @@ class _Upload:
 
 
 class _AbortedError(Exception):
-    """The error with which an object's context exits, so that it publishes nothing."""
+    """The exception with which an object's context exits, so that the object is not published."""

@@ -1,14 +1,14 @@
-"""A `SharedFile` is appended to by any number of writers, in this process or in others. Each append is whole.
+"""Any number of writers, in this process or in others, can append to a `SharedFile`. Each append is whole.
 
 Two ranks of a job, or two ``SummaryWriter()`` created in the same second, write to the same event file. In tensorboardX
 the second writer empties the file, and then the two overwrite each other. Here the second writer joins the first, and
 the file contains every append of both.
 
-- The first writer to open a file empties it, as ``open(path, "wb")`` does. No other writer empties it while it is open.
-  Each writer holds a shared flock(2) while it has the file open; the first holds the flock exclusively while it empties
-  the file. The flock ends with the process, and `close` also releases it for the process's children.
+- The first writer to open a file empties it, as ``open(path, "wb")`` does. No other writer empties the file while it is
+  open. Each writer holds a shared flock(2) while it has the file open; the first holds the flock exclusively while it
+  empties the file. The flock ends with the process, and `close` also releases it for the process's children.
 - Each write holds a second lock (an open file description lock, if the system has them). A writer that holds it cuts
-  off any torn append, its own or another writer's, which a kill or a full disk left behind.
+  off any torn append, its own or another writer's, that remains after a kill or a full disk.
 
 No call waits longer than a few seconds for another writer. All calls block the caller's thread.
 """
@@ -30,7 +30,7 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# Seconds to wait for another writer's write, which takes milliseconds; a slower writer is suspended or not asyncrec's.
+# Seconds to wait for another writer's write, which takes milliseconds. A slower writer is suspended, or not asyncrec.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
@@ -53,7 +53,7 @@ class SharedFile:
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Append ``data``, which is whole records, to the file. If that fails, no part of ``data`` stays.
+        """Append ``data``, which consists of whole records, to the file. If this fails, no part of ``data`` stays.
 
         Raises:
             OSError: the system's error.
@@ -74,7 +74,7 @@ class SharedFile:
             self._end += len(data)
 
     def sync(self) -> None:
-        """Make the file durable (fsync). Raise OSError if the system fails."""
+        """Make the file durable (fsync). Raise OSError if the system call fails."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -168,17 +168,17 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Lock the file; return whether that succeeded or the filesystem has no locks."""
+    """Lock the file. Return whether this succeeded, or the file system has no locks."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
-        if error.errno not in NO_LOCKS:  # without locks, one writer alone is safe
+        if error.errno not in NO_LOCKS:  # without locks, a single writer is safe
             raise
         return True
 
 
 def _attempts() -> Iterator[None]:
-    """Yield for each attempt, every millisecond for a few seconds."""
+    """Yield once for each attempt, at once and then every millisecond for a few seconds."""
     yield
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:

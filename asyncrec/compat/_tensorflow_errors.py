@@ -93,7 +93,7 @@ class UnauthenticatedError(OpError):
     error_code = 16
 
 
-# The error's errno decides; without a match there, the first matching class.
+# The class is determined by the error's errno, or if the errno is not listed, by the first matching class.
 _BY_ERRNO: dict[int | None, type[OpError]] = {
     errno.EISDIR: FailedPreconditionError,
     errno.ENOTDIR: FailedPreconditionError,
@@ -115,7 +115,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Change an error's class so that it is also TensorFlow's. Return errors about arguments unchanged."""
+    """Change an error's class so that it is also an error of TensorFlow. Return errors about arguments unchanged."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -128,7 +128,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Change the class of asyncrec's errors raised in the block, so that they are also TensorFlow's."""
+    """Change the class of asyncrec's errors raised in the block, so that they are also errors of TensorFlow."""
     try:
         yield
     except Exception as error:
@@ -152,7 +152,7 @@ def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
     if bases in _made:
         return _made[bases]
 
-    def reduce(self: Exception) -> tuple[Any, ...]:  # pickle cannot find a class made here by its name
+    def reduce(self: Exception) -> tuple[Any, ...]:  # pickle cannot find this class by its name
         plain = kind.__new__(kind, *self.args)
         plain.__dict__.update(self.__dict__)
         return _restored, (plain, getattr(self, "errno", None))

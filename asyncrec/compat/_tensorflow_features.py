@@ -1,18 +1,18 @@
 """The five helpers of TensorFlow's tutorials, which accept and reject the same values.
 
-They call asyncrec's own helpers, which accept text, and arrays without a loop. Other values are passed to the messages,
-as in the tutorials' helpers. So `None` is an empty list, a tensor is its values, and an error is a `TypeError` where
-TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes infinity. The Feature
-is TensorFlow's own if TensorFlow has been imported.
+They call asyncrec's own helpers, which accept text, and convert arrays without a loop. Other values are passed to the
+messages, as in the tutorials' helpers. So `None` becomes an empty list, a tensor becomes its values, and an error is a
+`TypeError` if TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes
+infinity. The Feature is TensorFlow's own if TensorFlow has been imported.
 
 The messages of ``tf.train`` here can be combined with TensorFlow's own, in either direction. asyncrec's messages have a
 package name of their own, because one process cannot register the same name twice. So protobuf rejects either kind as a
-part of the other, and a script that gets some of its features from a library would fail:
-with ``tf = asyncrec.compat.tensorflow``, ``tf.train.Features(feature=library.features())``.
+part of the other, and a script with ``tf = asyncrec.compat.tensorflow`` that gets features from a library would fail,
+as in ``tf.train.Features(feature=library.features())``.
 
-Therefore ``tf.train.Features`` here accepts parts of both kinds. It returns a message of TensorFlow's if TensorFlow has
-been imported, so that all of TensorFlow accepts it, and otherwise one of asyncrec's. `isinstance` accepts both kinds,
-and their bytes are the same.
+Therefore ``tf.train.Features`` here accepts parts of both kinds. If TensorFlow has been imported, it returns a message
+of TensorFlow's kind, which all of TensorFlow accepts; otherwise, it returns a message of asyncrec's kind. `isinstance`
+accepts both kinds, and their bytes are the same.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class TFRecordOptions:
     ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
     ``TFRecordOptions``; the attribute keeps that value. ``compression_level``, ``window_bits``, ``mem_level`` and
     ``compression_strategy`` are zlib's. ``flush_mode`` and the buffer sizes are accepted but ignored, because a flush
-    is always a sync flush and the store determines the buffer sizes. They do not affect the records.
+    is always a sync flush and the store determines the buffer sizes. These do not affect the records.
 
     Raises:
         ValueError: the compression is unknown, or an option is out of range. The second is raised on opening a file.
@@ -91,8 +91,8 @@ class TFRecordWriter:
     Args:
         path: a local path or a URL.
         options: `TFRecordOptions`, TensorFlow's own, or just the compression.
-        mode: ``"w"`` replaces an existing file when the new one is complete, or at the first `flush`. ``"x"`` raises if
-            the file exists. ``"a"`` appends records in place to a local file.
+        mode: ``"w"`` replaces an existing file when the new one is complete, or at the first `flush`. ``"x"`` raises an
+            error if the file exists. ``"a"`` appends records in place to a local file.
 
     Raises:
         AlreadyExistsError: the file exists, with ``mode="x"``; also an ObjectExistsError.
@@ -116,7 +116,8 @@ class TFRecordWriter:
     def flush(self) -> None:
         """Make all records of a local file visible and durable, so that they survive the process.
 
-        A ZLIB file is one stream, and a store shows only whole objects. So these are visible only after `close`.
+        A ZLIB file is one stream, and a store shows only whole objects. The records of these are visible only after
+        `close`.
         """
         with told_as_tensorflow():
             self._writing.flush()

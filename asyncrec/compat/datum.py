@@ -1,8 +1,8 @@
 """datum's writer and reader: ``from asyncrec.compat.datum import TFRecordWriter, load``.
 
 `TFRecordWriter` writes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
-``datum_to_type_and_shape_mapping.json``), which datum can read. A split is published whole, with a manifest, and
-replaces the previous one. `load` reads these files and datum's own.
+``datum_to_type_and_shape_mapping.json``), which datum can read. A split is published as a whole, with a manifest, and
+replaces the previous one. `load` reads these files and those of datum.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _NoBytesError(ArgumentTypeError, AssertionError):
 
 
 class _NoFeatureError(SchemaError, TypeError):
-    """A value fits no feature, with ``serializer=None``; datum's serializer raises a TypeError."""
+    """With ``serializer=None``, a value fits no feature; datum's serializer raises a TypeError."""
 
 
 class Shuffler(HashShuffler):
@@ -67,7 +67,7 @@ class Shuffler(HashShuffler):
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Add one record. ``features`` are its original values, which have more types than the record does."""
+        """Add one record. ``features`` are its original values, which have more types than those in the record."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
@@ -131,7 +131,7 @@ class TFRecordWriter:
         **gen_kwargs: Any,
     ) -> None:
         if writer_options is not None and not isinstance(writer_options, Mapping):
-            gen_kwargs["writer_options"] = writer_options  # the generator's own
+            gen_kwargs["writer_options"] = writer_options  # an argument of the generator
             writer_options = None
         options = dict(writer_options or {})
         shuffling = {name: options.pop(name) for name in _SHUFFLER_OPTIONS if name in options}
@@ -159,7 +159,7 @@ class TFRecordWriter:
 
         Raises:
             DuplicatedKeysError: two records have the same key. `flush_records` raises it if it is not detected here.
-            SchemaError: a value fits no feature (then also a TypeError), or examples contradict each other.
+            SchemaError: a value fits no feature (this error is also a TypeError), or examples contradict each other.
             DatasetError: the generator yielded no example.
         """
         if not self.shuffler.added:
@@ -201,7 +201,8 @@ class TFRecordWriter:
         """Write the cached records, publish them as the split, and empty the cache.
 
         Returns:
-            ``{split: {file name: records}}`` of all splits in the folder, and the bytes of this split's records.
+            ``{split: {file name: records}}`` of all splits in the folder, and the size of this split's records in
+            bytes.
 
         Raises:
             DuplicatedKeysError, StorageError: see `asyncrec.DatasetWriter.flush_records`.
@@ -219,7 +220,7 @@ class TFRecordWriter:
         return shard_info, shuffler.size
 
     def save_shard_info(self, shard_info: ShardInfo) -> None:
-        """See `asyncrec.DatasetWriter.save_shard_info`. Adds the counts of other splits to ``shard_info``."""
+        """Save ``shard_info``, with the counts of other splits added. See `asyncrec.DatasetWriter.save_shard_info`."""
         for split, counts in current_portal().run(self._target.save, shard_info).items():
             shard_info.setdefault(split, counts)
 

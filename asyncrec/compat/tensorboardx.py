@@ -5,10 +5,11 @@ installed tensorboardX, so that its ``SummaryWriter`` writes through this module
 
 Local files grow in place and show all flushed records, so that TensorBoard can follow them. They are written without an
 event loop, because tensorboardX closes its writers in exit handlers, where no loop can run any more. As in
-tensorboardX, an existing file is emptied, unless another writer has it open. In that case both append whole records.
+tensorboardX, an existing file is emptied, unless another writer has it open. In that case, both writers append whole
+records.
 
 All other paths go through `asyncrec.blocking`. An object of S3 or GCS is uploaded in parts while it is written, each
-byte once, and is published by a flush or by `close`. For the uploads after a flush see `asyncrec.compat._remote_file`.
+byte once, and is published by a flush or by `close`. For the uploads after a flush, see `asyncrec.compat._remote_file`.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ def open_file(path: Path) -> File:
 
 
 def directory_check(path: Path) -> Any:
-    """Create a local folder, or check that a store can be reached. A registered factory's own check is called instead,
-    and its result is returned.
+    """Create a local folder, or check that a store can be reached.
+
+    If a factory is registered for the path, call its own check instead, and return the result.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
@@ -161,7 +163,7 @@ def install() -> AbstractContextManager[object]:
     imported a name such as ``RecordWriter`` from tensorboardX, that module keeps tensorboardX's object.
 
     If a ``SummaryWriter`` on a store is still open when the main thread ends, even by an exception, it is closed and
-    loses no event. A store that does not answer is tried for two minutes.
+    loses no event. A store that does not answer is retried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
     record_writer = importlib.import_module("tensorboardX.record_writer")
@@ -197,7 +199,7 @@ def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class S3RecordWriter(RemoteFile):
-    """An object of S3, for arbitrary bytes, as `open_file` returns it for ``s3://``."""
+    """An object of S3, for arbitrary bytes, which `open_file` returns for an ``s3://`` URL."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -236,11 +238,12 @@ class GCSRecordWriterFactory(S3RecordWriterFactory):
 
 
 def register_writer_factory(prefix: str, factory: Any) -> None:
-    """Route ``prefix:...`` to a factory, which is any object with the methods ``open(path)`` and, if it is called,
-    ``directory_check(path)``.
+    """Register a factory for the paths ``prefix:...``.
 
-    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory`, and checks its argument. This function,
-    as in tensorboardX, does not: a missing method raises an error only when it is called.
+    A factory is any object with the method ``open(path)`` and, if it is called, ``directory_check(path)``.
+
+    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory`, and checks its argument. Like
+    tensorboardX's, this function does not, so a missing method raises an error only when it is called.
 
     Raises:
         ValueError: the prefix contains a colon.
@@ -254,7 +257,7 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
 
 
 class _Registered(MutableMapping[str, Any]):
-    """tensorboardX's dict of factories: the two built-in factories and the registered ones."""
+    """tensorboardX's dict of factories, with the two built-in factories and the registered ones."""
 
     _built_in: dict[str, Any] = {"s3": S3RecordWriterFactory(), "gs": GCSRecordWriterFactory()}  # noqa: RUF012  # constant
 

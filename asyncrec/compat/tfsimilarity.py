@@ -1,8 +1,9 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
-Shards that TensorFlow can read go through the same operations of tf.data as in the original, so that the result behaves
-like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. `asyncrec.InterleaveSampler` reads
-from stores that TensorFlow cannot read, and supports the arguments that asyncrec adds.
+Shards that TensorFlow can read are read by the same operations of tf.data as in the original, so that the result
+behaves like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds.
+`asyncrec.InterleaveSampler` reads from stores that TensorFlow cannot read, and supports the arguments that asyncrec
+adds.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         deserialization_fn: called by ``Dataset.map`` with each record, as a scalar string tensor.
         example_per_class, batch_size, shards_per_cycle: see `asyncrec.InterleaveSampler`.
         compression: `None` (uncompressed), ``"GZIP"`` or ``"ZLIB"``.
-        parallelism: the number of concurrent calls of ``deserialization_fn``; -1 leaves the number to TensorFlow.
-        async_cycle: read the shards of a cycle concurrently.
-        prefetch_size: the number of batches to prefetch; `None` is 10.
-        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, it is TensorFlow's own kind
-            of glob, which can match in subfolders (``*/*.tfrec``).
+        parallelism: the number of concurrent calls of ``deserialization_fn``; with -1, TensorFlow chooses the number.
+        async_cycle: whether to read the shards of a cycle concurrently.
+        prefetch_size: the number of batches to prefetch; 10 by default.
+        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, TensorFlow expands the
+            pattern, which can match in subfolders (``*/*.tfrec``).
         num_repeat: the number of passes over the shards; -1 or `None` means forever.
         class_fn: returns the class of a record. Each batch then holds exactly ``batch_size // example_per_class``
             distinct classes, regardless of which shards hold their records, and no pass ends with batches of a single
@@ -114,7 +115,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         "class_fn": class_fn,
         "storage_options": storage_options,
     }
-    InterleaveSampler(shard_path, _record, **options)  # raises for wrong options now, rather than at the first batch
+    InterleaveSampler(shard_path, _record, **options)  # raises its errors now rather than at the first batch
     seeds = _seeds(tf, seed)
 
     def batches() -> Iterator[list[bytes]]:
@@ -124,9 +125,9 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
     with tf.device("/cpu:0"):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string))
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
-        # The same batches as the sampler's: all but the last are full.
+        # These batches are the sampler's again. All but the last are full.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes, it ends if too few are left
+        if class_fn is None and num_repeat in (None, -1):  # with classes, it ends when too few classes are left
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 
@@ -136,10 +137,10 @@ def _record(record: bytes) -> bytes:
 
 
 def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
-    """Return a seed for each iteration: always ``seed``, or seeds derived from TensorFlow's own seed, or `None`.
+    """Return an iterator of one seed per iteration: always ``seed``, or seeds derived from TensorFlow's, or `None`.
 
-    The workers of a cluster each read every n-th batch, so they must agree on the order. Without a seed of the user's,
-    they therefore count from 0.
+    Each worker of a cluster reads every n-th batch, so all workers must have the same order. Without a user's seed,
+    their seeds therefore count from 0.
     """
     if seed is not None:
         return (seed for _ in count())

@@ -1,1 +1,1 @@
-"""Integrations with other frameworks: small modules, imported on demand, with an extra of the same name each."""
+"""Integrations with other frameworks: small modules that are imported on demand. Each has an extra of its name."""

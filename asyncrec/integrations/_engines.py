@@ -1,4 +1,4 @@
-"""The common part of the integrations with Ray and Spark: the parts that tasks read, and the shards that they write."""
+"""The common code of the integrations with Ray and Spark, for the parts that tasks read and the shards they write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-PART_BYTES = 128 << 20  # for each task: the size of a block in Ray, and of a split in Spark
+PART_BYTES = 128 << 20  # for each task; the size of a block in Ray, and of a split in Spark
 _GZIP_FACTOR = 4  # the approximate compression ratio of pages, to estimate the number of tasks
 
 
@@ -85,14 +85,14 @@ def write_share(
     limits: Mapping[str, Any],
     storage_options: dict[str, Any] | None,
 ) -> list[ShardEntry]:
-    """Write a task's rows as shards, which are in the data set only after the driver has committed them.
+    """Write a task's rows as shards, and return their entries. The driver must commit them to the data set.
 
     Args:
         share: the job's share for tasks.
         batches: the rows, as Tables or RecordBatches.
         schema: the schema of the records; by default, the schema of each batch.
         part: the number of the task, which determines the order of the shards in the data set.
-        narrow: round float64 to float32.
+        narrow: whether to round float64 to float32.
         limits: ``max_shard_bytes`` and ``max_shard_records``.
         storage_options: options for the backend.
     """

@@ -1,4 +1,4 @@
-"""`METRICS`: the metrics of the integrations with OpenTelemetry and Prometheus.
+"""`METRICS` are the metrics of the integrations with OpenTelemetry and Prometheus.
 
 The metrics have no labels, because each path, key or writer's id would start another time series, without limit.
 """
@@ -16,7 +16,7 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: the name in OpenTelemetry. Prometheus has ``_`` instead of ``.``, and the unit at the end.
+        name: the name in OpenTelemetry. In Prometheus, ``_`` replaces ``.``, and the name ends with the unit.
         kind: a counter only grows. A level rises and falls, and can be summed over processes; a gauge cannot be summed.
         unit: the unit in UCUM, as OpenTelemetry requires.
         words: the description.

@@ -1,4 +1,4 @@
-"""`needed`: a context in which an integration imports its library, whose error names the package to install."""
+"""`needed` is a context in which an integration imports its library. Its error names the package to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Snapshot`: a data set that the processes of a data loader open. `SnapshotRecords`, `Items`: access to its records.
+"""`Snapshot` is a data set that the processes of a data loader open; `SnapshotRecords` and `Items` read its records.
 
 The snapshot is taken once, by the process that creates a loader's data set, and is pickled with the data set. So no
 worker reads the manifest from the store, and all workers read the same records, regardless of later writes. With
@@ -24,7 +24,7 @@ from asyncrec.blocking._streams import Stream
 
 
 class Snapshot:
-    """The state of a data set at one time. It can be pickled, and each process that reads opens it.
+    """The state of a data set at one time. It can be pickled, and each process that reads opens the data set.
 
     Args:
         path: the argument of `asyncrec.open_dataset`. A `Manifest` is itself the snapshot.
@@ -65,7 +65,7 @@ class Snapshot:
             yield dataset
 
     def numbers(self, indices: Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
-        """Return the numbers in the data set of records, from their indices among the records to read.
+        """Return the numbers of records in the data set, from the records' indices among the records to read.
 
         Raises:
             IndexError: a record does not exist.
@@ -125,7 +125,7 @@ class SnapshotRecords:
                 opened[1].close()
 
     def forked(self) -> None:
-        """Forget the opened data set in a child made by fork, which opens its own."""
+        """Discard the opened data set, because the child of a fork opens its own."""
         self._opened = None
         self._opening = threading.Lock()  # another thread may hold the old lock
 
@@ -154,11 +154,12 @@ Open = Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]]
 
 
 class Items(Iterator[Any]):
-    """An iterator over a stream's items, with the stream's state. The stream is closed after the last item or on
-    garbage collection.
+    """An iterator over a stream's items, with the stream's state.
 
-    The first call of a method opens the stream, rather than the constructor. PyTorch passes an error of an item on to
-    the loop, but an error at the beginning of an iteration would end a persistent worker.
+    The stream is closed after the last item, or when the iterator is garbage-collected.
+
+    The stream is opened by the first call of a method, not by the constructor. PyTorch raises an item's error in the
+    training loop, but an error at the beginning of an iteration would end a persistent worker.
     """
 
     def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:
@@ -194,7 +195,7 @@ class Items(Iterator[Any]):
         except BaseException:
             self._stack.close()
             raise
-        self._opened, self._open = opened, None  # a method of the data set, which would form a reference cycle
+        self._opened, self._open = opened, None  # `_open` refers to the dataset, which would be a cycle
         return opened
 
     def __del__(self) -> None:

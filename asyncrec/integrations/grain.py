@@ -29,12 +29,12 @@ class RecordDataSource:
 
     Any number of threads and processes may read from it. Each process opens the data set when it begins to read. The
     repr contains the name and the id of the snapshot, so that grain's ``DataLoader`` accepts a state only for the same
-    snapshot, in any process. For files without a manifest, the repr also contains the files' versions: a state is
+    snapshot, in any process. For files without a manifest, the repr also contains the files' versions, so a state is
     rejected for a copy of the files, unless the store keeps checksums.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
-        newest: as for `asyncrec.open_dataset`: the records are the newest version of each key, counted from 0.
+        newest: as for `asyncrec.open_dataset`. The records are the newest version of each key, counted from 0.
         storage_options: options for the backend.
         cache, cache_bytes: a local folder through which all processes of this machine read, and its size limit; see
             `asyncrec.open_dataset`.

@@ -34,7 +34,8 @@ def element_spec(schema: Schema) -> dict[str, Any]:
     """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, a ragged one for VarLen.
 
     Raises:
-        SchemaError: a feature has another kind of entry; omit it, or read it as bytes, with a schema of your own.
+        SchemaError: a feature has another kind of entry; with a schema of your own, omit the feature or read it as
+            bytes.
     """
     return {name: _spec(name, entry) for name, entry in schema.features.items()}
 
@@ -58,7 +59,7 @@ def shuffled(
         path: the data set's folder and name, or a `Manifest`. This call takes the snapshot that all epochs read.
         batch_size: the number of records in a batch; the last batch of an epoch may have fewer.
         schema: the schema of the records; by default the manifest's.
-        newest: as for `asyncrec.open_dataset`: only the newest version of each key, determined once by this call.
+        newest: as for `asyncrec.open_dataset`. This call determines the newest version of each key once.
         storage_options: options for the backend.
         cache, cache_bytes: a local folder through which all processes of this machine read, and its size limit; see
             `asyncrec.open_dataset`.

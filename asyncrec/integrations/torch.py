@@ -8,9 +8,9 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens the data set when it begins to read, on an event loop of its own. So no open object is
-inherited by a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A worker's share
-is determined by its rank, if ``torch.distributed`` is initialised, and by its number among the loader's workers
+Each worker process opens the data set on an event loop of its own when it begins to read. So a fork inherits no open
+object, and a dataset that is sent to a worker consists of a manifest and a few functions. A worker's share is
+determined by its rank, if ``torch.distributed`` is initialised, and by its number among the loader's workers
 (`worker_shard`). Because a spawned worker knows nothing of ``torch.distributed``, the dataset carries the rank.
 
 `ShuffledDataset.stream_state` returns the position of a training loop, from which any number of workers can continue.
@@ -56,13 +56,13 @@ _EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 def worker_shard() -> tuple[int, int]:
     """Return ``(i, n)`` if this is worker i of n, counted over the loaders' workers of all ranks.
 
-    Outside a worker process, a rank counts as one worker. If each worker takes every n-th batch or shard, beginning
-    with the i-th, no two ranks get the same, even if they have different numbers of workers. In that case one rank may
-    get more batches than another.
+    Outside a worker process, a rank counts as one worker. If each worker reads every n-th batch or shard, beginning
+    with the i-th, no two ranks read the same one, even if the ranks have different numbers of workers. With different
+    numbers, one rank may read more batches than another.
 
     Raises:
-        RuntimeError: this worker was spawned rather than forked, and its dataset is not from this module, so it is
-            unknown whether there are other ranks.
+        RuntimeError: the worker was spawned rather than forked, and its dataset is not from this module, so the worker
+            does not know whether there are other ranks.
     """
     info = get_worker_info()
     number, workers = _share(None if info is None else getattr(info.dataset, "_ranks", None))
@@ -88,7 +88,7 @@ def _is_distributed() -> bool:
 
 
 def _ranks_here() -> tuple[int, int]:
-    """Return the rank of this process and the number of ranks, as ``torch.distributed`` knows them."""
+    """Return the rank of this process and the number of ranks, from ``torch.distributed``."""
     return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _is_distributed() else (0, 1)
 
 
@@ -106,7 +106,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
         transform: called with each item, in the worker.
     """
 
-    _batch_size: Any = None  # a state's batch size must match it
+    _batch_size: Any = None  # must be equal to the batch size of a loaded state
 
     def __init__(
         self, open_stream: Callable[[tuple[int, int]], Opened[Stream[Any]]], *, transform: Transform | None = None
@@ -126,7 +126,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the last iteration, for `load_state_dict` in the same worker of the same number."""
+        """Return the position of the last iteration, for `load_state_dict` in the same worker of as many workers."""
         stream = self._iterator.state_dict() if self._iterator is not None else self._state
         return {"stream": stream, "shard": list(_share(self._ranks)), "batch_size": self._batch_size}
 
@@ -174,10 +174,10 @@ class ShuffledDataset(StreamDataset):
 
     Args:
         path: the data set's folder and name. The snapshot is taken once, on construction, and sent to the workers. All
-            epochs read it, regardless of later writes. With a `Manifest`, all ranks read the same snapshot.
+            epochs read it, regardless of later writes. If ``path`` is a `Manifest`, all ranks read the same snapshot.
         batch_size: the number of records in a batch.
         transform: called with each list of records, in the worker.
-        newest: as for `asyncrec.open_dataset`: only the newest version of each key, determined once on construction.
+        newest: as for `asyncrec.open_dataset`. The newest version of each key is determined once, on construction.
         storage_options, cache, cache_bytes: as for `asyncrec.open_dataset`; all workers and ranks share the cache.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker``, ``epoch`` and ``seed=None``.
 
@@ -236,7 +236,7 @@ class ShuffledDataset(StreamDataset):
     def stream_state(self, batches_done: int) -> dict[str, Any]:
         """Return the position after ``batches_done`` batches of the current iteration, for `load_stream_state`.
 
-        Call this in the main process, with the number of batches that the loop took from the loader since the iteration
+        Call this in the main process, with the number of batches that the loader has returned since the iteration
         began. The position is a JSON value of a few hundred bytes, the same in all ranks, and can be loaded with any
         number of workers and ranks and any batch size. A stream of `asyncrec.Dataset.shuffled` also accepts it. The
         loader must return batches in order, which is its default.
@@ -259,7 +259,7 @@ class ShuffledDataset(StreamDataset):
         """Begin the next iteration at a position from `stream_state`. Call this in the main process before it.
 
         The state includes its epoch, so a call of `set_epoch` with that epoch changes nothing. A second iteration would
-        begin in the middle again, and is an error unless `set_epoch` has set the next epoch.
+        begin in the middle again, so it raises an error unless `set_epoch` has set the next epoch.
 
         Raises:
             ValueError, TypeError, DatasetError: the errors of `asyncrec.ShuffledStream.load_state_dict`.

@@ -1,7 +1,7 @@
-"""`Pipeline` decodes a source's bytes into whole records, and reports where errors occur.
+"""`Pipeline` decodes a source's bytes into whole records, and adds their place to errors.
 
-Each call reads only enough bytes to return at least one record. A cancelled call loses nothing: a block is kept until a
-feed has fed it to the `FrameDecoder`, and a thread's result until it has been taken.
+Each call reads only enough bytes to return at least one record. A cancelled call loses nothing, because a block is kept
+until it has been fed to the `FrameDecoder`, and a thread's result until it has been taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK_SIZE = 256 << 10
 # A remote store returns blocks of this size; cutting them would cost a copy.
 FAR_CHUNK_SIZE = 2 * CHUNK_SIZE
 
-# The maximum that one call to a worker thread decompresses, so that a decompression bomb cannot fill the memory.
+# The maximum number of bytes that one thread call decompresses, so that a decompression bomb cannot fill the memory.
 INFLATE_BYTES = 4 << 20
 
 
@@ -54,7 +54,7 @@ class ReadOptions:
     warns: bool = True
 
 
-# If records are larger than this on average, twice the bytes are parsed in the time of a chunk of small records.
+# If records are larger than this on average, twice as many bytes are parsed in the time of a chunk of small records.
 _LARGER_RECORDS = 1 << 10
 
 # The step size of decompression: large enough for a negligible cost, small enough for the processor's cache.
@@ -117,9 +117,9 @@ class PlainFeed:
         """Do nothing, because an uncompressed object has no members."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Add the records of the bytes that the source has in memory.
+        """Return the records, with those of the bytes that the source has in memory.
 
-        A step through the layers above costs as much as a block.
+        A step through the layers above costs as much as decoding a block.
         """
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
@@ -137,15 +137,15 @@ class InflatingFeed:
     """Feeds the decompressed bytes of an object to a decoder, in a worker thread.
 
     Attributes:
-        error: why the data does not decompress, set once the records before the error have been returned.
-        members: (record that begins a member, compressed byte of that member), for every member that begins with one of
-            the records returned last, and one pair before them.
+        error: the error of decompression, to be raised once the records before it have been returned.
+        members: (number of the record that begins a member, compressed offset of the member), for every member that
+            begins with one of the records returned last, and one pair before them.
     """
 
     def __init__(
         self, decoder: FrameDecoder, compression: Literal["GZIP", "ZLIB"], options: ReadOptions, position: Position
     ) -> None:
-        """``position``: the position at which reading starts, the beginning of a member."""
+        """``position``: the position at which reading starts. It is the beginning of a member."""
         self.error: FormatError | None = None
         self._start = position.offset
         self._records_before = position.record - position.skip
@@ -179,7 +179,7 @@ class InflatingFeed:
         return None
 
     def place(self, error: FormatError) -> None:
-        """Add to an error the byte of the object at which its member begins."""
+        """Add to an error the offset of its member in the object."""
         if self._in_members:
             member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
             error.member_offset = self._start + member
@@ -195,7 +195,7 @@ class InflatingFeed:
             try:
                 output = decompressor.read(min(decoder.wanted, _LARGE_STEP) or step)
             except FormatError as error:
-                self.error = error  # raised after the records before it
+                self.error = error  # raised once the records before it have been returned
                 break
             if not output:
                 return records, True
@@ -208,7 +208,7 @@ class InflatingFeed:
 
 
 class Pipeline:
-    """One pass over an object, from a position on.
+    """One pass over an object from a position.
 
     Attributes:
         skip: the number of records still to be read, checked and discarded first.
@@ -231,7 +231,8 @@ class Pipeline:
             self._feed = InflatingFeed(self._decoder, compression, options, position)
         else:
             self._feed = PlainFeed(self._decoder, options.chunk_size)
-        # With compression, a start is an offset in the compressed data; offsets count decompressed bytes from there.
+        # In a compressed object, the position is an offset in the compressed data, and offsets count decompressed
+        # bytes.
         self._start = 0 if compression else position.offset
         self._records_before = position.record - position.skip
         self._bytes_before = frame_bytes  # minus the skipped frames
@@ -245,7 +246,7 @@ class Pipeline:
 
     @property
     def offset(self) -> int:
-        """The number of bytes of whole frames so far, decompressed, from the object's beginning."""
+        """The offset after the last whole frame so far; in a compressed object, the number of decompressed bytes."""
         return self._start + self._decoder.offset
 
     @property
@@ -282,15 +283,15 @@ class Pipeline:
         Raises:
             FormatError: there is damage. All records before it have been returned.
         """
-        # A source that has its bytes in memory never waits, so a reader in a loop would hold up all other tasks.
+        # A source that has its bytes in memory never waits, so a reader in a loop would block all other tasks.
         await checkpoint()
         feed = self._feed
         try:
             while True:
-                # Results that a cancelled call left come before the error that follows them.
+                # The result of a cancelled call is returned before the error that follows it.
                 if not feed.waits:
                     if self._decoder.error is not None:
-                        self._decoder.finish()  # raises it
+                        self._decoder.finish()  # raises the error
                     if feed.error is not None:
                         raise feed.error
                 records = await feed.next(source)
@@ -308,7 +309,7 @@ class Pipeline:
             raise
 
     def _place(self, error: FormatError) -> None:
-        if error is self._placed:  # raised again, because the caller that should have continued after it was cancelled
+        if error is self._placed:  # raised again, because the call that should have handled the error was cancelled
             return
         self._placed = error
         error.path = self._path

@@ -1,7 +1,7 @@
-"""`FrameScan` measures the records of one object without creating them; `scan_object` reads a whole object for it.
+"""`FrameScan` measures the records of one object without creating them; `scan_object` scans a whole object.
 
-The computation is done in C that releases the GIL, in worker threads, so several objects are scanned in parallel, each
-on its own core.
+Worker threads do the computation in C code that releases the GIL, so several objects are scanned in parallel, each on
+its own core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCK_BYTES = 2 << 20
 # A call that takes longer (a slow disk, data that decompresses to a thousand times its size) continues in another call,
 # so a cancelled scan ends after this time.
 _HOP_SECONDS = 0.05
-# For another store: the bytes of one read, and of the call after it. A scan holds two such blocks.
+# For another store: the size of one read, and of the call that scans it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20
 # Compressed data is read in smaller blocks, and decompressed in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20
@@ -51,8 +51,9 @@ class FrameScan:
     """Measures the records of an object from its bytes, fed in order. Call its methods in a worker thread.
 
     Args:
-        verify: whether to check every checksum and compute `crc32c`. If false, only those of the lengths are checked.
-        sizes: whether to remember the size of every record, for `index`: 8 bytes each.
+        verify: whether to check every checksum and compute `crc32c`. If false, only the checksums of lengths are
+            checked.
+        sizes: whether to store the size of every record, in 8 bytes each, for `index`.
         max_record_bytes: as for `FrameDecoder`.
 
     Attributes:
@@ -72,7 +73,7 @@ class FrameScan:
         self._meter = FrameMeter(verify=verify, max_record_bytes=max_record_bytes)
         self._decompressor = Decompressor(compression) if compression else None
         self._sizes: list[np.ndarray[tuple[int], np.dtype[np.int64]]] | None = [] if sizes else None
-        self._members = [(0, 0)]  # the start of each, compressed and decompressed
+        self._members = [(0, 0)]  # the offset of each, compressed and decompressed
 
     @property
     def records(self) -> int:
@@ -211,7 +212,7 @@ def compression_of(file: OpenFile) -> CompressionType:
 
 
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
-    """Continue reading a file, and scan the data. Blocks."""
+    """Read the next bytes of a file, and scan them. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
     deadline = time.perf_counter() + _HOP_SECONDS
     while scan.bytes < until:

@@ -1,6 +1,7 @@
 """`ObjectRecords` returns the records of one object in lists, and handles damage.
 
-An intact file is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage, a `SalvagePipeline` replaces it.
+An intact file is read by a `Pipeline`, with every ``on_corrupt``. On damage, a `SalvagePipeline` replaces the
+`Pipeline`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 _path_log = PathLog("asyncrec.records")
 
-# The bytes by which a file with a damaged beginning is recognised: more than a GZIP member that asyncrec writes.
+# The number of bytes in which a file with a damaged beginning is recognised. A GZIP member of asyncrec has fewer.
 _RECOGNISED_BY = 8 << 20
 
 # After this many lost ranges, the stored object itself is most likely damaged, so later ranges are read only once.
@@ -201,7 +202,7 @@ async def open_object(
     *,
     remote: bool,
 ) -> ObjectRecords:
-    """Detect the object's compression if it is ``"auto"``, and prepare to read from the position on."""
+    """Detect the object's compression if it is ``"auto"``, and prepare to read from the position."""
     recognises = compression == "auto" and position == BEGINNING
     head = b""
     if compression == "auto":

@@ -1,4 +1,4 @@
-"""`open_reader` reads the records of one file or object, checked, in one pass."""
+"""`open_reader` reads and checks the records of one file or object in one pass."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RecordReader:
         return Batches(self._batch)
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over the decoded records: decoded by ``schema``, or without one as by `decode_example`.
+        """Iterate over the records, decoded by ``schema``, or without one as by `decode_example`.
 
         Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues with the next
         record.
@@ -109,7 +109,7 @@ class RecordReader:
     def damage(self) -> list[Damage]:
         """The damage skipped so far, in order. Adjacent ranges are merged, and only the first 1,000 are listed.
 
-        With ``on_corrupt="stop"``, this is the rest of the file, once damage was found.
+        With ``on_corrupt="stop"``, this is the rest of the file, once damage has been found.
         """
         return list(self._object.damage.listed)
 
@@ -202,7 +202,7 @@ async def open_reader(
             as fast as with ``"raise"``. A warning is logged if a file is damaged, or is not a TFRecord file at all.
             ``"stop"`` treats the damage as the end of the file.
         max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
-        start_offset: the byte of the object at which to start: the beginning of a record or, in a GZIP file, a member.
+        start_offset: the offset at which to start, where a record begins or, in a GZIP file, a member.
         chunk_size: the number of bytes of one read.
         cache, cache_bytes: as for `open_dataset`; the store is asked for the current version.
         storage: an open `Storage`, which is used but not closed.
@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """Do the same as `open_reader` for an object in a folder, shown in messages. ``info``: see `open_reader_at`."""
+    """Do the same as `open_reader` for an object in a folder, with its path in messages. See `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,
@@ -283,11 +283,11 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """Open a reader from a position on, for callers that hold many readers. Close it with ``aclose``.
+    """Open a reader at a position, for callers that hold many readers. Close it with ``aclose``.
 
     Args:
         path: the path for messages.
-        info: the description of the version to read, if known; any other version is an ObjectChangedError.
+        info: the description of the version to read, if known. Any other version raises ObjectChangedError.
         boundaries: the positions of frames, ascending, to find the next one after damage in an uncompressed object.
         warns: whether to log, once, that damage is skipped. False if the caller reports it.
         inflate_bytes: the approximate number of bytes in one record batch of a compressed object.

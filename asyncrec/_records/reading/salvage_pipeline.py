@@ -23,14 +23,14 @@ from asyncrec.storage._base import ByteSource
 
 
 class SalvagePipeline:
-    """A pass over the rest of one object, from a position on, that returns its intact records.
+    """A pass over the rest of one object, from a position, that returns the intact records.
 
     Args:
         log: receives the damage.
-        seek: moves the object's source to another byte.
+        seek: moves the object's source to another offset.
         size: the size of the object, in bytes.
-        position: the position at which to begin. Its ``skip`` records were returned before, or are not wanted.
-        frame_bytes: the number of bytes of the frames returned before.
+        position: the position at which to begin. Its ``skip`` records have been returned already, or are not wanted.
+        frame_bytes: the number of bytes of the frames already returned.
         found: `FrameSalvager.found` of the previous pass.
 
     Attributes:
@@ -62,7 +62,7 @@ class SalvagePipeline:
         self._seek = seek
         self._options = options
         self._runs: deque[Run] = deque()
-        self._source_at: int | None = None  # the byte of the object that the source returns next
+        self._source_at: int | None = None  # the offset of the next byte that the source returns
         self._salvager: _Plain | MemberSalvager
         if compression:
             self._salvager = MemberSalvager(
@@ -95,7 +95,7 @@ class SalvagePipeline:
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
         if self.found is not None and self.found.claim > self._size:
-            return None  # the object's end decides whether the place is ambiguous
+            return None  # whether the place is ambiguous is decided at the object's end
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
 

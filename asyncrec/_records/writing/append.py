@@ -1,11 +1,12 @@
-"""``mode="a"``: a local file that is continued in place, and visible as it grows.
+"""``mode="a"`` appends to a local file in place, which readers see as it grows.
 
-A live TensorBoard event file needs this. It is the one declared exception to "all or nothing". A crash leaves at most
-one torn record, or a torn GZIP member, at the end, and a power cut may leave zeros there. Opening the file again cuts
-that off, and so does leaving the context on an exception. Flushed records stay. Damage anywhere else is an error, and
-nothing is appended behind it. (`asyncrec._records.torn_end` distinguishes the two.)
+A live TensorBoard event file needs this. It is the only exception to "all or nothing". A crash leaves at most one torn
+record or torn GZIP member at the end of the file, and a power cut may leave zeros there. This torn end is cut off when
+the file is opened again, and when the context exits with an exception. Flushed records stay. Damage anywhere else is an
+error, and nothing is appended after it. (`asyncrec._records.torn_end` distinguishes a torn end from damage.)
 
-There is one writer at a time: the file has a lock that ends with its process (`asyncrec.storage._local.lock`).
+There is only one writer at a time, because the file has a lock that ends with its process
+(`asyncrec.storage._local.lock`).
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._local.unfinished import leads_to
 
-# Cutting a torn tail after an exception reads the file once. It must not hold up an exit for longer; the next opening
-# cuts the rest.
+# After an exception, the file is read once to cut off a torn end. This must not delay the exit any longer; if it is not
+# finished in time, the next opening cuts the end off.
 _CLEAN_UP_SECONDS = 10
 
 
 class _AppendSink(ByteSink):
-    """A sink that continues a local file."""
+    """A sink that appends to a local file."""
 
     chunk_size = 256 << 10
 
@@ -74,13 +75,13 @@ class _AppendSink(ByteSink):
 
 @asynccontextmanager
 async def open_append_sink(storage: Storage, key: str, *, compression: str) -> AsyncIterator[ByteSink]:
-    """Continue a local file, or begin one.
+    """Open a local file for appending, or create it.
 
     Raises:
-        ValueError: it is not local; or is ZLIB, which readers silently end after the first stream; or the file has
-            another compression than asked for.
-        CorruptRecordError: it is damaged elsewhere than at its end; repair it first.
-        StorageError: another writer appends to it.
+        ValueError: the storage is not local; or the compression is ZLIB, because readers stop after the first stream
+            without an error; or the file has another compression.
+        CorruptRecordError: the file is damaged before its end; repair it first.
+        StorageError: another writer is appending to the file.
     """
     if not isinstance(storage, LocalStorage):
         raise ArgumentValueError(f"{storage.root}: only local files can be appended to; write a new shard instead")
@@ -102,12 +103,12 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
             await in_thread(_cut, lock.fd, path, compression)
         raise
     finally:
-        # Closing a file that was written may wait for its server.
+        # Closing a written file may wait for a file server.
         await surely_in_thread(lock.release)
 
 
 def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
-    """Open and lock the file; return the lock, and where the next byte goes."""
+    """Open and lock the file; return the lock, and the offset of the next byte."""
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
         fd = open_in_place(path)
@@ -119,7 +120,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
         raise StorageError(f"{path}: another writer is appending to this file; close that writer first") from error
     try:
         with mapped_errors("open", path):
-            # Before this, a power cut could remove a file that was just made, by this process or another.
+            # Until this, a power cut could remove a file that this process or another has just created.
             disk.sync_folder(os.path.dirname(path))
         return lock, _cut(fd, path, compression)
     except BaseException:
@@ -128,7 +129,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
 
 
 def _cut(fd: int, name: str, compression: str) -> int:
-    """Cut off a torn end, and return where the next byte goes."""
+    """Cut off a torn end, and return the offset of the next byte."""
     with mapped_errors("read", name):
         size = os.fstat(fd).st_size
         head = read_at(fd, 64, 0)

@@ -24,7 +24,7 @@ class FlushRequest:
 
     Attributes:
         done: set when the flush is over, or the owner has failed.
-        spooled: whether everything before it survives this process.
+        spooled: whether all records before the request survive this process.
     """
 
     __slots__ = ("done", "spooled")
@@ -58,7 +58,7 @@ class Inbox:
     """The queue of one owner task: batches, requests to flush, and ends of objects, in order.
 
     Attributes:
-        error: the error of the owner. Items that are put in after it are dropped, and their room is given back.
+        error: the error of the owner. Items that are put in after it are discarded, and their room is released.
     """
 
     def __init__(self, path: str, budget: ByteBudget) -> None:
@@ -71,11 +71,11 @@ class Inbox:
         on_fork(self)
 
     def forked(self) -> None:
-        """Refuse to write on: in the child of a fork there is no owner task, and the files are the parent's."""
+        """Raise an error at every later write, because a forked process has no owner task, and shares the files."""
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
-    # -- the producers' side: nothing here waits ----------------------------------------------------------------------
+    # -- the producers' side, which never waits -----------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
         """Pass an item to the owner."""
@@ -88,7 +88,7 @@ class Inbox:
         self._arrived.set()
 
     def flush(self) -> FlushRequest:
-        """Request a flush of everything before. Two requests with nothing between them are one."""
+        """Request a flush of all records before. Return the last request again if no item follows it."""
         last = self._items[-1] if self._items else None
         if isinstance(last, FlushRequest):
             return last
@@ -97,7 +97,7 @@ class Inbox:
         return request
 
     def wake(self) -> None:
-        """Wake a waiting owner, so that it looks again."""
+        """Wake a waiting owner, so that it checks the inbox and its deadlines again."""
         self._arrived.set()
 
     @property
@@ -106,7 +106,7 @@ class Inbox:
         return self._state is not _State.OPEN
 
     def close(self) -> None:
-        """Let the owner finish the queued items, and end."""
+        """Accept no more items. The owner finishes the queued ones, and ends."""
         self._state = _State.CLOSED
         self._arrived.set()
 
@@ -122,7 +122,7 @@ class Inbox:
         self._items.popleft()
 
     def put_back(self, items: Sequence[Item]) -> None:
-        """Put items that were taken out back at the head. Room in the budget is held again for batches."""
+        """Put items back at the head of the inbox. The budget holds the room of the batches again."""
         for item in items:
             if isinstance(item, WriteBatch):
                 self._budget.hold(item.size)
@@ -130,7 +130,7 @@ class Inbox:
         self._items.extendleft(reversed(items))
 
     def take_batches(self) -> list[WriteBatch]:
-        """Take out the next batches, as many as are written in one step."""
+        """Remove and return the next batches, as many as are written in one step."""
         batches: list[WriteBatch] = []
         size = 0
         while self._items and size < _TOGETHER_BYTES and isinstance(batch := self._items[0], WriteBatch):
@@ -140,7 +140,7 @@ class Inbox:
         return batches
 
     def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
-        """Replace the queued batches; return those that have no record left. Their room is given back."""
+        """Replace the queued batches; return those that have no record left. Release the room that this frees."""
         items, self._items = self._items, deque()
         dropped: list[WriteBatch] = []
         freed = 0
@@ -154,7 +154,7 @@ class Inbox:
             else:
                 freed -= batch.size
                 self._items.append(batch)
-        self._budget.arrived(freed)  # last: callers that wait for room may put something in
+        self._budget.arrived(freed)  # last, because callers that wait for room may then add items
         return dropped
 
     def last_flush(self) -> FlushRequest | None:
@@ -174,7 +174,7 @@ class Inbox:
         return [item for item in self._items if isinstance(item, WriteBatch)]
 
     async def wait(self, deadline: float) -> bool:
-        """Wait until something is put in, or the inbox is closed. False if the deadline came first."""
+        """Wait until an item is put in, or the inbox is closed. Return false if the deadline passes first."""
         self._arrived = anyio.Event()
         if deadline == math.inf:  # a scope would double the cost of a wait, and each batch of a fast writer waits
             await self._arrived.wait()
@@ -184,7 +184,7 @@ class Inbox:
         return not scope.cancelled_caught
 
     def end(self, error: BaseException | None) -> None:
-        """Free the room of the items that the owner left when it ended or failed, and wake all waiting callers."""
+        """Discard the items that the owner has not handled, release their room, and wake all waiting callers."""
         if error is not None:
             self.error = error
         self._state = _State.ENDED

@@ -1,4 +1,4 @@
-"""`Intake` admits records to a writer, if there is room and the writer has not failed."""
+"""`Intake` admits records to a writer if there is room, and the writer has not failed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from asyncrec.storage._base import Buffer
 
 
 class Intake:
-    """The entrance of a writer. Callers wait here, and get an error if the writer failed or was closed meanwhile."""
+    """The place where a writer's callers wait for room. An error is raised if the writer fails or closes meanwhile."""
 
     def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
-        """``check`` raises an error if the writer takes no more records."""
+        """``check`` raises an error if the writer accepts no more records."""
         self._budget = budget
         self._check = check
 
     async def take(self, size: int) -> None:
-        """Wait for room in the budget, and hold it. An error, or a cancellation, leaves nothing held."""
+        """Wait for room in the budget, and hold it. After an error or a cancellation, nothing is held."""
         await self._budget.take(size)
         self._check_or_give(size)
 
     async def frame_large(self, record: bytes) -> list[Buffer]:
-        """Frame a large record in a worker thread. An error, or a cancellation, gives back the room of its frame."""
+        """Frame a large record in a worker thread. An error or a cancellation releases the room of its frame."""
         size = len(record) + FRAME_OVERHEAD
         try:
             frames = await in_thread(encode_frames, [record])

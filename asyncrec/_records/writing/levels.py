@@ -1,4 +1,4 @@
-"""`Levels` record how safe the writes of one queue are. A `FlushTimer` uses them to decide when to flush unasked."""
+"""`Levels` record how safe the writes of one queue are. A `FlushTimer` decides by them when a flush is due."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from asyncrec._records.writing.inbox import FlushRequest
 class Levels:
     """The tickets of one queue that are not yet spooled, and those that are not yet committed.
 
-    Tickets only grow along a queue, and a level reached by a ticket is reached by every one before it. So it keeps only
-    the first ticket of each batch, with the time it was taken, and nothing is counted per record. For a writer of many
-    queues, the least over all of them counts.
+    Tickets only grow along a queue, and when a ticket has reached a level, every earlier ticket has reached it, too. So
+    only the first ticket of each batch is kept, with the time at which it was accepted, and nothing is counted per
+    record. A writer with several queues uses the least ticket of all of them.
     """
 
     __slots__ = ("_uncommitted", "_unspooled")
@@ -25,20 +25,20 @@ class Levels:
         self._unspooled: deque[tuple[int, float]] = deque()
 
     def taken(self, ticket: int, time: float) -> None:
-        """Note that a batch begins with this ticket, whose record was taken at that time."""
+        """Note that a batch begins with this ticket, whose record was accepted at this time."""
         self._uncommitted.append((ticket, time))
         self._unspooled.append((ticket, time))
 
     def spooled(self, ticket: int) -> None:
-        """Note that everything up to the ticket is on a disk, or published."""
+        """Note that all records up to the ticket are on a disk, or published."""
         _forget(self._unspooled, ticket)
 
     def committed(self, ticket: int) -> None:
-        """Note that everything up to the ticket is committed."""
+        """Note that all records up to the ticket are committed."""
         _forget(self._uncommitted, ticket)
 
     def dropped(self, ticket: int) -> None:
-        """Note that the batch which begins with this ticket will reach no level: it has no record left."""
+        """Note that the batch which begins with this ticket will reach no level, because it has no record left."""
         self._uncommitted = deque(each for each in self._uncommitted if each[0] != ticket)
         self._unspooled = deque(each for each in self._unspooled if each[0] != ticket)
 
@@ -66,7 +66,7 @@ class Levels:
 def _oldest(tickets: deque[tuple[int, float]]) -> float | None:
     try:
         return tickets[0][1]
-    except IndexError:  # also when the last one was forgotten just now, by another thread
+    except IndexError:  # also if another thread has just removed the last ticket
         return None
 
 
@@ -76,18 +76,19 @@ def _forget(tickets: deque[tuple[int, float]], last: int) -> None:
 
 
 class FlushTimer:
-    """The time at which an owner task flushes by itself, so that a kill loses only the records of a few seconds.
+    """The time at which an owner task flushes without a request, so a kill loses only the records of a few seconds.
 
-    It is ``seconds`` after the oldest record that is not on the disk was taken, and at least ``seconds`` after the last
-    such flush. If a producer is faster than the disk, its records are already that old when they are written, and
-    without the second rule each batch would be flushed alone. If everything is on the disk, no flush is due.
+    A flush is due ``seconds`` after the oldest record that is not on the disk was accepted, but not earlier than
+    ``seconds`` after the last such flush. Without the second rule, a producer that is faster than the disk would have
+    each batch flushed alone, because its records are already that old when they are written. If all records are on the
+    disk, no flush is due.
 
-    Nothing is done per record: the timer looks at the time of the oldest batch that is not on the disk, which `Levels`
-    keep anyway, and only when the owner has written something or is idle.
+    Nothing is done per record. The timer looks only at the time of the oldest batch that is not on the disk, which
+    `Levels` keep anyway, and only when the owner has written a batch or is idle.
     """
 
     def __init__(self, levels: Levels, seconds: float | None) -> None:
-        """With `None` seconds, the owner never flushes by itself."""
+        """If ``seconds`` is `None`, the owner flushes only on request."""
         self._levels = levels
         self._seconds = seconds
         self._asked_at = -math.inf

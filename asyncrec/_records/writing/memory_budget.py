@@ -1,10 +1,10 @@
-"""`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
+"""`ByteBudget` limits the bytes that a writer holds, and queues the callers that wait for room.
 
-A writer has many tasks as callers, and their records wait in memory until a store takes them. `ByteBudget` is the one
-number that bounds all these records, for all objects that the writer has open. Its queue is where back-pressure reaches
-the caller's ``await``: first come, first served, so that small records do not overtake a large one for ever.
+Many tasks call one writer, and their records wait in memory until the store receives them. A `ByteBudget` limits the
+total size of these records over all open objects. Its queue applies back-pressure to the callers, which ``await`` their
+turn. Callers are served in order of arrival, so small records cannot overtake a large one for ever.
 
-To enter without waiting takes two operations, because every record does it::
+Every record needs room, so acquiring it without waiting takes only two operations::
 
     used = budget.used + size
     if used <= budget.bound:
@@ -23,25 +23,24 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import ArgumentValueError
 
-# For a smaller chunk, the hop to a thread costs as much as the copy. A limit that may grow has room for this size.
+# For smaller chunks, the hop to a thread costs as much as the copy. A limit that may grow has room for this size.
 _SHARE = 256 << 10
 
 
 class ByteBudget:
-    """A number of bytes that may be held at once, with a queue of the callers that wait for room.
+    """A limit on the number of bytes held at once, with a queue of the callers that wait for room.
 
-    A size beyond the whole budget is admitted alone, when nothing else is held.
+    A size larger than the whole budget is admitted when nothing else is held.
 
-    Bytes are either pending, collected in a queue until they fill a batch, or in flight to a store. Only bytes in
-    flight are given back without help. So if callers wait and nothing is in flight, `when_starving` makes the queues
-    send what they have.
+    Bytes are either pending in a queue until they fill a batch, or in flight to a store. Only bytes in flight will be
+    released. So if callers wait and nothing is in flight, the queues send their pending batches (`when_starving`).
 
     Attributes:
         limit: the number of bytes. It grows to four times the size of the reserved chunks, but not beyond ``most``.
         share: the maximum size of a chunk of each open object; a quarter of the limit in all.
-        used: the bytes held now, without those reserved.
-        under_way: the bytes of these that are in flight to a store.
-        bound: the maximum of ``used`` without waiting; negative if callers must go through `take`.
+        used: the number of bytes held now, without the reserved bytes.
+        under_way: the number of these bytes that are in flight to a store.
+        bound: the maximum of ``used`` for which a caller need not wait; negative if callers must call `take`.
         paused: whether `pause` keeps all callers waiting.
         seconds_waited: the time that all callers together have waited.
     """
@@ -75,11 +74,11 @@ class ByteBudget:
         self._send.remove(send)
 
     def reserve(self, size: int) -> None:
-        """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open; see `unreserve`.
+        """Set ``size`` bytes aside until `unreserve`, for a chunk that fills while an object is open.
 
         Raises:
-            ValueError: more than three quarters of the limit would be set aside, and records could not flow. Bytes
-                that are only noted by `account` do not count, because they go away by themselves.
+            ValueError: more than three quarters of the limit would be set aside, which leaves too little for records.
+                Bytes that are only noted by `account` do not count, because they are released without a caller.
         """
         self._refuse_beyond(self._set_aside + size)
         self._set_aside += size
@@ -91,13 +90,13 @@ class ByteBudget:
         self.account(-size)
 
     def refuse_beyond(self, objects: int) -> None:
-        """Raise what `reserve` would in the end, if each of ``objects`` reserved as much as the first one has."""
+        """Raise the error of `reserve` if ``objects`` objects cannot each reserve as much as the first one has."""
         self._refuse_beyond(self._set_aside * objects)
 
     def account(self, change: int, *, chunk: bool = False) -> None:
-        """Note that ``change`` bytes more, or less, are held in addition to the records. They are allocated already.
+        """Note that the bytes held in addition to the records, which are already allocated, have grown by ``change``.
 
-        For a ``chunk`` the limit grows.
+        ``change`` may be negative. For a ``chunk``, the limit grows.
         """
         self.reserved += change
         if chunk:
@@ -105,9 +104,9 @@ class ByteBudget:
         self._wake()
 
     def let_others_run(self) -> None:
-        """Make a `take` yield to the event loop first, after every second batch; called for each batch.
+        """Count a batch. After every second one, make the next `take` yield to the event loop first.
 
-        A caller that never waits must not hold it; two batches are 0.2 to 0.5 ms, and a turn of the loop 0.05.
+        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms, a turn of the loop 0.05 ms.
         """
         self._batches += 1
         if self._batches % 2 == 0:
@@ -115,9 +114,9 @@ class ByteBudget:
             self.bound = -1
 
     async def take(self, size: int) -> None:
-        """Wait until ``size`` more bytes may be held, and hold them. If this is cancelled, nothing is held.
+        """Wait until there is room for ``size`` more bytes, and hold them. If cancelled, hold nothing.
 
-        After `release_all` it returns at once: the caller gets the error elsewhere.
+        After `release_all`, return at once. The caller must then check whether the writer has failed.
         """
         if self._yield_due:
             self._yield_due = False
@@ -144,7 +143,7 @@ class ByteBudget:
             self.seconds_waited += anyio.current_time() - begun
 
     def hold(self, size: int) -> None:
-        """Hold ``size`` bytes without waiting: they exist already, and were given back, or never taken."""
+        """Hold ``size`` bytes without waiting, because they are already in memory, but no longer or not yet counted."""
         self.used += size
 
     def give(self, size: int) -> None:
@@ -169,11 +168,11 @@ class ByteBudget:
 
     @property
     def starving(self) -> bool:
-        """Whether callers wait, and nothing is in flight that would end that."""
+        """Whether callers wait for room, but nothing is in flight that would release some."""
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
-        """Admit no caller until `resume`: the place to which the records go is full."""
+        """Admit no caller until `resume`, because the records' destination is full."""
         self.paused = True
         self._set_bound()
 
@@ -184,7 +183,7 @@ class ByteBudget:
             self._wake()
 
     def release_all(self) -> None:
-        """Admit all callers, now and from now on: the writer failed or closed, and raises an error in each of them."""
+        """Admit all callers from now on. The writer has failed or closed, and raises an error in each of them."""
         self._released = True
         self._wake()
 

@@ -1,22 +1,22 @@
-"""Limits at which an object is full: of its records, of its stored bytes, and of its age."""
+"""The limits at which an object is full: its number of records, its stored bytes, and its age."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-# A shard's default: large enough that a store's cost per object does not count, small enough to be lost, moved or read
-# whole.
+# The default size of a shard: large enough that a store's cost per object is negligible, small enough to read, move or
+# lose a shard as a whole.
 MAX_SHARD_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLimits:
-    """The limits at which an object is full. `None` is no limit; several combine, the first reached counts.
+    """The limits at which an object is full. `None` is no limit. If there are several, the first one reached counts.
 
-    ``bytes`` is a hard cap for uncompressed files (unless one record is larger); with compression, whose output is
-    known only afterwards, an object ends with the batch that reaches it. ``seconds`` count from its first record on,
-    idle or not.
+    ``bytes`` is a hard limit for uncompressed files, unless one record is larger. With compression, the size is known
+    only after writing, so an object ends with the batch that reaches the limit. ``seconds`` count from the object's
+    first record, even if no records follow.
     """
 
     bytes: int | None = None
@@ -25,11 +25,11 @@ class ObjectLimits:
 
 
 class ObjectQuota:
-    """Counts what producers have put into the current object, against the limits of one.
+    """Counts the records and bytes that producers have added to the current object, and checks them against its limits.
 
     Attributes:
         limits: the limits of each object.
-        counted: whether any limit is reached record by record; without one, nothing need be counted.
+        counted: whether there is a limit to check for each record. Otherwise, nothing is counted.
     """
 
     __slots__ = ("_bytes", "_compressed", "_most_bytes", "_most_records", "_records", "counted", "limits")
@@ -48,9 +48,9 @@ class ObjectQuota:
         return self._records + records <= self._most_records and self._bytes + size <= self._most_bytes
 
     def take(self, size: int, records: int) -> bool:
-        """Count these to the object. Return false, and count nothing, if the object has to end before them.
+        """Add these to the object's counts. Return false, and add nothing, if the object must end before them.
 
-        An empty object takes any record: one that is larger than the limit is an object by itself.
+        An empty object accepts any record, so a record larger than the limit is an object by itself.
         """
         total_records = self._records + records
         total_bytes = self._bytes + size
@@ -61,7 +61,7 @@ class ObjectQuota:
         return True
 
     def restart(self, size: int = 0, records: int = 0) -> None:
-        """Count for another object, which has these already."""
+        """Start counting for another object, which already has these."""
         self._records = records
         self._bytes = size
 
@@ -70,10 +70,10 @@ class ObjectQuota:
         return self._compressed and self.limits.bytes is not None and stored >= self.limits.bytes
 
     def deadline(self, begun: float, now: float) -> float:
-        """Return when an object has to end whose first record was taken at ``begun``, and which is opened now."""
+        """Return the deadline of an object that is opened ``now``, and whose first record was accepted at ``begun``."""
         seconds = self.limits.seconds
         if seconds is None:
             return math.inf
-        # Records may have waited longer than that for the object before theirs: they get the whole time again, or there
-        # would be many objects of a few records each.
+        # Records may have waited longer than that for the object before theirs. They get the whole time again;
+        # otherwise, there would be many objects of a few records each.
         return begun + seconds if begun + seconds > now else now + seconds

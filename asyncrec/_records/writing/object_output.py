@@ -1,6 +1,6 @@
 """`ObjectOutput` turns batches of records into the bytes of one object, its index and its keys.
 
-It has no task and no queue of its own: the task that owns it calls it, one call at a time.
+It has no task and no queue of its own. The task that owns it calls its methods, one at a time.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from asyncrec._records.writing.write_batch import Positions, WriteBatch, fitted
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
-# Takes the result of a flush: whether all its records survive this process now, or the error.
+# Called with the result of a flush: whether all its records now survive this process, or the error.
 Outcome = Callable[[bool | Exception], None]
 
 
 class KeptRecords(Protocol):
-    """The place in which the records of one object are kept until a flush has stored them elsewhere."""
+    """The memory in which the records of one object are kept until a flush has stored them in flush entries."""
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
-        """Keep sealed batches that were written."""
+        """Keep sealed batches that were written to the object."""
 
     def flush(self, done: Outcome) -> None:
-        """Have the kept records stored, and then call ``done``."""
+        """Start storing the kept records. ``done`` is called with the result."""
 
     def finish(self) -> None:
         """Keep the records until the object is committed. There are no more flushes."""
 
 
 class KeptPositions(Protocol):
-    """The place in which the positions of one object's records are noted, beside the records."""
+    """The file beside an object in which the positions of its records are noted."""
 
     async def begin(self, records: int) -> None:
-        """Note durably that positions count from here on. The ``records`` before this have no positions."""
+        """Note durably that positions begin here, because the ``records`` so far have no positions."""
 
     async def note(self, records: int, positions: Positions) -> None:
-        """Write down the positions up to a number of records that came since the last note; durably, if possible."""
+        """Note the positions added since the last note, and the number of records so far; durably, if possible."""
 
 
 class SourcesOutput:
@@ -61,9 +61,10 @@ class SourcesOutput:
         self._is_begun = False
 
     async def take(self, positions: Positions, records: int) -> None:
-        """Take the positions of the next batch, which comes behind ``records`` records, before the batch is stored.
+        """Add the positions of the next batch, before the batch is stored. It follows ``records`` other records.
 
-        A batch whose last position goes on in the next has the records of a source, and no position of it yet.
+        If the records of a position continue in the next batch, a batch may have records of a source, but no position
+        yet.
         """
         if not self._is_begun and self._kept is not None:
             self._is_begun = True
@@ -72,7 +73,7 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """Note the new positions. After the first position, also note that records without a position came."""
+        """Note the new positions, if positions have begun. Without new ones, note the number of records alone."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
@@ -86,16 +87,16 @@ class KeysOutput:
     """
 
     def __init__(self, begin: Callable[[int], Awaitable[ChunkWriter]], width: int) -> None:
-        """``begin`` is called with the first key; its argument is how many bytes stand for the records before.
+        """``begin`` opens the file at the first key. Its argument is the number of bytes for the records before.
 
-        ``width`` is how many bytes each record has.
+        ``width`` is the number of bytes per record.
         """
         self.chunks: ChunkWriter | None = None
         self._begin = begin
         self._width = width
 
     async def write(self, batch: WriteBatch, before: int) -> None:
-        """Write the digests of a batch, which comes behind ``before`` records."""
+        """Write the digests of a batch that follows ``before`` records."""
         if self.chunks is None and batch.digests is not None:
             self.chunks = await self._begin(self._width * before)
         if self.chunks is not None:
@@ -109,10 +110,10 @@ class ObjectOutput:
     Attributes:
         records: the number of records taken so far.
         largest: the size of the longest record, if it is longer than readers accept by default.
-        flushed: whether a flush has promised that these records survive.
+        flushed: whether a flush has reported that its records survive this process.
         sources: the positions of the sources of its records.
-        seconds_compressing: the time spent in worker threads.
-        seconds_storing: the time until the sink had taken the bytes.
+        seconds_compressing: the time spent compressing in worker threads.
+        seconds_storing: the time spent waiting for the sink.
     """
 
     def __init__(
@@ -125,8 +126,8 @@ class ObjectOutput:
         kept: KeptRecords | None = None,
         kept_positions: KeptPositions | None = None,
     ) -> None:
-        """``kept`` is the place to which records are flushed, if not into the object. ``kept_positions`` is the place
-        for the positions of sources, if records have any.
+        """``kept`` stores the flushed records, if they are not flushed to the object itself. ``kept_positions`` stores
+        the positions of sources, if records have positions.
         """
         self._chunks = chunks
         self._compressor = make_compressor(compression)
@@ -144,28 +145,28 @@ class ObjectOutput:
 
     @property
     def size(self) -> int:
-        """The bytes of the object so far, as stored; the compressor may still hold some more."""
+        """The number of bytes of the object so far, as stored. The compressor may hold more."""
         return self._chunks.size
 
     @property
     def crc32c(self) -> int:
-        """The checksum of these bytes."""
+        """The CRC-32C of these bytes."""
         return self._chunks.crc32c
 
     @property
     def end_crc32c(self) -> int:
-        """The checksum of the last `END_BYTES` of them."""
+        """The CRC-32C of the last `END_BYTES` of these bytes."""
         return crc32c(self._chunks.end)
 
     @property
     def sidecar_bytes(self) -> int:
-        """The bytes of index and keys that are held in memory: they fill chunks of their own."""
+        """The number of bytes of the index and the keys in memory, where they fill chunks of their own."""
         return sum(chunks.held for chunks in (self._index, self._key_chunks) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:
-        """Take sealed batches. After an error or a cancellation, the object can only be abandoned.
+        """Write sealed batches. After an error or a cancellation, the object can only be abandoned.
 
-        Keys go before the records they belong to: no crash leaves a record without its key.
+        Keys are written before their records, so no crash leaves a record without its key.
         """
         for batch in batches:
             if batch.positions is not None or batch.goes_on:
@@ -187,22 +188,25 @@ class ObjectOutput:
                 await self._index.write([encode_index(start, batch.lengths, member=member)])
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
-        """Keep batches that were written, if flushing stores them elsewhere."""
+        """Keep batches that were written, if they are not flushed to the object itself."""
         if self._kept is not None:
             self._kept.keep(batches)
 
     def flush_kept(self, done: Outcome) -> bool:
-        """Have the kept records stored, and call ``done`` then. False if a flush stores them in the object: `flush`."""
+        """Start storing the kept records, and return true; ``done`` is called with the result.
+
+        Return false if records are flushed to the object itself, with `flush`.
+        """
         if self._kept is None:
             return False
         self._kept.flush(done)
         return True
 
     async def flush(self) -> bool:
-        """Send everything taken so far, and return whether it now survives this process."""
+        """Send all records written so far, and return whether they now survive this process."""
         if self._compression:
             await self._store([await in_thread(self._compressor.flush)])
-        await self.sources.note(self.records)  # before the last look at whose job this is
+        await self.sources.note(self.records)  # before the last check that the job still belongs to this writer
         keys = self._key_chunks
         durable = keys is None or await keys.flush() == keys.size
         durable = await self._chunks.flush() == self._chunks.size and durable
@@ -232,7 +236,7 @@ class ObjectOutput:
         self.seconds_storing += anyio.current_time() - begun
 
     def _compress(self, batches: Sequence[WriteBatch]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
-        """Return, in a worker thread, the compressed pieces, and for each batch where its first frame begins."""
+        """Return the compressed pieces, and the place of each batch's first frame. Runs in a worker thread."""
         pieces: list[Buffer] = []
         starts: list[tuple[int, int | None]] = []
         for batch in batches:
@@ -240,7 +244,7 @@ class ObjectOutput:
             if self._compression == "GZIP":
                 starts.append((self._compressor.member_input - batch.size, self._compressor.member_offset))
             else:
-                # One ZLIB stream: an offset into its whole output; nothing to seek to, still a count of bytes.
+                # A ZLIB file is one stream without a place to seek to. The offset only counts decompressed bytes.
                 starts.append((self._offset, None))
                 self._offset += batch.size
         return pieces, starts

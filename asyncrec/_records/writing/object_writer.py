@@ -1,8 +1,8 @@
-"""An `ObjectWriter` is the task that writes one object after another from the records in a `WriteQueue`.
+"""An `ObjectWriter` is the task that writes the records of a `WriteQueue` to one object after another.
 
-It takes batches out, writes them into the object it has open, and publishes that object on request, when the queue is
-closed, or when the object has reached its limits. It keeps its error and never cancels a producer: `WriteQueue.error`
-is set, all waiting callers wake up, and the next call raises the error.
+It takes batches from the queue, writes them to the open object, and publishes the object on request, when the queue is
+closed, or when the object has reached its limits. If it fails, it never cancels a producer. It sets `WriteQueue.error`
+and wakes all waiting callers, and the next call raises the error.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class ObjectEvents(Protocol):
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """A lock for flushing or finishing an object. A thousand at once would hold the event loop."""
+        """A lock to hold while an object is flushed or finished. A thousand at once would block the event loop."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
-        """Open the next object; leaving the context cleanly publishes it, with its index and keys."""
+        """Open the next object. It is published, with its index and keys, when the context exits cleanly."""
 
     async def before_publish(self) -> None:
-        """Prepare to publish an object that was sent completely. It is published when this returns."""
+        """Prepare to publish an object that has been sent completely. It is published when this returns."""
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        """Take note of a published object, whose records were taken from ``first`` to ``last`` by the loop's clock.
+        """Handle a published object, whose records were accepted from ``first`` to ``last`` by the loop's clock.
 
-        ``ticket`` is that of the last record. Returns whether it is committed now; if not, `Levels.committed` will be
-        called.
+        ``ticket`` is that of the last record. Return whether the object is now committed; if not, `Levels.committed`
+        will be called.
         """
 
     def progressed(self) -> None:
-        """Take note that tickets reached a level, or that the object writer failed."""
+        """Handle that tickets have reached a level, or that the object writer has failed."""
 
     async def go_on(self, error: Exception) -> list[WriteBatch] | None:
-        """Return the batches to write again after an object failed, before all others.
+        """Return the batches to write again, before all others, after an object has failed.
 
-        If it returns `None`, the object writer fails with the error.
+        If the result is `None`, the object writer fails with the error.
         """
 
 
@@ -55,17 +55,19 @@ class ObjectWriter:
     """The owner of one queue, and of the object that is open.
 
     Attributes:
-        opened: set when the first object is open, or the writer failed.
+        opened: set when the first object is open, or the object writer has failed.
         finished: set when `run` has ended.
-        seconds_compressing: for the objects that are published.
-        seconds_storing: for the objects that are published.
+        seconds_compressing: the time spent compressing the published objects.
+        seconds_storing: the time spent storing the published objects.
     """
 
     def __init__(
         self, events: ObjectEvents, queue: WriteQueue, budget: ByteBudget, *, durable_flush: bool, eager: bool
     ) -> None:
-        """``eager`` opens the first object at once and publishes it even if it stays empty; otherwise an object is
-        opened by its first record, and there may be none, or many."""
+        """With ``eager``, there is one object, which is opened at once and published even if it stays empty.
+
+        Otherwise, the first record of each object opens it, so there may be no object, or many.
+        """
         self._events = events
         self._queue = queue
         self._inbox = queue.inbox
@@ -74,7 +76,7 @@ class ObjectWriter:
         self._durable_flush = durable_flush
         self._eager = eager
         self._sidecar_bytes = 0
-        self._asked: set[FlushRequest] = set()  # requests that wait for a flush to another place than the object
+        self._asked: set[FlushRequest] = set()  # requests whose records are being stored outside the object
         self._failure: Exception | None = None
         self.opened = anyio.Event()
         self.finished = anyio.Event()
@@ -82,7 +84,7 @@ class ObjectWriter:
         self.seconds_storing = 0.0
 
     async def run(self) -> None:
-        """Be the owner task: return if the queue is closed and everything is published, or if it failed."""
+        """Run the owner task. Return when the queue is closed and everything is published, or when the task fails."""
         error: BaseException | None = None
         try:
             error = await self._all_objects()
@@ -98,7 +100,7 @@ class ObjectWriter:
             self._events.progressed()
 
     async def _all_objects(self) -> Exception | None:
-        """Write and publish objects until the queue is closed; return the error if it failed."""
+        """Write and publish objects until the queue is closed. Return the error if an object fails."""
         while True:
             try:
                 while await self._one_object():
@@ -108,14 +110,14 @@ class ObjectWriter:
                 again = await self._events.go_on(error)
                 if again is None:
                     return error
-                error.__traceback__ = None  # its frames hold what was written
+                error.__traceback__ = None  # its frames refer to the written batches
                 self._failure = None
                 self._inbox.put_back([*again, *([END_OBJECT] if again else ()), *self._asked])
                 self._asked.clear()
-                del again  # else it would be held until the next failure
+                del again  # otherwise, the batches would be held until the next failure
 
     async def _one_object(self) -> bool:
-        """Write and publish one object; return false if it was the last one."""
+        """Write and publish one object. Return false if it was the last one."""
         if not self._eager and not await self._first_record():
             return False
         async with self._events.open_object() as output:
@@ -138,13 +140,13 @@ class ObjectWriter:
         return not self._eager
 
     async def _first_record(self) -> bool:
-        """Wait until a batch is at the head of the queue; False if the queue closes without one."""
+        """Wait until a batch is at the head of the queue. Return false if the queue is closed without one."""
         while True:
             self._check()
             while (head := self._inbox.head) is not None and not isinstance(head, WriteBatch):
                 self._inbox.pop()
                 if isinstance(head, FlushRequest):
-                    head.finish(spooled=True)  # no record is held here that could be lost
+                    head.finish(spooled=True)  # all earlier records have been published
             if head is not None:
                 return True
             if self._inbox.closed:
@@ -153,11 +155,11 @@ class ObjectWriter:
             await self._wait(math.inf if seconds is None or since is None else since + seconds)
 
     async def _fill(self, output: ObjectOutput) -> int:
-        """Write batches as they come until the object ends; return the ticket of its last record."""
+        """Write batches as they come until the object ends. Return the ticket of its last record."""
         inbox = self._inbox
         deadline = math.inf
         last_ticket = 0
-        # Callers that flush at the same time share one flush of the object, when the turn of the first one comes.
+        # The requests that are queued when the first of them is handled share one flush, at the place of the last.
         sharing: list[FlushRequest] = []
         shared: FlushRequest | None = None
         try:
@@ -192,24 +194,24 @@ class ObjectWriter:
                     inbox.pop()
                     return last_ticket
         finally:
-            # The object ended, or failed, before these requests came. Their records are published with it, or lost.
+            # The object ended or failed before the shared flush. The requests' records are published with it, or lost.
             inbox.put_back(sharing)
 
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
         try:
             await output.write(batches)
-            output.keep(batches)  # before their room is given to others
+            output.keep(batches)  # before their room is released
         finally:
             self._budget.arrived(sum(batch.size for batch in batches))
             self._account(output.sidecar_bytes)
 
     async def _flush(self, output: ObjectOutput, requests: list[FlushRequest], ticket: int) -> None:
-        """Flush the object once for all requests. Records up to the ticket are spooled then."""
+        """Flush the object once for all requests. A durable flush spools the records up to the ticket."""
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:
-            self._inbox.wake()  # to raise the error, or to look at the timer anew
-            if isinstance(outcome, Exception):  # the requests are over when the callers can see the error
+            self._inbox.wake()  # so the owner raises the error, or checks the timer again
+            if isinstance(outcome, Exception):  # `run` finishes the requests, once their callers can see the error
                 self._failure = outcome
                 return
             if outcome and self._durable_flush:
@@ -230,7 +232,7 @@ class ObjectWriter:
             raise self._failure
 
     def _account(self, sidecar_bytes: int) -> None:
-        """Report to the budget the number of bytes of index and keys now held in memory."""
+        """Report to the budget the number of bytes of the index and the keys that are now in memory."""
         self._budget.account(sidecar_bytes - self._sidecar_bytes)
         self._sidecar_bytes = sidecar_bytes
 
@@ -245,10 +247,10 @@ class ObjectWriter:
             self._flush_unasked()
 
     def _flush_unasked(self) -> None:
-        """Flush all records taken so far. If that fails, the next call raises the error."""
+        """Flush all records accepted so far. If the flush fails, the next call raises the error."""
         self._timer.asked(self._queue.flush())
 
 
 def _has_come(deadline: float) -> bool:
-    """Return whether a time has come. Reading the clock takes longest here, so an infinite deadline skips it."""
+    """Return whether the deadline has passed. Reading the clock is the slowest part; an infinite deadline skips it."""
     return deadline < math.inf and anyio.current_time() >= deadline

@@ -1,9 +1,9 @@
-"""A writer with a schema encodes or checks each record before it takes the record.
+"""`RecordEncoder` encodes or checks each record before a writer with a schema accepts it.
 
-Values by name are checked against the schema, and encoded; bytes are checked as ``validate`` says. So a record that
-does not fit is refused where it is written, and takes no room, key or ticket.
+A mapping of names to values is checked against the schema, and encoded; bytes are checked as ``validate`` says. So a
+record that does not fit is rejected by the call that writes it, before it uses any room, key or ticket.
 
-`asyncrec.example` is imported only if there is a schema: a program that writes bytes does not wait for it.
+`asyncrec.example` is imported only if there is a schema, so a program that writes bytes does not wait for the import.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Record: TypeAlias = "Buffer | Mapping[str, Any]"
 Validate = Literal["sample", "all", "none"]
 Key: TypeAlias = "str | bytes | None"
 
-# Of records given as bytes, these are checked: the first ones, where most mistakes show, and then one in a hundred.
+# With ``validate="sample"``, these records passed as bytes are checked: the first hundred, because most mistakes show
+# there, and then one in a hundred.
 _SAMPLE_FIRST = 100
 _SAMPLE_EVERY = 100
-# Rows encoded in one step: a small one takes some microseconds.
+# The number of rows encoded in one step. A small row takes some microseconds.
 _ROWS = 64
 
 
 class HasJson(Protocol):
-    """A schema: `asyncrec.Schema`, or an object with the same method for JSON."""
+    """`asyncrec.Schema`, or another object with its method for JSON."""
 
     def to_json(self) -> Mapping[str, Any]: ...
 
@@ -43,7 +44,7 @@ class RecordEncoder:
     """The encoder of one writer.
 
     Attributes:
-        schema: the schema of its records; without one, values are encoded as `asyncrec.encode_example` does.
+        schema: the schema of the records; if `None`, values are encoded as by `asyncrec.encode_example`.
         key_feature: the feature that holds each record's key.
     """
 
@@ -66,12 +67,13 @@ class RecordEncoder:
         self._encode_small = None if encoder is None else encoder.encode_small
 
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """Return the record to be written and its key. A large record is encoded or checked in a thread; between many
-        small ones, other tasks run. If it is cancelled, nothing was taken.
+        """Return the record as bytes to write, and its key. If cancelled, the record has not been accepted.
+
+        A large record is encoded or checked in a worker thread. Between many small ones, other tasks run.
 
         Raises:
             SchemaError: the record does not fit the schema, or its key differs from its ``key_feature``.
-            DecodeError: the record is given as bytes, and is not an Example.
+            DecodeError: the record was passed as bytes, but is not an Example.
             TypeError: the record is neither a buffer nor a mapping.
         """
         if type(record) is dict or isinstance(record, Mapping):
@@ -90,7 +92,7 @@ class RecordEncoder:
         return data, key
 
     def take_now(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """As `take`, in the caller's thread."""
+        """Do the same as `take` in the caller's thread, without awaiting."""
         if isinstance(record, Mapping):
             if self.key_feature is not None:
                 record, key = self._with_key(record, key)
@@ -104,7 +106,7 @@ class RecordEncoder:
         return data, key
 
     async def take_many(self, records: Iterable[Record], write: Callable[[list[bytes]], Awaitable[None]]) -> None:
-        """Pass many records without keys to ``write``, in lists. A refused record raises after those before it."""
+        """Pass records without keys to ``write``, in lists. If one is rejected, those before it are written first."""
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
             kind = type(records).__name__
             raise ArgumentTypeError(
@@ -161,7 +163,7 @@ class RecordEncoder:
         return values, there
 
     def _looks_at(self) -> bool:
-        """Return whether the next record that is given as bytes is checked against the schema."""
+        """Return whether the next record passed as bytes is checked against the schema."""
         if self.schema is None:
             return False
         self._seen += 1
@@ -170,7 +172,7 @@ class RecordEncoder:
         return self._validate == "sample" and (self._seen <= _SAMPLE_FIRST or self._seen % _SAMPLE_EVERY == 0)
 
     def _looked_at(self, data: bytes, key: Key) -> Key:
-        """Return a record's key; raise for a record that the schema does not decode."""
+        """Check a record passed as bytes, and return its key. Raise the error if the schema cannot decode it."""
         assert self.schema is not None, "asked before"
         try:
             values = self.schema.decode(data)
@@ -182,9 +184,9 @@ class RecordEncoder:
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
     def _key_in(self, data: bytes, key: Key) -> Key:
-        """Return the key in a record without reading its other features, at a third of the cost of decoding it.
+        """Return the key in a record without decoding its other features, which takes a third of the time.
 
-        Raises as `_looked_at`, but only for the feature that holds the key.
+        Raise the errors of `_looked_at`, but only for the feature that holds the key.
         """
         from asyncrec.example._wire import BYTES, parse_example
 
@@ -201,7 +203,7 @@ class RecordEncoder:
 
 
 def schema_of(given: GivenSchema) -> Schema | None:
-    """Return the schema that an option ``schema`` stands for: itself, its JSON, or entries by name.
+    """Return the schema of an option ``schema``, which is a `Schema`, its JSON, or a mapping of names to entries.
 
     Raises:
         SchemaError: the option is not a schema.
@@ -226,7 +228,7 @@ def schema_of(given: GivenSchema) -> Schema | None:
 def encoder_of(
     path: str, schema: Schema | None, *, validate: str, key_feature: str | None = None
 ) -> RecordEncoder | None:
-    """Return the encoder of a writer with these options; `None` if it has no schema, and takes bytes as they are.
+    """Return the encoder of a writer with these options; `None` if the writer has no schema, and does not check bytes.
 
     Raises:
         ValueError: the options contradict each other.

@@ -1,4 +1,4 @@
-"""A `SingleObject` stands behind each `RecordWriter`, from its queue to the sink."""
+"""A `SingleObject` is the part of a `RecordWriter` from its queue to the sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asyncrec.storage._base import ByteSink, ObjectInfo
 from asyncrec.storage._checksums import check_sent
 from asyncrec.storage._chunk_writer import ChunkWriter
 
-# Eight records of 1 MiB on their way keep a disk and a network busy; more would only take more memory.
+# Eight records of 1 MiB in memory keep a disk or a network busy; more would only use more memory.
 _MEMORY_LIMIT = 8 << 20
 
 
@@ -29,10 +29,10 @@ class SingleObject:
     Attributes:
         path: the path of the object, for errors.
         durable_flush: whether a flush survives this process.
-        budget: the budget of the records on their way.
-        queue: the queue into which records are put.
+        budget: the budget of the records in memory.
+        queue: the queue to which records are appended.
         output: the object, once it is open.
-        published: the object that the store reports, once `finish` returned.
+        published: the store's description of the object, once `finish` has returned.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class SingleObject:
         self._writer = ObjectWriter(self, self.queue, self.budget, durable_flush=durable_flush, eager=True)
 
     async def start(self, scope: TaskScope) -> None:
-        """Begin the owner task, and return when the object is open."""
+        """Start the owner task, and return when the object is open."""
         scope.start_soon(self._writer.run)
         await self._writer.opened.wait()
         self._raise_failure()
 
     async def finish(self) -> None:
-        """Take no more records, and return when the object is published."""
+        """Accept no more records, and return when the object is published."""
         self._closed = True
         self.queue.close()
         self.budget.release_all()
@@ -69,37 +69,37 @@ class SingleObject:
         self._raise_failure()
 
     def abandon(self) -> None:
-        """Take no more records; callers that still wait get an error."""
+        """Accept no more records. Callers that still wait raise an error."""
         self._closed = True
         self.budget.release_all()
 
     def check_open(self) -> None:
-        """Raise the error of the owner, or ClosedResourceError if the writer's context was left."""
+        """Raise the error of the owner, or ClosedResourceError if the writer's context has exited."""
         self.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     def check(self) -> None:
-        """Raise the error of the owner, once more."""
+        """Raise a copy of the owner's error, if the owner has failed."""
         if self.queue.error is not None:
             raise copy_for_reraise(self.queue.error)
 
     def _raise_failure(self) -> None:
-        """Raise the error itself, at the end. A mere cancellation has no error of its own."""
+        """Raise the owner's error itself, or ClosedResourceError if the owner was only cancelled."""
         if (error := self.queue.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
-    # -- what the owner task asks for (ObjectEvents) ------------------------------------------------------------------
+    # -- the calls of the owner task (ObjectEvents) -------------------------------------------------------------------
 
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         async with self._open_sink as sink:
-            # A local disk keeps no checksum to compare with; the size and an fsync must do.
+            # A local disk keeps no checksum to compare with, so the size and an fsync must suffice.
             chunks = ChunkWriter(sink, checksum=not self.durable_flush)
             output = self.output = ObjectOutput(chunks, compression=self._compression)
             yield output
         self.published = sink.published
-        if not self.durable_flush:  # a local file has been held against its size, and mode="a" adds to one
+        if not self.durable_flush:  # the size of a local file has been checked, and mode="a" adds to a file
             then = "the object must not be used; write it again"
             check_sent(self.path, sink.published, size=output.size, crc32c=output.crc32c, then=then)
 

@@ -1,7 +1,8 @@
-"""A `WriteBatch` is the records that move together from the producers to the store.
+"""A `WriteBatch` holds the records that move together from the producers to the store.
 
-Producers add records one by one, without waiting. A batch that is full is sealed, which means framed and checksummed,
-on the producer's side, while the store is busy with the one before. Its bounds keep that step far below a millisecond.
+Producers add records one by one, without waiting. A full batch is sealed, which means framed and checksummed, on the
+producer's side, while the store is busy with an earlier batch. The limits of a batch keep this step far below a
+millisecond.
 """
 
 from __future__ import annotations
@@ -20,39 +21,40 @@ from asyncrec.storage._base import Buffer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# 1,024 records of 128 bytes take about 0.2 ms to frame, 512 KiB of larger ones less.
+# Framing 1,024 records of 128 bytes takes about 0.2 ms; framing 512 KiB of larger records takes less.
 BATCH_RECORDS = 1024
 BATCH_BYTES = 512 << 10
 
-# One digest per record in a ``.keys`` file: the key's.
+# The size of one record's entry in a ``.keys`` file: the digest of its key.
 KEY_BYTES = 16
-# Where contents are known, too: the key's digest, and behind it the content's.
+# The size of an entry if contents are known: the digest of the key, followed by that of the content.
 PAIR_BYTES = 2 * KEY_BYTES
 
 # A batch holds the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it holds the keys
 # themselves until then; a bytearray among them is a digest.
 Key = str | bytes | bytearray
-# For each source of some records: the number of the source's turn, and the last position.
+# The number of the turn and the last position, by the name of the source.
 Positions = dict[str, tuple[int, int]]
 JoinDigests = Callable[[list[Any]], bytes]
 
 
 def digest_bytes(size: int, records: int) -> int:
-    """Return the bytes per record in a keys file of this size: KEY_BYTES, PAIR_BYTES, or 0 if neither fits."""
+    """Return the bytes per record in a keys file of ``size`` bytes: KEY_BYTES, PAIR_BYTES, or 0 if neither fits."""
     return next((width for width in (KEY_BYTES, PAIR_BYTES) if size == width * records), 0)
 
 
 def digests_in(content: bytes, records: int, *, of_contents: bool = False) -> NDArray[np.uint64]:
-    """Return the digests of keys in a keys file, or those of contents, as pairs of numbers. Blocks.
+    """Return the digests of the keys in a keys file, or of the contents, as uint64 (records, 2). Blocks.
 
-    The size was compared with the records before. A file without contents gives arrays of no columns for them.
+    The caller has checked the size of the file (`digest_bytes`). If it has no contents, the array for them has no
+    columns.
     """
     pairs = np.frombuffer(content, "<u8").reshape(records, -1)
     return pairs[:, 2:] if of_contents else pairs[:, :2]
 
 
 def fitted(digests: bytes, count: int, width: int) -> bytes:
-    """Return the digests of some records in another width: zeros stand for contents, or contents are left out."""
+    """Return the digests of ``count`` records at ``width`` bytes each; add zeros for contents, or omit the contents."""
     if len(digests) == width * count:
         return digests
     found = np.zeros((count, width), np.uint8)
@@ -64,9 +66,9 @@ class BatchSource:
     """A source of records, such as a partition of a queue, whose records have an order.
 
     Attributes:
-        turn: the number of the turn that the writer has; 0 without a turn.
-        position: the last position taken.
-        written: the last position taken when a batch with records of the source was last sealed.
+        turn: the number of the writer's turn; 0 if it has no turn.
+        position: the last position accepted.
+        written: the position when a batch with records of the source was last sealed.
     """
 
     __slots__ = ("name", "position", "turn", "written")
@@ -83,17 +85,18 @@ class WriteBatch:
     Attributes:
         first: the ticket of the first record.
         last: the ticket of the last record.
-        time: when the first record was taken, by the event loop's clock.
+        time: the time at which the first record was accepted, by the event loop's clock.
         size: the number of bytes of the frames of the records.
-        records: the records, until the batch is sealed; then empty.
-        keys: the key of each record, of which `seal` makes digests, then empty; `None` if no record has a key.
-        count: the number of records, once the batch is sealed.
+        records: the records; empty once the batch is sealed.
+        keys: the key of each record; empty once `seal` has made digests of them. `None` if no record has a key.
+        count: the number of records, set by `seal`.
         frames: the records as framed by `seal`; together ``size`` bytes.
         lengths: the length of each record, in order, as `pack_lengths` writes it.
         digests: the digests of the keys, or of keys and contents, one after another; `None` if no record has a key.
-        positions: the last position of each source among its records; `None` if no record has a position.
-        goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
-        runs: the sources of its records: the first record of a run, its source, and the source's turn.
+        positions: the last position of each source of its records; `None` if no record has a position.
+        goes_on: whether records of its last position follow in the next batch. If so, no object ends between the two.
+        runs: for each run of records with one source: the number of its first record, the source, and the source's
+            turn.
         source: the source of the last record; `None` if it has no source.
     """
 
@@ -132,7 +135,7 @@ class WriteBatch:
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
-        """Make a sealed batch of records that no caller waits for; ``size`` is that of their frames."""
+        """Return a sealed batch of records that no caller waits for; ``size`` is the total size of their frames."""
         batch = cls(0, 0.0)
         batch.records = records
         batch.size = size
@@ -144,7 +147,7 @@ class WriteBatch:
     def of_large(
         cls, record: bytes, frames: Sequence[Buffer], *, ticket: int, time: float, digest: bytes | None = None
     ) -> WriteBatch:
-        """Make a sealed batch of one record whose frame was made in a worker thread."""
+        """Return a sealed batch of one record that a worker thread has framed."""
         batch = cls(ticket, time)
         batch.size = len(record) + FRAME_OVERHEAD
         batch.count = 1
@@ -155,7 +158,7 @@ class WriteBatch:
 
     @classmethod
     def of_frames(cls, frames: Buffer, *, count: int, lengths: bytes, digests: bytes | None) -> WriteBatch:
-        """Make a sealed batch of ``count`` records that are framed already."""
+        """Return a sealed batch of ``count`` records that are already framed."""
         batch = cls(0, 0.0)
         batch.size = len(frames)
         batch.count = count
@@ -170,7 +173,7 @@ class WriteBatch:
         self.source = source
 
     def end_runs(self) -> None:
-        """Note the positions up to which the batch has the records of its sources: the last positions taken so far."""
+        """Note the last position accepted from each source, because the batch has its source's records up to there."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:
@@ -178,14 +181,14 @@ class WriteBatch:
                 self.positions[source.name] = turn, source.position
 
     def without_first(self, count: int) -> WriteBatch:
-        """Make a sealed batch of a sealed one, without its first ``count`` records; its tickets stay."""
+        """Return a sealed batch without the first ``count`` records of this sealed batch, but with the same tickets."""
         return self._of([(count, self.count)])
 
     def with_turns(self, turn_now: Callable[[str, int], int]) -> WriteBatch | None:
-        """Make a sealed batch of a sealed one, without the records of sources that the writer has lost.
+        """Return a sealed batch without the records of the sources that the writer has lost, or `None` if none is left.
 
-        ``turn_now`` returns the writer's turn of a source that it had in an earlier turn; 0 if it has lost the source.
-        For the others, the new turns are noted. Returns `None` if no record is left.
+        ``turn_now`` returns the writer's current turn of a source, by the source's name and the turn of the batch; it
+        returns 0 if the writer has lost the source. The returned batch has the current turns.
         """
         kept: list[tuple[int, int]] = []
         at = 0
@@ -209,7 +212,7 @@ class WriteBatch:
         return batch
 
     def _of(self, kept: Sequence[tuple[int, int]]) -> WriteBatch:
-        """Make a sealed batch of ranges of records of a sealed one; its tickets stay."""
+        """Return a sealed batch of some ranges of this batch's records, with the same tickets."""
         lengths = array("q")
         lengths.frombytes(self.lengths)
         starts = [0, *accumulate(length + FRAME_OVERHEAD for length in lengths)]
@@ -234,12 +237,12 @@ class WriteBatch:
         return batch
 
     def _spans(self) -> list[tuple[int, int, BatchSource | None, int]]:
-        """Return the first record of each run, the end of the run, its source and its turn."""
+        """Return the first record of each run, the end of the run, its source, and the source's turn."""
         ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
         return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
 
     def seal(self, join_digests: JoinDigests = b"".join) -> None:
-        """Frame the records: at most BATCH_RECORDS of them, and BATCH_BYTES and one record of LARGE_RECORD."""
+        """Frame the records: at most BATCH_RECORDS, of at most BATCH_BYTES plus one record of LARGE_RECORD bytes."""
         self.count = len(self.records)
         self.lengths = lengths_of(self.records)
         self.frames = encode_frames(self.records)
@@ -254,13 +257,13 @@ class WriteBatch:
 def batched(
     records: Iterable[Buffer | Mapping[str, Any]], *, times: int = 1, longest: int = LARGE_RECORD
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
-    """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames.
+    """Yield the records in lists that fit into a `WriteBatch`, each with the total size of its frames.
 
-    A record that is longer than ``longest``, which is at most LARGE_RECORD, comes as it is. A list has the bytes of
+    A record longer than ``longest`` (at most LARGE_RECORD) is yielded alone and unchanged. A list may have the size of
     ``times`` batches, for a caller that spreads it over several.
 
     Raises:
-        TypeError: one of them is not a buffer, after those before it were returned; or ``records`` is itself one.
+        TypeError: a record is not a buffer; the records before it have been yielded. Or ``records`` is itself a buffer.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise ArgumentTypeError(
@@ -271,7 +274,7 @@ def batched(
         begin = 0
         while begin < len(batch):
             end, size = fitting(batch, begin, times * BATCH_BYTES, longest)
-            if end == begin:  # the next record is large, or not bytes; if not bytes, it is refused there
+            if end == begin:  # the next record is large, or not exactly `bytes`
                 yield from _cut_any(cast("list[Buffer]", batch[begin:]), longest)
                 break
             yield cast("list[bytes]", batch[begin:end]), size
@@ -279,7 +282,7 @@ def batched(
 
 
 def framed(records: list[bytes], keys: Sequence[bytes] | None) -> list[WriteBatch]:
-    """Frame the records, with the digests of their keys, in sealed batches of bounded size. Blocks."""
+    """Return the records, with the digests of their keys, in sealed batches of bounded size. Blocks."""
     batches = []
     at = 0
     for item in batched(records):
@@ -296,7 +299,7 @@ def framed(records: list[bytes], keys: Sequence[bytes] | None) -> list[WriteBatc
 
 
 def _cut_any(batch: list[Buffer], longest: int) -> Iterator[tuple[list[bytes], int] | Buffer]:
-    """Cut records of any kind, one by one."""
+    """Do the same as `batched` for records of any type, one by one."""
     part: list[bytes] = []
     size = 0
     for record in batch:

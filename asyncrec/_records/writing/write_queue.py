@@ -1,8 +1,8 @@
-"""A `WriteQueue` is the producers' side of an object writer: it takes records without waiting.
+"""A `WriteQueue` is the producers' side of an object writer, which accepts records without waiting.
 
-Producers append records, for which they waited in the budget. Full batches are sealed and handed to the owner task
-(`asyncrec._records.writing.object_writer`), with marks where an object ends and where a caller asked for a flush.
-Tickets only grow along a queue, and its `Levels` say which of them have reached which level.
+Producers append records after they have waited for room in the budget. Full batches are sealed and passed to the owner
+task (`asyncrec._records.writing.object_writer`), with marks where an object ends and where a caller asked for a flush.
+Tickets only grow along a queue, and the queue's `Levels` record which of them have reached which level.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ from asyncrec._records.writing.write_batch import (
     WriteBatch,
 )
 
-_NO_DIGEST = bytearray(KEY_BYTES)  # a digest already, wherever keys are hashed together
+_NO_DIGEST = bytearray(KEY_BYTES)  # a bytearray, which `JoinDigests` functions do not hash
 
 
 def copy_for_reraise(error: BaseException) -> BaseException:
-    """Return an error for one more caller, of the same type, and chained to the original one.
+    """Return a copy of an error for another caller, chained to the original error.
 
-    Raising the same object again would add every caller's traceback to it.
+    Raising the same object again would add the traceback of every caller to it. For a cancellation, return a
+    ClosedResourceError; an error that cannot be copied is returned itself.
     """
     if not isinstance(error, Exception):
         return anyio.ClosedResourceError("the writer was cancelled before it finished")
     try:
         again = copy.copy(error)
-    except Exception:  # an exception of another library whose constructor cannot be called again
+    except Exception:  # an exception class of another library that cannot be copied
         return error
     again.__cause__ = error
     return again
 
 
 class WriteQueue:
-    """The records that producers have put in, and an `ObjectWriter` has not yet taken. Nothing here waits.
+    """The records that producers have appended but an `ObjectWriter` has not yet taken. No method waits.
 
     Attributes:
         inbox: the inbox from which the owner takes batches.
         levels: the first tickets that have not reached each level.
         quota: decides when an object is full.
-        flush_seconds: the age, in seconds, at which the owner flushes a record by itself; `None`: never.
+        flush_seconds: the age, in seconds, at which the owner flushes a record without a request; `None` for never.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class WriteQueue:
         join_digests: JoinDigests = b"".join,
         first_part: float = 1.0,
     ) -> None:
-        """``path`` is the object's path, for errors. ``compressed`` says whether its bytes are known only afterwards.
+        """``path`` is the object's path, for errors. With ``compressed``, its size is known only after writing.
 
-        ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
+        ``join_digests`` makes digests of the records' keys; by default, callers pass digests as keys.
 
-        ``first_part`` says at which part of a full batch the first one is handed over, and the first after each that
-        was not full. Queues that fill alike each have a part of their own, or all their batches, and all the writing of
-        them, would be due in one turn of the event loop.
+        ``first_part`` is the fraction of a full batch at which the first batch is passed to the owner, and also the
+        first batch after each one that was not full. Queues that fill at the same rate need different fractions;
+        otherwise, all their batches would be due in one turn of the event loop.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -83,7 +84,7 @@ class WriteQueue:
         self._join_digests = join_digests
         self._pending: WriteBatch | None = None
         self._first = max(1, int(BATCH_BYTES * first_part)), max(1, int(BATCH_RECORDS * first_part))
-        self._full_bytes, self._full_records = self._first  # of the batch that is pending, or comes next
+        self._full_bytes, self._full_records = self._first  # of the pending batch, or of the next one
         self._records = 0
         self._bytes = 0
         budget.when_starving(self.seal)
@@ -98,9 +99,9 @@ class WriteQueue:
         source: BatchSource | None = None,
         position: int = 0,
     ) -> None:
-        """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size.
+        """Append one record of at most LARGE_RECORD bytes. The caller already holds room for its frame in the budget.
 
-        With a ``source``, this is the record of the position.
+        With a ``source``, the record has this ``position`` in it.
         """
         size = len(record) + FRAME_OVERHEAD
         batch = self._pending
@@ -114,11 +115,11 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now: what was sealed before does not have it
+            source.position = position  # only now, because a batch sealed above does not have the record
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
-        # Written out: this is the path of every single record.
+        # Repeated from `append_many`, because a call would cost time for every record.
         if total >= self._full_bytes or len(records) >= self._full_records:
             self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:
@@ -135,10 +136,10 @@ class WriteQueue:
         source: BatchSource | None = None,
         position: int = 0,
     ) -> None:
-        """Take records, at most BATCH_RECORDS; ``size`` is that of all their frames.
+        """Append at most BATCH_RECORDS records; ``size`` is the total size of their frames.
 
-        Their tickets are ``first``, ``first + step`` and so on. With a ``source`` they are all records of the
-        position, and go into one batch, with these ``keys``.
+        Their tickets are ``first``, ``first + step`` and so on. With a ``source``, all of them have this ``position``
+        in it, and go into one batch with these ``keys``.
         """
         if source is None and self._counted and not self.quota.fits(size, len(records)):
             for i, record in enumerate(records):
@@ -152,7 +153,7 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now: what was sealed before does not have it
+            source.position = position  # only now, because a batch sealed above does not have the record
         batch.records += records
         batch.size += size
         batch.last = first + (len(records) - 1) * step
@@ -162,7 +163,7 @@ class WriteQueue:
             self.seal()
 
     def append_sealed(self, *batches: WriteBatch) -> None:
-        """Take batches that are sealed already, all into one object."""
+        """Append batches that are already sealed, all to one object."""
         self.seal()
         size, count = sum(batch.size for batch in batches), sum(batch.count for batch in batches)
         if self._counted and not self.quota.take(size, count):
@@ -173,7 +174,7 @@ class WriteQueue:
             self._hand_over(batch)
 
     def seal(self, *, full: bool = False) -> None:
-        """Hand the pending records to the owner; ``full`` says that they are as many as a batch holds."""
+        """Pass the pending records to the owner; ``full`` says that they fill a batch."""
         self._full_bytes, self._full_records = (BATCH_BYTES, BATCH_RECORDS) if full else self._first
         if self._pending is not None:
             batch, self._pending = self._pending, None
@@ -182,18 +183,18 @@ class WriteQueue:
             self._budget.let_others_run()
 
     def end_object(self) -> None:
-        """Have the owner publish all records taken so far, and begin another object with the next ones."""
+        """Have the owner publish all records accepted so far, and begin another object with the next record."""
         self.seal()
         self.quota.restart()
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush all records taken so far. A flush that has not begun is shared."""
+        """Have the owner flush all records accepted so far. Return the last request again if no records follow it."""
         self.seal()
         return self.inbox.flush()
 
     def close(self) -> None:
-        """Take no more; the owner publishes the rest, and returns."""
+        """Accept no more records. The owner publishes the remaining ones, and returns."""
         if not self.inbox.closed:
             if self.error is None:
                 self.seal()
@@ -218,11 +219,11 @@ class WriteQueue:
 
     @property
     def pending_since(self) -> float | None:
-        """The time at which the first record not yet passed on was accepted, or `None`."""
+        """The time at which the first record not yet passed to the owner was accepted, or `None`."""
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """Count the records on their way for the next object, since this one ended early, unless an end is queued."""
+        """Count the queued records for the next object, because this one ended early, unless an end is queued."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending
@@ -231,7 +232,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Give back the room of the remaining records: the owner has ended, or failed with ``error``."""
+        """Release the room of the remaining records, because the owner has ended, or failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)
@@ -241,7 +242,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """Return the pending batch, after ending the object or the batch if these records do not fit in."""
+        """Return a batch with room for these records. If necessary, end the pending batch, or its object."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)
@@ -253,7 +254,7 @@ class WriteQueue:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
             self.levels.taken(ticket, batch.time)
             if self._timed:
-                self.inbox.wake()  # an idle owner must know since when
+                self.inbox.wake()  # so an idle owner computes its deadline anew
         return batch
 
     def _hand_over(self, batch: WriteBatch) -> None:

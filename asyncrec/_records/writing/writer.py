@@ -1,10 +1,10 @@
 """`open_writer` writes records to one file or object, from any number of tasks.
 
-The object appears, complete and verified, when the context exits cleanly; otherwise not at all. (The exception,
-``mode="a"``: a local file that grows in place.)
+If the context exits cleanly, the object appears, complete and verified; otherwise, it does not appear. (With
+``mode="a"``, a local file grows in place instead.)
 
-``write`` waits for room, then takes the record without awaiting. If it is cancelled, the record was not taken. Records
-go through a queue (`asyncrec._records.writing.write_queue`) to the task that owns the storage's sink
+``write`` waits for room, then accepts the record without awaiting. If cancelled, it has not accepted the record.
+Records pass through a queue (`asyncrec._records.writing.write_queue`) to the task that owns the storage's sink
 (`asyncrec._records.writing.object_writer`).
 """
 
@@ -41,7 +41,10 @@ Level = Literal["buffered", "spooled", "committed"]
 
 @dataclass(frozen=True, slots=True)
 class WriterStats:
-    """The counts of one `RecordWriter` so far. ``bytes`` are those of frames, before compression; seconds add up."""
+    """Counts of one `RecordWriter` so far.
+
+    ``bytes`` counts the bytes of frames, before compression. The seconds of all tasks are added up.
+    """
 
     records: int
     bytes: int
@@ -56,7 +59,7 @@ class RecordWriter:
 
     Attributes:
         path: the path, as the caller passed it.
-        max_record_bytes: a longer record is refused.
+        max_record_bytes: a longer record is rejected.
     """
 
     def __init__(
@@ -74,19 +77,19 @@ class RecordWriter:
 
     @property
     def published(self) -> ObjectInfo | None:
-        """The store's information about the object, once the context has exited cleanly."""
+        """The store's description of the object, once the context has exited cleanly."""
         return self._target.published
 
     @property
     def schema(self) -> Schema | None:
-        """The schema that records are checked against."""
+        """The schema against which records are checked, or `None`."""
         return None if self._encoder is None else self._encoder.schema
 
     async def write(self, record: Record) -> None:
-        """Write one record: bytes, or, if the writer has a schema, also a mapping of names to values.
+        """Write one record: bytes or, if the writer has a schema, also a mapping of names to values.
 
-        Anything but `bytes` is copied, so you may reuse the buffer when this returns. It waits while the store is
-        behind. If it is cancelled, the record was not written.
+        A buffer other than `bytes` is copied, so you may reuse it when this returns. The call waits while the store is
+        behind. If cancelled, it has not written the record.
 
         Raises:
             SchemaError: the values do not fit the schema; nothing was written.
@@ -112,7 +115,7 @@ class RecordWriter:
         self._queue.append(record, self._ticket)
 
     async def write_many(self, records: Iterable[Record]) -> None:
-        """Write many records, in order; about twice as fast as one by one. If cancelled, it wrote the first ones."""
+        """Write records in order, about twice as fast as one by one. If cancelled, it has written the first ones."""
         if self._encoder is not None:
             await self._encoder.take_many(records, self._write_batches)
         else:
@@ -130,7 +133,7 @@ class RecordWriter:
             self._queue.append_many(batch, size, first)
 
     async def flush(self, *, require: Level = "buffered") -> Level:
-        """Pass everything written so far to the store, and make it durable if the store can do that.
+        """Pass all records written so far to the store, and make them durable if the store can do that.
 
         Returns:
             The level reached. ``"spooled"`` for a local file: the records are on disk and survive the end of this
@@ -195,16 +198,16 @@ async def open_writer(
             torn last record.
         schema: a `Schema`; ``write`` then also accepts mappings of names to values, and checks them. The schema is not
             stored in the file; a data set stores it (`open_sharded_writer`).
-        validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
+        validate: which of the records passed as bytes are checked against the schema: ``"sample"`` (the first hundred,
             then every hundredth), ``"all"`` or ``"none"``.
-        max_record_bytes: a longer record is refused; 256 MiB by default, as for every reader. To read a file with
+        max_record_bytes: a longer record is rejected; 256 MiB by default, as for every reader. To read a file with
             longer records, pass the same limit to the reader.
-        storage: an open `Storage`; it is used, and not closed.
+        storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectExistsError: with ``mode="x"``, when the context is entered or exits.
-        ValueError: a mode, or a combination of options, that does not exist.
+        ObjectExistsError: with ``mode="x"``, the object exists when the context is entered or exits.
+        ValueError: the mode, or the combination of options, does not exist.
     """
     options = parse_compression(compression)
     max_record_bytes = record_limit(max_record_bytes)
@@ -238,7 +241,7 @@ async def write_records(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
-    """Write all the records to one object, and return what the store says of it. For notebooks; see `open_writer`."""
+    """Write all records to one object, and return the store's description of it. For notebooks; see `open_writer`."""
     async with open_writer(
         path,
         compression=compression,
@@ -263,10 +266,10 @@ async def write_examples(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
-    """Write each row as an Example to one object, and return what the store says of it. For notebooks.
+    """Write each row as an Example to one object, and return the store's description of it. For notebooks.
 
-    A row is a mapping of names to values. With a ``schema`` it is checked against that; without one it is encoded as
-    `encode_example` does. See `open_writer`.
+    A row is a mapping of names to values. With a ``schema``, it is checked against the schema; without one, it is
+    encoded as by `encode_example`. See `open_writer`.
     """
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))
     async with open_writer(

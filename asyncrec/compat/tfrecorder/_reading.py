@@ -28,7 +28,7 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, local_path, redact, scheme_of
 
 T = TypeVar("T")
-_HEAD = 12  # bytes that show how a file is compressed
+_HEAD = 12  # the number of bytes that identify a file's compression
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
@@ -36,7 +36,7 @@ class NoDirectoryError(ObjectNotFoundError, ValueError):
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """Return the paths of the TFRecord files in a folder, or of TFRecorder's (``*.tfr``). Always sorted.
+    """Return the sorted paths of the TFRecord files in a folder, or of TFRecorder's files (``*.tfr``).
 
     Raises:
         NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
@@ -44,7 +44,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
     try:
         return blocking.get_tfrecord_filepaths(dirpath)
     except ObjectNotFoundError:
-        theirs = sorted((len(name), name) for name in _names_in(dirpath, ".tfr"))  # numbered from 0, without zeros
+        theirs = sorted((len(name), name) for name in _names_in(dirpath, ".tfr"))  # numbered without leading zeros
         return [join(fspath(dirpath), name) for _, name in theirs]
 
 
@@ -59,7 +59,7 @@ def get_examples_list_filepaths(dirpath: Path) -> str:
 
 
 def _names_in(dirpath: Path, suffix: str) -> list[str]:
-    """List the names of the folder's files that end with ``suffix``."""
+    """Return the names of the folder's files that end with ``suffix``."""
 
     keys = 0
 
@@ -96,7 +96,7 @@ def generate_dataset(
     Return a ``tf.data.Dataset`` of TFRecorder's operations if TensorFlow is installed, otherwise an iterator. Arrays
     are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shape. Without ``example_class``,
     the manifest of the folder defines the fields. A field that is missing in a record is 0, "" or an empty array;
-    without TensorFlow and ``example_class``, it is an error.
+    without TensorFlow and ``example_class``, it raises an error.
 
     Args:
         dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples. With TensorFlow,

@@ -1,6 +1,6 @@
 """TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after the other.
 
-So ``load`` and the other methods may use an object that belongs to a thread, such as a connection of sqlite3. Only the
+So ``load`` and the other methods may use an object that belongs to a thread, such as an sqlite3 connection. Only the
 shards are written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the
 methods of several examples are called in threads, but the examples are still written in order.
 """
@@ -40,7 +40,7 @@ _SHOWN_ROW = 200
 # TFRecorder passes this argument of its own to `load` and `split`, and fails if they do not accept it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
-_BATCH_EXAMPLES = 256  # an example costs the loop some microseconds
+_BATCH_EXAMPLES = 256  # an example takes some microseconds of the loop
 _Made = tuple[list[bytes], str]  # the records, and the line of CSV
 
 
@@ -53,10 +53,11 @@ def write_examples(
     concurrency: int,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Write examples to folders of these names below ``path``; ``""`` is ``path`` itself.
+    """Write examples to the folders with these names in ``path``; ``""`` is ``path`` itself.
 
-    All folders are published together at the end, and replace the previous ones. After an exception, nothing has
-    changed. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured logging.
+    All folders are published together at the end, and replace the previous ones. After an exception, nothing in the
+    folders has changed. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured
+    logging.
 
     Raises:
         Exception: the error of an example's method, with a note that names the method and the example.
@@ -232,7 +233,7 @@ _open = as_context(_splits, _Splits)
 
 
 def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
-    """Return the plan. Examples of several classes have no common schema, so the reader must know their classes."""
+    """Return a split's plan. Examples of several classes have no common schema, so readers must know their classes."""
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     return SplitPlan(
         folder,

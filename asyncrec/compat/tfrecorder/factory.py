@@ -60,7 +60,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
 ) -> dict[str, int]:
     """Write train, eval and test splits of the rows of a CSV file or URL, and ``tfrecord_files_config.txt``.
 
-    ``examples_class`` and ``examples_filepath`` are later versions' names of two parameters. For the others see
+    ``examples_class`` and ``examples_filepath`` are the names of two parameters in later versions. For the others, see
     `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
@@ -99,15 +99,15 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write lists of examples to folders of these names, such as folds. Lists may be empty, and may share examples.
+    """Write lists of examples, such as folds, to folders with these names. Lists may be empty, and may share examples.
 
     Args:
-        examples_log_in_csv_file: write ``examples.csv`` next to the records, with a row for each example.
+        examples_log_in_csv_file: whether to write ``examples.csv`` beside the records, with a row for each example.
         examples_concurrency: the number of examples whose methods are called concurrently, in threads; 1 calls them in
             the caller's thread.
 
     Returns:
-        the number of examples in each list.
+        The number of examples in each list.
 
     Raises:
         Exception: the error of an example's method, with a note that names the method and the example. Nothing has
@@ -139,8 +139,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     """Split examples as `split_examples_list` does, and write the splits as `..._for_examples_dict` does.
 
     As in TFRecorder, a list of examples is shuffled in place by ``random.shuffle``; ``random.seed`` or
-    ``examples_shuffle_seed`` makes the order repeatable. If these ratios write no test split, one of an earlier run is
-    kept, and a warning is logged.
+    ``examples_shuffle_seed`` makes the order repeatable. If the ratios produce no test split, the test split of an
+    earlier run is kept, and a warning is logged.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:
@@ -160,8 +160,8 @@ def split_examples_list(
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
     """Split examples in order into train, eval and test. Test is `None` if it is empty.
 
-    One ratio is that of train, and the rest is eval. Two ratios are those of train and eval, three those of train, eval
-    and test. The sizes are rounded down, and the last split gets the rest.
+    A single ratio is for train, and eval gets the rest. Two ratios are for train and eval, three for train, eval and
+    test. The sizes are rounded down, and the last split gets the rest.
 
     Raises:
         ValueError: there are more than three ratios, or they do not sum to 1 within rounding.
@@ -187,7 +187,7 @@ def generate_and_save_tfrecords_files_for_examples_files_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write the examples of each CSV file to the folder of its name, as `..._for_examples_dict` does."""
+    """Write the examples of each CSV file to the folder with its name, as `..._for_examples_dict` does."""
     return generate_and_save_tfrecords_files_for_examples_dict(
         save_directory_path,
         {name: _examples_of(example_class, path, kwargs) for name, path in examples_filepaths_dict.items()},
@@ -244,7 +244,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
 
 
 def _examples_of(kind: type[DeclaredExample], path: Path, kwargs: Mapping[str, Any]) -> list[Any]:
-    """Read examples with their class's own ``from_csv_file``, which may be overridden."""
+    """Read examples with the ``from_csv_file`` of their class, which may be overridden."""
     if issubclass(kind, Example):
         return kind.from_csv_file(path, **kwargs)
     return read_examples(kind, path, **kwargs)

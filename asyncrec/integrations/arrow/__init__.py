@@ -1,26 +1,26 @@
-"""Records as Arrow's columns, and back: for pandas, Polars, DuckDB, Parquet, Ray and Spark.
+"""Convert records to Arrow's columns, and back, for pandas, Polars, DuckDB, Parquet, Ray and Spark.
 
     from asyncrec.integrations.arrow import open_batches
 
     async with open_batches("s3://crawl/2026/pages", columns=["url", "status"]) as reader:
         async for batch in reader: ...                     # pyarrow.RecordBatch
 
-Without async, ``read_batches(path)`` is a ``pyarrow.RecordBatchReader``, ``to_pandas(path)`` a DataFrame, and
-``from_pandas(frame, path)`` writes one.
+Without async, ``read_batches(path)`` returns a ``pyarrow.RecordBatchReader``, ``to_pandas(path)`` returns a DataFrame,
+and ``from_pandas(frame, path)`` writes one.
 
-_types             a schema is Arrow's, and the other way round
-_from_records      records become batches
-_to_records        batches become records
-_plan, _reading    what is read, in parts, and how
-_writing           a data set is written
-_blocking          all that without async
+_types             the conversion between schemas and Arrow's schemas
+_from_records      the conversion of records to batches
+_to_records        the conversion of batches to records
+_plan, _reading    the parts of a data set to read, and their reader
+_writing           the writer of a data set
+_blocking          the same functions without async
 """
 
 from asyncrec.integrations._needed import needed
 
 with needed(__name__, "pyarrow", "pyarrow"):
-    import pyarrow.compute  # what `pa.compute` is
-    import pyarrow.ipc  # noqa: F401  # what `pa.ipc` is
+    import pyarrow.compute  # for `pa.compute`
+    import pyarrow.ipc  # noqa: F401  # for `pa.ipc`
 
 from asyncrec.integrations.arrow._blocking import (
     from_pandas,

@@ -1,4 +1,4 @@
-"""Batches without async: for notebooks, and for pandas, Polars, DuckDB, Ray and Spark, which are synchronous."""
+"""Read and write batches without async, for notebooks, and for pandas, Polars, DuckDB, Ray and Spark."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _make_plan = as_call(_plan.make_plan)
 def read_batches(path: str | os.PathLike[str], **options: Any) -> Any:
     """Read records as a ``pyarrow.RecordBatchReader``, which pandas, Polars, DuckDB and others accept.
 
-    It reads as you consume it, with one or two batches in memory. A reader that you drop half-way is closed.
+    The reader reads as you consume it, with one or two batches in memory. It is closed when it is garbage-collected.
 
     Args:
         path: a file, a folder, a pattern or a data set.
-        options: the options of `open_batches`, which also says what is raised.
+        options: the options of `open_batches`, which also lists the errors.
     """
     return _reader(_pulled(lambda: _open_batches(path, **options)))
 
 
 def to_table(path: str | os.PathLike[str], **options: Any) -> Any:
-    """Read all records into one ``pyarrow.Table``. If no schema is stored, it is inferred from all the records.
+    """Read all records into one ``pyarrow.Table``. If a local file has no schema, infer it from all records.
 
     ``path`` and ``options`` are those of `open_batches`.
     """
@@ -75,21 +75,22 @@ def to_pandas(path: str | os.PathLike[str], **options: Any) -> Any:
 def write_batches(
     path: str | os.PathLike[str], batches: Any, *, schema: Schema | Any = None, narrow: bool = True, **options: Any
 ) -> int:
-    """Write a ``pyarrow`` Table, RecordBatch, RecordBatchReader, or any iterable of batches; return how many rows.
+    """Write a ``pyarrow`` Table, RecordBatch, RecordBatchReader or iterable of batches. Return the number of rows.
 
     Args:
         path: a folder and the data set's name in it.
-        batches: the rows; they are written as they come, with one batch in memory.
-        schema: as for `open_batch_writer`; that of the batches by default. In a Table or a RecordBatch, which can be
-            searched as a whole, a column of single values that contains nulls then becomes a VarLen.
-        narrow: round float64 to float32.
+        batches: the rows, which are written as they are read, with one batch in memory.
+        schema: as for `open_batch_writer`; by default, the schema of the batches. In this case, a column of single
+            values that contains nulls becomes a VarLen if ``batches`` is a Table or a RecordBatch, which can be
+            searched as a whole.
+        narrow: whether to round float64 to float32.
         options: the options of `asyncrec.open_sharded_writer`.
     """
     whole = isinstance(batches, pa.Table | pa.RecordBatch)
     each = iter([batches] if whole else batches)
     first = next(each, None)
     if first is not None:
-        chunks_of(first)  # raises TypeError for anything but a batch, before a data set is begun
+        chunks_of(first)  # raises TypeError for anything but a batch, before a data set is created
     told = getattr(batches, "schema", None) if schema is None else schema
     if told is None and first is not None:
         told = first.schema
@@ -108,17 +109,17 @@ def write_batches(
 
 
 def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int:
-    """Write a ``pandas.DataFrame`` without its index; return how many rows. See `write_batches`."""
+    """Write a ``pandas.DataFrame`` without its index, and return the number of rows. See `write_batches`."""
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
 def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None, **options: Any) -> Plan:
-    """Plan what to read, in parts that any process can read: for distributed engines.
+    """Divide the records of a path into parts that any process can read, for distributed engines.
 
     Args:
         path: a file, a folder, a pattern or a data set.
-        part_bytes: larger shards that have an index are cut into parts of at most this many bytes; a part is never less
-            than a record, nor in a GZIP shard than a member.
+        part_bytes: larger shards that have an index are divided into parts of at most this many bytes. A part has at
+            least one record or, in a GZIP shard, one member.
         options: ``split``, ``schema``, ``columns``, ``newest``, ``worker``, ``storage`` and ``storage_options`` of
             `open_batches`.
     """
@@ -137,12 +138,12 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
 
 
 def _pulled(open_: Any) -> Iterator[Any]:
-    """Yield the schema first, then the batches; closed when it is dropped."""
+    """Yield the schema, then the batches. The reader is closed when the generator is garbage-collected."""
     with open_() as batches:
         yield batches.schema
         yield from batches
 
 
 def _reader(pulled: Iterator[Any]) -> Any:
-    schema = next(pulled)  # opened, and so closed when it is dropped
+    schema = next(pulled)  # opens the reader; an unstarted generator would not close it
     return pa.RecordBatchReader.from_batches(schema, pulled)

@@ -1,4 +1,4 @@
-"""Records to Arrow: the columns that a schema reads become arrays, without an object per value."""
+"""Convert records to Arrow arrays, one for each column of a schema, without an object per value."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _MOST_OFFSET = (1 << 31) - 1
 
 
 def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Iterable[str] | None = None) -> Any:
-    """Return one ``pyarrow.RecordBatch`` of the records, a row for each.
+    """Return one ``pyarrow.RecordBatch`` with a row for each record.
 
-    A FixedLen becomes a column of numbers, text or bytes, or of fixed-size lists; a VarLen lists, and null if the
-    record has no such feature; a Sequence lists of these; a Tensor the struct ``values, shape``; a Sparse the struct
-    ``indices, values``. If a feature is absent, its FixedLen has the default, as in `Schema.decode`.
+    A FixedLen becomes a column of numbers, text or bytes, or of fixed-size lists. A VarLen becomes lists, with null for
+    a record without the feature, and a Sequence becomes lists of these. A Tensor becomes the struct ``values, shape``,
+    and a Sparse the struct ``indices, values``. An absent FixedLen has its default, as in `Schema.decode`.
 
     Args:
         records: serialised Examples, or SequenceExamples if the schema has a Sequence.
-        schema: the schema of the records; or the ``pyarrow.Schema`` to return, in which columns of one value may be
+        schema: the schema of the records, or the ``pyarrow.Schema`` to return, in which columns of single values may be
             nullable.
-        columns: the names of the columns to read, in this order; the others are not parsed.
+        columns: the names of the columns to read, in this order. The others are not parsed.
 
     Raises:
-        SchemaError, DecodeError: as `Schema.decode_batch`, naming the record.
-        ValueError: a name is not a column; or a column has more than 2 GiB or 2**31 values: give fewer records.
+        SchemaError, DecodeError: the errors of `Schema.decode_batch`, which name the record.
+        ValueError: a name is not a column; or a column has more than 2 GiB or 2**31 values, so pass fewer records.
     """
     return BatchMaker(schema, columns=columns).batch(records)
 
 
 class BatchMaker:
-    """Makes batches of one schema. Used by any number of threads.
+    """A maker of batches with one schema. Any number of threads may use it.
 
     Attributes:
         schema: the schema of the records, with only the chosen columns.
@@ -56,7 +56,7 @@ class BatchMaker:
     """
 
     def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
-        """``arrow``: the types wanted, if they are not those of `arrow_schema`; of the columns of ``schema``."""
+        """``arrow``: a ``pyarrow.Schema`` of the same columns with other types than those of `arrow_schema`."""
         if isinstance(schema, Schema):
             self.schema = selected_schema(schema, columns)
             plain = arrow_schema(self.schema)
@@ -73,13 +73,13 @@ class BatchMaker:
         self._joined = frozenset(_joined(self.schema))
 
     def batch(self, records: SequenceOf[bytes]) -> Any:
-        """See `to_batch`."""
+        """Return a batch of records, as `to_batch` does."""
         try:
             arrays = self._of_sequences(records) if self._sequences else self._of_examples(records)
         except (Misfit, pa.ArrowInvalid) as fault:
-            self.schema.decode_batch(records)  # says which record it is
+            self.schema.decode_batch(records)  # raises an error that names the record
             raise SchemaError(f"the records do not fit the requested types: {fault}") from fault
-        if not arrays:  # a batch without columns has no length, but for this
+        if not arrays:  # the only way to make a batch without columns that has a length
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
@@ -106,7 +106,7 @@ def _is_single(kind: Any) -> bool:
 
 
 def _joined(schema: Schema) -> Iterator[str]:
-    """Yield the features whose values are bytes or text, and become an array without conversion."""
+    """Yield the names of the features whose values are bytes or text, and become an array without conversion."""
     readers = Counter(chain.from_iterable(entry.stored(name) for name, entry in schema.features.items()))
     for name, entry in schema.features.items():
         if isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str") and readers[name] == 1:
@@ -120,7 +120,7 @@ def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any)
         _, flat, counts = columns[name]
         if (counts == math.prod(entry.shape)).all():
             return _cast(name, _fixed(_strings(flat, entry.dtype), len(counts), entry.shape), wanted)
-        columns = {name: columns[name]._replace(flat=flat.to_list())}  # a default is between them, or there is a fault
+        columns = {name: columns[name]._replace(flat=flat.to_list())}  # with a default between values, or an error
     rows = len(next(iter(columns.values())).counts)
     return _cast(name, _stacked(name, entry, entry.stack(name, columns), rows), wanted)
 
@@ -171,7 +171,7 @@ def _splits(parts: SequenceOf[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
 
 
 def _strings(values: JoinedBytes, dtype: str) -> Array:
-    """Return bytes as they are stored, not copied. Raise ArrowInvalid if text is not UTF-8."""
+    """Return an array of the stored bytes without copying them. Raise ArrowInvalid if text is not UTF-8."""
     contents, offsets = values
     large = offsets[-1] > _MOST_OFFSET
     kind, text = (pa.large_binary(), pa.large_string()) if large else (pa.binary(), pa.string())
@@ -181,7 +181,7 @@ def _strings(values: JoinedBytes, dtype: str) -> Array:
 
 
 def _values(flat: npt.NDArray[Any], dtype: str) -> Array:
-    """Return an array of numbers, or of the bytes or str of an object array."""
+    """Return an Arrow array of numbers, or of the bytes or str in an object array."""
     if dtype == "bytes":
         return _strings(JoinedBytes.of(flat.tolist()), dtype)
     if dtype == "str":

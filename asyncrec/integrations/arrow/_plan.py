@@ -1,4 +1,4 @@
-"""Plan what to read under a path, in parts that any process can read by itself."""
+"""Divide the records of a path into parts that any process can read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from asyncrec.tools._newest import newest_records
 from asyncrec.tools._selection import Selection, selected
 
 _Bits: TypeAlias = bytes
-# Indexes at once: enough to hide a store's delays, and as many are in memory.
+# The number of indexes read at once, which are also in memory at once. It suffices to hide a store's delays.
 _CONCURRENT = 8
 
 
@@ -38,13 +38,13 @@ class Part:
     Attributes:
         path: the path of the file.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` if it is unknown.
-        offset: the byte of the file to begin at.
-        skip: how many records to skip first.
-        records: how many there are; `None` for all to the end of the file, if they have not been counted.
-        bytes: about how many bytes of the file are read; 0 if that is unknown.
-        index: the file's index, by which any of its records is found, or `None`.
+        offset: the offset in the file at which to begin.
+        skip: the number of records to skip first.
+        records: the number of records; `None` for all up to the end of the file, if they have not been counted.
+        bytes: the approximate number of bytes read from the file; 0 if it is unknown.
+        index: the path of the file's index, which locates each record, or `None`.
         max_record_bytes: as for `asyncrec.open_reader`.
-        kept: which of these records are wanted: a bit for each, the lowest of a byte first; `None` for all.
+        kept: the selected records, as a bit for each record, the lowest bit of a byte first; `None` for all.
     """
 
     path: str
@@ -59,16 +59,16 @@ class Part:
 
     @property
     def rows(self) -> int | None:
-        """How many of its records are wanted; `None` if they have not been counted."""
+        """The number of selected records; `None` if they have not been counted."""
         return self.records if self.kept is None else len(self.wanted())
 
     def wanted(self) -> NDArray[np.intp]:
-        """The positions of the records that are wanted, if not all of them are."""
+        """Return the numbers of the selected records in the part, which must have `kept`."""
         bits = np.unpackbits(np.frombuffer(self.kept or b"", np.uint8), bitorder="little")
         return np.flatnonzero(bits[: self.records])
 
     def between(self, begin: int, end: int) -> Part | None:
-        """Those of its records, or a little less: from the first that is wanted to the last; `None` if none is."""
+        """Return a part with the records from ``begin`` to ``end``, without unselected ones at both ends, or `None`."""
         assert self.records is not None, "only what is counted is cut"
         kept = None
         if self.kept is not None:
@@ -86,10 +86,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to read, and which columns it becomes. A plan can be pickled.
+    """The parts to read, and the columns to return. A plan can be pickled.
 
     Attributes:
-        parts: in the order of the records.
+        parts: the parts, in the order of the records.
         maker: the maker of batches of records.
     """
 
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def records(self) -> int | None:
-        """The number of records that are read of all parts; `None` if they have not been counted."""
+        """The number of records to read from all parts; `None` if they have not been counted."""
         counts = [rows for part in self.parts if (rows := part.rows) is not None]
         return sum(counts) if len(counts) == len(self.parts) else None
 
@@ -115,7 +115,7 @@ async def make_plan(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Plan:
-    """See `open_batches`, whose arguments these are; ``part_bytes`` cuts larger shards that have an index."""
+    """Return a plan for the arguments of `open_batches`; ``part_bytes`` divides larger shards that have an index."""
     if not 0 <= worker[0] < worker[1]:
         raise ArgumentValueError(f"worker={worker}: must be (i, n), for worker number i of n, counted from 0")
     part_bytes = None if part_bytes is None else byte_count(part_bytes, "part_bytes")
@@ -147,9 +147,9 @@ async def make_plan(
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
-    """Return the share of worker ``i`` of ``n``: neighbouring records, as many as the others get, to within one.
+    """Return the share of worker ``i`` of ``n``: neighbouring records, whose number differs by at most one.
 
-    If the records of a file are not counted, deal whole files in turn.
+    If the records of a file have not been counted, the workers get whole files in turn.
     """
     every = list(parts)
     number, count = worker
@@ -174,7 +174,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
 
 
 def _parts_of(selection: Selection, opened: bool, chosen: RecordSet | None, worker: tuple[int, int]) -> list[Part]:
-    """Return a worker's share of all, or of those that are chosen. Blocks: there may be a million."""
+    """Return a worker's share of all records, or of the chosen ones. Blocks, because there may be a million shards."""
     parts = []
     number = 0
     for shard in selection.shards:
@@ -221,7 +221,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Return the parts in pieces. ``base`` is the beginning of their paths, before the keys of ``store``."""
+    """Return the parts, divided into pieces. ``base`` is the beginning of their paths, before the keys of ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)
@@ -230,14 +230,14 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 
 
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Return the part in pieces of at most ``part_bytes``, if its index allows. Each begins at its first record."""
+    """Divide a part into pieces of at most ``part_bytes``, if its index allows. Each begins at its first record."""
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]
     try:
         index = await in_thread(parse_index, await store.get(part.index.removeprefix(base)))
     except (ObjectNotFoundError, FormatError):
-        return [part]  # without it the records before are read, and passed over
+        return [part]  # without an index, the records before the part are read and skipped
     if len(index) < part.skip + part.records:
         return [part]
     return await in_thread(_pieces, part, index, part_bytes)
@@ -247,7 +247,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
     assert part.records is not None, "only what is counted is cut"
     first, stop = part.skip, part.skip + part.records
     starts = np.asarray(index.offsets if index.members is None else index.members)
-    begins = np.flatnonzero(np.diff(starts, prepend=-1))  # records, or those that begin a member
+    begins = np.flatnonzero(np.diff(starts, prepend=-1))  # all records, or those that begin a member
     places = starts[begins]
     high = int(starts[stop]) if stop < len(starts) else max(part.bytes, int(starts[-1] + index.sizes[-1]))
     edges = [first]
@@ -272,7 +272,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Return the first of ``begins`` after a record; a very large number if there is no other."""
+    """Return the first of ``begins`` after a record, or a very large number if there is no such one."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

@@ -20,11 +20,11 @@ from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-_BATCH_BYTES = 4 << 20  # of records: decoded values stay in the processor's cache
+_BATCH_BYTES = 4 << 20  # of records, so that the decoded values stay in the processor's cache
 
 
 class BatchReader:
-    """A reader of Arrow batches, opened by `open_batches`: ``async for batch in reader`` yields RecordBatches.
+    """A reader of Arrow batches, opened by `open_batches`. ``async for batch in reader`` yields RecordBatches.
 
     It is read once, by one task.
 
@@ -62,31 +62,29 @@ async def open_batches(
 ) -> AsyncIterator[BatchReader]:
     """Read records as Arrow batches: ``async with open_batches("s3://crawl/2026/pages") as reader: ...``.
 
-    They come in the order in which they are stored. While you work on one batch, the next is decoded in a thread.
+    Records are returned in the order in which they are stored. While you process one batch, a thread decodes the next.
 
     Args:
         path: a file, a folder, a pattern or a data set; with ``split``, the folder of the splits.
         split: a split, or parts of several: ``"train[:80%]+extra"``.
-        schema: the schema of the records, or the ``pyarrow.Schema`` you want; the manifest's by default.
-        columns: the names of the columns you want, in that order. Only these are parsed.
-        newest: as for `asyncrec.open_dataset`: only the newest version of each key, of a data set. It is looked for
-            before the first batch.
-        batch_rows: rows in a batch; the last has fewer.
+        schema: the schema of the records, or the ``pyarrow.Schema`` of the batches; by default, the manifest's schema.
+        columns: the names of the columns to read, in this order. Only these are parsed.
+        newest: as for `asyncrec.open_dataset`. The newest version of each key is found before the first batch.
+        batch_rows: the number of rows in a batch. The last batch may have fewer.
         batch_bytes: the maximum size of the records in a batch, unless a single record is larger; 4 MiB if
-            ``batch_rows`` is not given either. You may give both.
-        worker: ``(i, n)``: this is number i of n workers that share the records. It reads the i-th of n runs of
-            neighbouring records, whose lengths differ by at most one. If there is no manifest, it reads every n-th
-            file.
+            ``batch_rows`` is not passed either. Both limits may be combined.
+        worker: ``(i, n)`` if this is worker i of n that share the records. The worker reads the i-th of n runs of
+            neighbouring records, whose lengths differ by at most one. Without a manifest, it reads every n-th file.
         verify: check the checksum of every record.
-        storage: an open `Storage`; it is used, and not closed, and ``path`` is a key in it.
+        storage: an open `Storage`, in which ``path`` is a key. It is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        SchemaError: no schema is stored or given; or, while reading, a record does not match it.
+        SchemaError: no schema is stored or passed; or, while reading, a record does not match the schema.
         ValueError: a column or split does not exist, or a number is out of range; or the feature ``newest`` has no
-            order, or there is a split.
-        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before was
-            returned.
+            order, or is combined with a split.
+        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before the
+            error has been returned.
         DatasetError: while reading, a shard has fewer records than the manifest says.
     """
     plan = await make_plan(
@@ -122,7 +120,7 @@ async def open_parts(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[BatchReader]:
-    """Read some parts of a plan, as `open_batches` reads all of them."""
+    """Read some parts of a plan as Arrow batches, with the options of `open_batches`."""
     batch_bytes = None if batch_bytes is None else byte_count(batch_bytes, "batch_bytes")
     for option, value in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
         if value is not None and value < 1:
@@ -145,7 +143,7 @@ async def open_parts(
 
 
 class _Feed:
-    """The reading task: reads parts, and puts batches of the sizes asked for. It closes what it opens."""
+    """The task that reads parts, and passes batches of the requested sizes to the reader."""
 
     def __init__(
         self, maker: BatchMaker, received: Handover[Any], batch_rows: int | None, batch_bytes: int | None
@@ -163,7 +161,7 @@ class _Feed:
                 for part in parts:
                     await self._read(part, options)
             except Exception:
-                await self._put()  # every record before it
+                await self._put()  # the records before the error
                 raise
             await self._put()
         except Exception as error:
@@ -196,7 +194,7 @@ class _Feed:
             )
 
     async def _take(self, records: list[bytes]) -> None:
-        """Fill batches, and put the full ones."""
+        """Add records to the current batch, and put each full batch."""
         sizes = [*accumulate(map(len, records), initial=0)]
         start = 0
         while start < len(records):
@@ -206,7 +204,7 @@ class _Feed:
             if self._bytes is not None:
                 room = self._bytes - self._held_bytes
                 stop = min(stop, bisect_right(sizes, sizes[start] + room) - 1)
-            stop = max(stop, start if self._held else start + 1)  # one that is larger than a batch is one
+            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch is a batch by itself
             self._held += records[start:stop]
             self._held_bytes += sizes[stop] - sizes[start]
             start = stop
@@ -221,7 +219,7 @@ class _Feed:
 
 
 def _flags(part: Part) -> list[bool]:
-    """Whether each record of a part is wanted, if not all are. Blocks."""
+    """Return whether each record of a part is selected. The part must have `kept`. Blocks."""
     flags = [False] * (part.records or 0)
     for at in part.wanted().tolist():
         flags[at] = True

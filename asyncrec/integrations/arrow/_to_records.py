@@ -1,6 +1,6 @@
-"""Arrow to records: each column becomes a list of values of its feature, each row an Example of them.
+"""Convert Arrow batches to records. Each column becomes the values of one feature, and each row an Example.
 
-A null is an absent feature, if the schema allows it. A value that would be read back differently is refused.
+A null becomes an absent feature, if the schema allows it. A value that would be read back differently raises an error.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
-Values: TypeAlias = "list[Any]"  # one for each row; None if it has no such feature
+Values: TypeAlias = "list[Any]"  # one for each row; None if the row has no such feature
 
-_NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would read as absent
+_NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would be read as absent
 
 
 class _RowError(Exception):
-    """A row of a column cannot be written; ``row`` is counted from the column's first."""
+    """A row of a column cannot be written. ``row`` is counted from the column's first row."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -38,21 +38,24 @@ class _RowError(Exception):
 
 
 class _NullWithinError(Exception):
-    """A row of a column has a null within it: in a list, or in a struct."""
+    """A row of a column contains a null in a list or a struct."""
 
 
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
-    """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence. Reverses `to_batch`.
+    """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence.
+
+    This is the reverse of `to_batch`.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
-        schema: the schema of the records, whose columns alone are written; by default `schema_of` the batch's.
-        narrow: round float64 to float32, as `encode_example` does. With ``False`` a value that would change is refused;
-            a FixedLen with ``raw=True`` keeps all its bits.
+        schema: the schema of the records. Only its columns are written. By default, the `schema_of` the batch.
+        narrow: whether to round float64 to float32, as `encode_example` does. If false, a value that would change
+            raises an error. A FixedLen with ``raw=True`` keeps all bits.
 
     Raises:
-        SchemaError: a column is missing, or its values are not what the schema says: nulls in a FixedLen without a
-            default, lists of another length, a number beyond the type; column and row are named.
+        SchemaError: a column is missing, or its values do not match the schema, such as nulls in a FixedLen without a
+            default, lists of another length, or a number out of the type's range. The message names the column and the
+            row.
     """
     parts = chunks_of(batch)
     schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
@@ -63,14 +66,14 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 
 
 def chunks_of(batch: Any) -> list[Any]:
-    """Return the RecordBatches of a Table, or the given RecordBatch. Raise TypeError for anything else."""
+    """Return the RecordBatches of a Table, or a list of the passed RecordBatch. Raise TypeError for anything else."""
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ArgumentTypeError(f"pass a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
-    """Convert like `to_records`, for a RecordBatch whose first row is row ``first`` of a larger table."""
+    """Do the same as `to_records` for a RecordBatch whose first row is row ``first`` of a larger table."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():
@@ -101,7 +104,7 @@ def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> lis
 
 
 def null_columns(batch: Any) -> list[str]:
-    """Return the names of the columns of a batch or table in which some are null."""
+    """Return the names of the columns of a batch or table that contain nulls."""
     return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.null_count]
 
 
@@ -218,7 +221,7 @@ def _offsets(column: Array) -> list[int]:
 
 
 def _scattered(values: Any, column: Array) -> Values:
-    """Return the values of the rows that are not null, and None for the others."""
+    """Return a value for each row, from the values of the rows that are not null, and None for the others."""
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not column.null_count:
         return rows
@@ -227,7 +230,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """Return the values in lists of this shape, or in flat lists of the same length: Ray stores tensors so."""
+    """Return the values of lists with this shape, or of flat lists of the same size, in which Ray stores tensors."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -243,7 +246,7 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
-    """Return a function that turns an array of a type into the values to encode: NumPy's, or a list of bytes."""
+    """Return a function that converts an array to the values to encode: a NumPy array, or a list of bytes."""
 
     def read(column: Array) -> Any:
         _check_within(column)
@@ -260,7 +263,7 @@ def _strings(column: Array, dtype: str) -> list[bytes]:
     if not any(known in kind for known in ("string", "binary")):
         raise SchemaError(f"its values have the type {kind}")
     if dtype == "str" and "binary" in kind:
-        column = column.cast(pa.large_string())  # refuses bytes that are not UTF-8
+        column = column.cast(pa.large_string())  # raises an error for bytes that are not UTF-8
     values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
     return values
 
@@ -294,7 +297,7 @@ def _little(numbers: Any, dtype: str) -> bytes:
 
 
 def _plain(column: Array) -> Array:
-    """Return the values of an extension or dictionary array."""
+    """Return the plain array of the values of an extension or dictionary array."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _plain(column.storage)
     return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
@@ -314,13 +317,13 @@ def _check_rows(column: Array, reason: str = "is null") -> None:
 
 
 def _check_within(values: Array) -> None:
-    """Raise if there are nulls among the values of a column's rows; their positions do not identify the row."""
+    """Raise an error if a column's rows contain nulls. The positions of these values do not identify the row."""
     if values.null_count:
         raise _NullWithinError
 
 
 def _row_with_null(column: Array, entry: Entry) -> int:
-    """Return the first row with a null within it. Slow: for an error message only."""
+    """Return the first row that contains a null. This is slow, and only for an error message."""
     may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows, and their steps
 
     def has_null(value: Any, depth: int) -> bool:

@@ -1,7 +1,7 @@
-"""A `Schema` as Arrow's, and back: which column each entry becomes, and which entry each type of column.
+"""Convert a `Schema` to an Arrow schema, and back: each entry to the type of a column, and each type to an entry.
 
-The `Schema` itself is kept in the metadata, so that what Arrow's types do not express (defaults, ``raw``, the shape of
-a sparse array) is restored.
+The `Schema` itself is stored in the metadata, so that its properties without an Arrow type (defaults, ``raw``, the
+shape of a sparse array) are restored.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
 
 METADATA = b"asyncrec.schema"
-"""The key under which a Schema stands in the metadata of an Arrow schema, as JSON."""
+"""The key of a Schema, as JSON, in the metadata of an Arrow schema."""
 
 ARROW_SCHEMA = "ARROW:schema"
-"""The key under which an Arrow schema stands in a manifest's metadata: the name that Parquet files have for it."""
+"""The key of an Arrow schema in a manifest's metadata. Parquet files use the same name."""
 
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which another user may have written
+_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which is not trusted
 
 
 def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large: bool = False) -> Any:
-    """Return the ``pyarrow.Schema`` of the batches that records of this schema become; the `Schema` is in its metadata.
+    """Return the ``pyarrow.Schema`` of batches of records with this schema. Its metadata contains the `Schema`.
 
     Args:
         schema: the schema of the records.
-        columns: the names of the columns to read, in this order; by default all.
-        large: use 64-bit offsets for bytes and text, for columns of over 2 GiB in one batch.
+        columns: the names of the columns to read, in this order; all by default.
+        large: whether to use 64-bit offsets for bytes and text, for columns of over 2 GiB in one batch.
 
     Raises:
         ValueError: a name is not a column.
@@ -47,19 +47,21 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
 
 def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
-    """Return the `Schema` of records made of such batches: for each column the entry in the metadata, if the type fits.
+    """Return the `Schema` of records made of batches with this Arrow schema.
 
-    Otherwise the type decides: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists FixedLen
-    of their shape, lists VarLen, lists of lists Sequence; times, dates and durations are integers. float64 keeps its
-    name, but is stored as float32, since an Example has no other floats.
+    The entry of a column is the one in the metadata, if it fits the type.
+
+    Otherwise, it depends on the type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists are
+    FixedLen of their shape, lists are VarLen, and lists of lists are Sequence. Times, dates and durations are integers.
+    float64 keeps its name, but is stored as float32, because an Example has no other floats.
 
     Args:
         arrow: a ``pyarrow.Schema``.
-        nulls: the names of columns of one value in which some are null: they become VarLen.
+        nulls: the names of columns of single values of which some are null; these become VarLen.
 
     Raises:
-        SchemaError: a column is of a type that no feature holds (struct, map, union, decimal, null); or the metadata
-            hold no schema of this version.
+        SchemaError: a column has a type that no feature can hold (struct, map, union, decimal, null); or the metadata
+            contain no valid schema of this version.
     """
     known = _known(arrow.metadata or {})
     plain = {} if known is None else {field.name: field.type for field in arrow_schema(known)}
@@ -83,7 +85,7 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
 
 
 def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
-    """Return the schema of some columns of the records; the others are skipped.
+    """Return the schema of some columns of the records. Readers skip the other columns.
 
     Raises:
         ValueError: a name is not a column.
@@ -98,14 +100,14 @@ def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
 
 
 def encode_arrow(arrow: Any) -> str:
-    """Return an Arrow schema, without its metadata, as text for a manifest."""
+    """Return an Arrow schema without its metadata, as text for a manifest."""
     return base64.b64encode(arrow.remove_metadata().serialize().to_pybytes()).decode()
 
 
 def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return ``plain``, an `arrow_schema`, with the types that the columns were written with, if a manifest has them.
+    """Return ``plain``, an `arrow_schema`, with the original types of the columns, if a manifest has them.
 
-    A manifest is not trusted: a type is used only if the column can be cast to it, and unreadable text is ignored.
+    The manifest is not trusted, so a type is used only if the column can be cast to it. Unreadable text is ignored.
     """
     text = metadata.get(ARROW_SCHEMA)
     if not isinstance(text, str) or len(text) > _MOST_BYTES:
@@ -133,12 +135,12 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
-    """Return whether a column that is read as ``plain`` was written as ``written``, and becomes it again by a cast."""
+    """Return whether a column of the type ``written`` is read as ``plain``, and can be restored by a cast."""
     types = pa.types
     if written == plain:
         return True
     if types.is_list(plain) and not (types.is_list(written) or types.is_large_list(written)):
-        plain = plain.value_type  # of one value or null
+        plain = plain.value_type  # a column of single values or nulls
     if types.is_list(plain):
         return bool(types.is_large_list(written) and written.value_type == plain.value_type)
     if types.is_int64(plain):
@@ -196,7 +198,7 @@ def _scalar(dtype: str, large: bool) -> Any:
 def _entry(name: str, kind: Any) -> Entry:
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        shape = getattr(kind, "shape", None)  # a tensor: Arrow's own, and Ray's
+        shape = getattr(kind, "shape", None)  # a tensor type of Arrow or Ray
         if shape is None:
             return _entry(name, kind.storage_type)
         return FixedLen(tuple(shape), _dtype(name, kind.storage_type.value_type))
@@ -247,7 +249,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is(kind: Any, name: str) -> bool:
-    """Return whether a type is the view type with this name, which recent pyarrow has."""
+    """Return whether a type is the view type with this name. Only recent versions of pyarrow have view types."""
     return str(kind) == f"{name}_view"
 
 

@@ -1,4 +1,4 @@
-"""`open_batch_writer`: Arrow batches as the records of a data set."""
+"""`open_batch_writer` writes Arrow batches as the records of a data set."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
-_PIECE_BYTES = 1 << 20  # of a batch, made records at a time: the bytes held besides the batch itself
+_PIECE_BYTES = 1 << 20  # of a batch, encoded at once; this limits the memory used besides the batch itself
 
 
 class BatchWriter:
     """A writer of Arrow batches, opened by `open_batch_writer`. Any number of tasks may use it.
 
     Attributes:
-        writer: the `asyncrec.ShardedWriter` it writes to, for ``flush``, ``commit``, ``wait`` and ``stats``.
+        writer: the `asyncrec.ShardedWriter` of the records, for ``flush``, ``commit``, ``wait`` and ``stats``.
         schema: the schema of the records.
     """
 
@@ -35,14 +35,14 @@ class BatchWriter:
         self._narrow = narrow
 
     async def write(self, batch: Any) -> int:
-        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table``, in order; return the ticket of the last one.
+        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order, and return the ticket of the last one.
 
-        If cancelled, the first rows have been written.
+        If cancelled, only the first rows have been written.
 
         Raises:
-            SchemaError: a row does not match the schema; the message names the column and the row. Rows before it may
+            SchemaError: a row does not match the schema. The message names the column and the row. Rows before it may
                 have been written, a MiB at a time.
-            Others: as `asyncrec.ShardedWriter.write`.
+            Others: the errors of `asyncrec.ShardedWriter.write`.
         """
         ticket = 0
         for first, piece in pieces(batch):
@@ -55,7 +55,7 @@ class BatchWriter:
         return ticket
 
     def _made(self, piece: Any, first: int) -> tuple[list[bytes], list[str | bytes] | None]:
-        """Return the records of a piece, and their keys if there are any. Blocks."""
+        """Return the records of a piece, and their keys if there is a key column. Blocks."""
         records = records_from(piece, self.schema, narrow=self._narrow, first=first)
         return records, None if self._key is None else _keys(piece, self._key, first)
 
@@ -66,16 +66,16 @@ async def open_batch_writer(
 ) -> AsyncIterator[BatchWriter]:
     """Write Arrow batches to shards: ``async with open_batch_writer("s3://crawl/2026/pages", schema) as writer: ...``.
 
-    The manifest keeps the schema and the Arrow types, so that times, large text, and columns of one value or null are
-    read back with their original types.
+    The manifest stores the schema and the Arrow types, so that times, large text, and columns of single values or nulls
+    are read with their original types.
 
     Args:
         path: a folder and the data set's name in it.
-        schema: the schema of the records; or the ``pyarrow.Schema`` of the batches. In the latter, a column of single
-            values that may contain nulls must become a VarLen: see `schema_of`.
+        schema: the schema of the records, or the ``pyarrow.Schema`` of the batches. With the latter, a column of single
+            values that contains nulls must become a VarLen; see `schema_of`.
         key: the column whose text or bytes are the keys of the records.
-        narrow: round float64 to float32; with ``False`` a value that would change is refused.
-        options: the options of `asyncrec.open_sharded_writer`, which also says what is raised.
+        narrow: whether to round float64 to float32. If false, a value that would change raises an error.
+        options: the options of `asyncrec.open_sharded_writer`, which also lists the errors.
     """
     records, metadata = schemas_of(schema, options.pop("metadata", None))
     if key is not None and key not in records.features:
@@ -87,7 +87,7 @@ async def open_batch_writer(
 def schemas_of(
     schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
 ) -> tuple[Schema, dict[str, Any]]:
-    """Return the schema of the records, and the manifest's metadata, with the Arrow schema if one was given."""
+    """Return the schema of the records, and the manifest's metadata, with the Arrow schema if one was passed."""
     told = dict(metadata or {})
     if isinstance(schema, Schema):
         return schema, told

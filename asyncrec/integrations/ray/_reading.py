@@ -1,4 +1,4 @@
-"""`read_asyncrec`: a task for some shards, or for a range of the records of a large one."""
+"""`read_asyncrec` reads data sets in tasks, each for some shards, or for a range of the records of a large shard."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ def read_asyncrec(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Return a ``ray.data.Dataset`` of the records, with a column for each feature, as `asyncrec.integrations.arrow`
-    does.
+    """Return a ``ray.data.Dataset`` of the records, with the columns of `asyncrec.integrations.arrow`.
 
-    The manifest is read once, by this call. A task reads one or more shards, or a part of a shard that has an index.
+    This call reads the manifest once. A task reads one or more shards, or a part of a shard that has an index.
 
     Args:
-        path: a file, a folder, a pattern or a data set, which every node reaches by this path.
-        split, schema, columns, newest: as for `asyncrec.integrations.arrow.open_batches`, as are ``batch_rows``,
-            ``batch_bytes`` and ``verify``.
-        part_bytes: a larger shard is read by several tasks; 128 MiB.
-        storage_options: options for the backend, in every task.
+        path: a file, a folder, a pattern or a data set, which every node must reach by this path.
+        split, schema, columns, newest, batch_rows, batch_bytes, verify: as for
+            `asyncrec.integrations.arrow.open_batches`.
+        part_bytes: a larger shard with an index is read by several tasks; 128 MiB by default.
+        storage_options: options for the backend, which every task uses.
         options: the options of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
             ``ray_remote_args``.
     """
@@ -60,8 +59,8 @@ def read_asyncrec(
     return ray.data.read_datasource(source, **options)
 
 
-class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there where this is checked
-    """The source that `read_asyncrec` reads from, with the same arguments."""
+class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # types are checked without Ray
+    """The source from which `read_asyncrec` reads. It has the same arguments."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return at most ``parallelism`` tasks, each for neighbouring parts, and for about as many bytes."""
+        """Return at most ``parallelism`` tasks for neighbouring parts, each of about as many bytes as the others."""
         maker, options = self._plan.maker, self._options
         dealt = groups(self._plan.parts, max(1, parallelism)) or [()]
         return [
@@ -112,7 +111,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
 
 
 class _Read:
-    """The function that a task runs. It is small to send, and holds no reference to the source."""
+    """The function that a task runs. It is small to send, because it has no reference to the source."""
 
     def __init__(self, maker: BatchMaker, parts: tuple[Part, ...], options: dict[str, Any]) -> None:
         self._maker = maker

@@ -1,4 +1,4 @@
-"""`write_asyncrec`: tasks make shards, and the driver commits those of one attempt of each task, in one step."""
+"""`write_asyncrec` writes shards in tasks. The driver commits the shards of one attempt of each task in one step."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class WriteReport:
     """The result of `write_asyncrec`.
 
     Attributes:
-        rows, bytes: what this job added to the data set; the bytes are those of the shards, as stored.
-        shards: the shards, as in the manifest.
-        repeated: whether an earlier run with the same ``job_id`` had committed them, and this run has added nothing.
+        rows, bytes: the number of rows that this job added to the data set, and the size of its shards, as stored.
+        shards: the entries of these shards in the manifest.
+        repeated: whether an earlier run with the same ``job_id`` had committed the shards, so this run added nothing.
     """
 
     rows: int
@@ -55,33 +55,33 @@ def write_asyncrec(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> WriteReport:
-    """Write the rows of a ``ray.data.Dataset``: each exactly once if this returns, no row if it raises.
+    """Write each row of a ``ray.data.Dataset`` exactly once, or raise an error and commit no row.
 
-    There is one exception: an error which says that it is unknown whether the commit took effect. Then run the write
-    again with the same ``job_id``. It finds out, and writes only if the rows are not there.
+    The exception is an error that says that it is unknown whether the commit took effect. In this case, run the write
+    again with the same ``job_id``. It writes the rows only if they have not been committed.
 
     Args:
         dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.
-        path: a folder and the data set's name in it, which every node reaches by this path.
-        schema: the schema of the records, or a ``pyarrow.Schema``; that of ``dataset`` by default. A column of single
-            values that contains nulls must be a VarLen, and rows that are Python objects need a schema.
-        mode: ``"append"``; ``"new"`` raises an error if there is a data set; ``"replace"`` makes this the whole data
-            set.
-        job_id: a name for this work, so that a second run adds nothing to what the first has committed.
-        take_over: declare that an earlier run of this id, on another machine, is dead.
-        max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
-        min_rows_per_write: Ray gives each task, and so each shard, at least this many rows.
+        path: a folder and the data set's name in it, which every node must reach by this path.
+        schema: the schema of the records, or a ``pyarrow.Schema``; by default, the schema of ``dataset``. A column of
+            single values that contains nulls must be a VarLen, and rows that are Python objects need a schema.
+        mode: ``"append"`` adds the rows to the data set; ``"new"`` raises an error if the data set exists;
+            ``"replace"`` makes the rows the whole data set.
+        job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing.
+        take_over: declare that an earlier run with this id, on another machine, is dead.
+        max_shard_bytes, max_shard_records: the limits at which a shard is full; 256 MiB if neither is passed.
+        min_rows_per_write: the minimum number of rows that Ray passes to each task, so that shards are not too small.
         compression, index: as for `asyncrec.open_sharded_writer`.
-        narrow: round float64 to float32; with ``False`` a value that would change is refused.
-        metadata: stored in the manifest.
-        storage_options: options for the backend, in every task.
+        narrow: whether to round float64 to float32. If false, a value that would change raises an error.
+        metadata: a mapping to store in the manifest.
+        storage_options: options for the backend, which every task uses.
         options: the options of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
 
     Raises:
-        ConflictError: a run of this id is alive; or another job has replaced the data set meanwhile.
-        ObjectExistsError: with ``mode="new"``, there is a data set.
-        StorageError, DatasetError: from the commit.
-        ray.exceptions.RayTaskError: from a task, with the SchemaError or StorageError that it raised.
+        ConflictError: a run with this id is alive; or another job has meanwhile replaced the data set.
+        ObjectExistsError: the data set exists, with ``mode="new"``.
+        StorageError, DatasetError: the commit failed.
+        ray.exceptions.RayTaskError: a task failed. The error contains the SchemaError or StorageError of the task.
     """
     told = schema if schema is not None else _schema_of(dataset)
     records: Schema | None = None
@@ -111,7 +111,7 @@ def write_asyncrec(
                 storage_options=storage_options,
             )
             dataset.write_datasink(sink, **options)
-            if job.committed is None:  # Ray ends well without having called it if there is nothing to be written
+            if job.committed is None:  # Ray did not call the sink, because there are no rows
                 job.commit([], 0)
         shards = job.committed or ()
     return WriteReport(
@@ -123,7 +123,7 @@ def write_asyncrec(
 
 
 class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
-    """The sink of `write_asyncrec`, for one job: tasks make shards, and `on_write_complete` commits them."""
+    """The sink of `write_asyncrec` for one job. Tasks write shards, and `on_write_complete` commits them."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._storage_options = storage_options
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_job": None}  # the driver's alone
+        return {**self.__dict__, "_job": None}  # only the driver has the job
 
     def get_name(self) -> str:
         return "Asyncrec"
@@ -155,10 +155,10 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         return self._min_rows
 
     def on_write_start(self, schema: Any = None) -> None:
-        """Do nothing: the job began before Ray's tasks."""
+        """Do nothing, because the job began before Ray's tasks."""
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> list[ShardEntry]:
-        """Write the shards of a task's rows, in the task."""
+        """Write a task's rows as shards. Ray calls this in the task."""
         return write_share(
             self._share,
             (BlockAccessor.for_block(block).to_arrow() for block in blocks),
@@ -170,17 +170,17 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         )
 
     def on_write_complete(self, write_result: Any) -> None:
-        """Commit the shards, in the driver."""
+        """Commit the shards. Ray calls this in the driver."""
         assert self._job is not None, "Ray calls this in the driver"
         entries = [entry for returned in write_result.write_returns for entry in returned]
         self._job.commit(entries, int(write_result.num_rows))
 
     def on_write_failed(self, error: Exception) -> None:
-        """Do nothing: the driver ends the job, and knows whether its commit may have landed."""
+        """Do nothing, because the driver ends the job, and knows whether the commit may have taken effect."""
 
 
 def _schema_of(dataset: Any) -> Any:
-    """Return the Arrow schema of a dataset's rows, or `None`. It may run the first of its tasks."""
+    """Return the Arrow schema of a dataset's rows, or `None`. This may run the first of the dataset's tasks."""
     found = dataset.schema()
     if found is None:
         return None

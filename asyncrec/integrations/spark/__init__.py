@@ -1,24 +1,24 @@
-"""Spark 4 reads data sets, and writes them exactly once, by the name ``asyncrec``.
+"""A data source named ``asyncrec``, with which Spark 4 reads data sets, and writes them exactly once.
 
     spark.dataSource.register(AsyncrecDataSource)
     pages = spark.read.format("asyncrec").option("columns", "url,status").load("s3://crawl/2026/pages")
     found = pages.where("status = 200")
     found.write.format("asyncrec").mode("append").option("job_id", "found-2026-11-22").save("s3://crawl/2026/found")
 
-Register the data source once in each session. Options are text, as all of Spark's: see `AsyncrecDataSource`.
+Register the data source once in each session. All options in Spark are text; see `AsyncrecDataSource`.
 
-On Spark's Python Data Source API, which is public; no jar is needed.
+The data source uses Spark's public Python Data Source API, and needs no jar.
 
 _source     the data source, and its options
-_reading    partitions are parts of a data set
-_writing    tasks write shards, and the driver commits
-_types      Spark's types are Arrow's, and the other way round
+_reading    a partition for each group of parts of a data set
+_writing    the shards that tasks write, and the driver's commit
+_types      the conversion between Spark's types and Arrow's
 """
 
 from asyncrec.integrations._needed import needed
 
 with needed(__name__, "Spark 4", "pyspark"):
-    import pyspark.sql.datasource  # noqa: F401  # here, so that one error says that it is missing
+    import pyspark.sql.datasource  # noqa: F401  # here, so that a missing package raises the error of `needed`
 
 from asyncrec.integrations.spark._source import AsyncrecDataSource
 

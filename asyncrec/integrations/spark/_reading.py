@@ -1,4 +1,4 @@
-"""A partition is some parts of a data set: one or more shards, or a range of the records of a large one."""
+"""Read a data set in partitions of one or more shards, or of a range of the records of a large shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.integrations._engines import PART_BYTES, groups, seen_from_tasks
 from asyncrec.integrations.arrow import BatchMaker, Part, Plan, plan_batches, read_parts
 from asyncrec.integrations.spark._types import arrow_of, spark_schema
 
-_MOST_PARTITIONS = 10_000  # each is an object in Spark's driver, and a task
+_MOST_PARTITIONS = 10_000  # each partition is an object in Spark's driver, and a task
 
 
 def stored_schema(options: dict[str, Any]) -> Any:
@@ -21,13 +21,13 @@ def stored_schema(options: dict[str, Any]) -> Any:
     return spark_schema(_plan(options, part_bytes=None, columns=options.get("columns")).maker.arrow)
 
 
-class _Partition(InputPartition):  # type: ignore[misc]  # PySpark is not there where this is checked
+class _Partition(InputPartition):  # type: ignore[misc]  # types are checked without PySpark
     def __init__(self, parts: tuple[Part, ...]) -> None:
         super().__init__(parts)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]  # as above
-    """Reads the columns of a ``StructType``, and parses no others."""
+    """A reader of the columns of a ``StructType``. It parses no others."""
 
     def __init__(self, options: dict[str, Any], schema: Any) -> None:
         self._wanted = arrow_of(schema)
@@ -35,7 +35,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         told = {"part_bytes": options.get("part_bytes", PART_BYTES), "newest": options.get("newest"), "columns": names}
         try:
             plan = _plan(options, **told)
-        except SchemaError:  # none is stored: then the user gave this one
+        except SchemaError:  # no schema is stored, so the user passed this one
             plan = _plan({**options, "schema": self._wanted}, **told)
         self._maker = BatchMaker(plan.maker.schema, arrow=_between(plan.maker.arrow, self._wanted))
         self._parts = plan.parts
@@ -44,13 +44,13 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         self._options = {name: options[name] for name in kept if name in options}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": ()}  # each task has those of its partition
+        return {**self.__dict__, "_parts": ()}  # each task has the parts of its partition
 
     def partitions(self) -> list[Any]:
         return [_Partition(parts) for parts in groups(self._parts, self._most)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if not isinstance(partition, _Partition):  # Spark's own, if there is nothing to be read
+        if not isinstance(partition, _Partition):  # a partition of Spark's own, if there are no parts
             return
         for batch in read_parts(self._maker, partition.value, **self._options):
             yield _as_wanted(batch, self._wanted)
@@ -62,10 +62,12 @@ def _plan(options: dict[str, Any], **more: Any) -> Plan:
 
 
 def _between(stored: Any, wanted: Any) -> Any:
-    """Return the types in which columns are read before the cast to what is wanted: as stored, or one value of a list.
+    """Return the types in which to read columns before the cast to the requested types.
+
+    These are the stored types, or the type of the values for a list that is requested as single values.
 
     Raises:
-        SchemaError: a column is wanted as times, and is stored as integers without a time unit.
+        SchemaError: a column is requested as times, but stored as integers without a time unit.
     """
     fields = []
     for field, asked in zip(stored, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""`AsyncrecDataSource`, which ``format("asyncrec")`` names."""
+"""`AsyncrecDataSource`, the data source of ``format("asyncrec")``."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from asyncrec.integrations.spark._reading import Reader, stored_schema
 from asyncrec.integrations.spark._writing import Writer
 
 
-class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # PySpark is not there where this is checked
-    """The data source ``asyncrec`` of Spark 4, for batches.
+class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # types are checked without PySpark
+    """The data source ``asyncrec`` for batch jobs of Spark 4.
 
-    Spark's options are text. Numbers of bytes may be written as ``64MiB``, objects are JSON.
+    All options are text. A number of bytes may be written as ``64MiB``, and an object is written as JSON.
 
     Options for reading:
-        path: a file, a folder, a pattern or a data set, which every node reaches by this path; given to ``load``.
+        path: a file, a folder, a pattern or a data set, which every node must reach by this path; passed to ``load``.
         split: as for `asyncrec.integrations.arrow.open_batches`; ``path`` is then the folder of the splits.
-        columns: the names of the columns wanted, with commas between them. Others are not parsed. ``schema(...)`` does
-            the same, and determines the types of Spark's columns.
+        columns: the names of the columns to read, separated by commas. Other columns are not parsed. ``schema(...)``
+            also selects columns, and determines their types in Spark.
         newest: as for `asyncrec.integrations.arrow.open_batches`.
-        schema: `Schema.to_json`, if no schema is stored with the records; ``schema(...)`` may give it instead.
-        part_bytes: a larger shard that has an index becomes several partitions; 128 MiB.
-        max_partitions: smaller shards share partitions if there would be more of them; 10,000.
+        schema: the JSON of `Schema.to_json`, if no schema is stored with the records; or pass it to ``schema(...)``.
+        part_bytes: a larger shard with an index is divided into several partitions; 128 MiB by default.
+        max_partitions: the maximum number of partitions, so that neighbouring shards may share one; 10,000 by default.
         batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
-        storage_options: an object of options for the backend, in every task.
+        storage_options: an object with options for the backend, which every task uses.
 
     Options for writing:
-        path: a folder and the data set's name in it, which every node reaches by this path; given to ``save``.
-        job_id: a name for this work: a run with this id adds nothing to what an earlier one has committed, and ends an
-            earlier one that has not.
-        if_exists: with ``mode("append")``: ``append``, or ``fail`` if there is a data set. ``mode("overwrite")`` makes
-            the rows the whole data set.
-        schema: `Schema.to_json` of the records; by default, that of the columns. A column of single values that
-            contains nulls must be a VarLen.
+        path: a folder and the data set's name in it, which every node must reach by this path; passed to ``save``.
+        job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing; if it has
+            not, this run ends it.
+        if_exists: with ``mode("append")``, either ``append``, or ``fail`` to raise an error if the data set exists.
+            With ``mode("overwrite")``, the rows become the whole data set.
+        schema: the JSON of the records' `Schema.to_json`; by default, the schema of the columns. A column of single
+            values that contains nulls must be a VarLen.
         max_shard_bytes, max_shard_records, compression, index, metadata: as for `asyncrec.open_sharded_writer`; a shard
-            is full at 256 MiB unless you say otherwise.
-        narrow: ``false`` refuses a float64 that would change as a float32.
+            is full at 256 MiB by default.
+        narrow: ``false`` raises an error for a float64 that would change as a float32.
         storage_options: as for reading.
     """
 
@@ -78,7 +78,7 @@ def _object(text: str, name: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        # Not the text itself: there may be credentials in it.
+        # The message omits the text, which may contain credentials.
         raise ArgumentValueError(f"option {name}: must be a JSON object, such as json.dumps(a_dict)")
     return found
 
@@ -119,7 +119,7 @@ _WRITING = _BOTH | {
 
 
 def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a reader, parsed.
+    """Return the parsed options of a reader.
 
     Raises:
         ValueError: an option is unknown, missing or malformed.
@@ -128,7 +128,7 @@ def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a writer, parsed; raise as `reading_options`."""
+    """Return the parsed options of a writer. Raise the errors of `reading_options`."""
     return _parsed(options, _WRITING, "save")
 
 

@@ -1,7 +1,7 @@
-"""Spark's types of columns as Arrow's, and back.
+"""Convert between Spark's types of columns and Arrow's.
 
-Spark has fewer types: a list of a fixed length becomes an array, an unsigned integer the next larger one, a float16 a
-float, a time of day the integer that is stored.
+Spark has fewer types. A list of a fixed length becomes an array, an unsigned integer becomes the next larger signed
+one, a float16 becomes a float, and a time of day becomes the stored integer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import types
 
 from asyncrec.errors import SchemaError
 
-# Both ways; of the others see below.
+# The types that are converted in both directions. For the others, see below.
 _SAME = (
     (pa.bool_(), types.BooleanType()),
     (pa.int8(), types.ByteType()),
@@ -36,7 +36,7 @@ _NEAREST = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
-    pa.uint64(): pa.int64(),  # an Example holds none beyond it
+    pa.uint64(): pa.int64(),  # an Example cannot hold a larger number
     pa.float16(): pa.float32(),
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
@@ -49,15 +49,15 @@ _NEAREST = {
 
 
 def spark_schema(arrow: Any) -> Any:
-    """Return the ``StructType`` in which Spark shows columns of these types."""
+    """Return the ``StructType`` for columns with the types of a ``pyarrow.Schema``."""
     return types.StructType([types.StructField(each.name, _spark_type(each), each.nullable) for each in arrow])
 
 
 def arrow_of(schema: Any) -> Any:
-    """Return the ``pyarrow.Schema`` of the batches that Spark takes and returns for columns of a ``StructType``.
+    """Return the ``pyarrow.Schema`` of the batches that Spark accepts and produces for the columns of a ``StructType``.
 
     Raises:
-        SchemaError: a column is of a type that no feature holds.
+        SchemaError: a column has a type that no feature can hold.
     """
     return pa.schema([pa.field(each.name, _arrow_type(each.name, each.dataType), each.nullable) for each in schema])
 
@@ -83,7 +83,7 @@ def _spark_type(field: Any) -> Any:
 def _arrow_type(name: str, kind: Any) -> Any:
     if kind in _ARROW:
         return _ARROW[kind]
-    if isinstance(kind, types.StringType):  # of a collation, or of a limited length
+    if isinstance(kind, types.StringType):  # with a collation, or a limited length
         return pa.string()
     if isinstance(kind, types.DayTimeIntervalType):
         return pa.duration("us")

@@ -1,4 +1,4 @@
-"""Tasks make shards, and the driver commits those of one attempt of each task, in one step."""
+"""Tasks write shards, and the driver commits the shards of one attempt of each task in one step."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _begin, _commit, _give_up = as_call(begin_detached_job), as_call(DetachedJob.com
 
 
 @dataclass
-class _Made(WriterCommitMessage):  # type: ignore[misc]  # PySpark is not there where this is checked
-    """The result of a task that ended well and wrote ``rows`` rows."""
+class _Made(WriterCommitMessage):  # type: ignore[misc]  # types are checked without PySpark
+    """The result of a task that has written ``rows`` rows."""
 
     rows: int
     entries: list[ShardEntry]
 
 
 class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
-    """Made by Spark once for each write, in a process that ends before the first task begins.
+    """The writer that Spark creates once for each write, in a process that ends before the first task begins.
 
-    So the job is detached. Tasks and commit have copies of this object.
+    So the job is detached. The tasks and the commit use copies of this object.
     """
 
     def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:
@@ -60,8 +60,8 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         )
 
     def write(self, iterator: Iterator[Any]) -> _Made:
-        """Write the shards of a task's rows, in the task."""
-        if self._job.header is None:  # an earlier run of its job_id has committed
+        """Write a task's rows as shards. Spark calls this in the task."""
+        if self._job.header is None:  # an earlier run with this job_id has committed
             return _Made(0, [])
         rows = 0
 
@@ -83,12 +83,12 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         return _Made(rows, entries)
 
     def commit(self, messages: Sequence[_Made | None]) -> None:
-        """Commit, in the driver, what one attempt of each task has made, or nothing."""
+        """Commit the shards of one attempt of each task, or none. Spark calls this in the driver."""
         made = [message for message in messages if message is not None]
         entries = [entry for message in made for entry in message.entries]
         rows = sum(message.rows for message in made)
         _commit(self._job, entries, records=rows, storage_options=self._storage_options)
 
     def abort(self, messages: Sequence[_Made | None]) -> None:
-        """Give the job up, in the driver, unless it is committed or may be. Also called after a failed commit."""
+        """Abandon the job unless it may have committed. Spark calls this in the driver, also after a failed commit."""
         _give_up(self._job, storage_options=self._storage_options)

@@ -17,7 +17,7 @@ def assert_example_serialize_deserialize_is_ok(
 ) -> bool:
     """Load and split each example, and check that each part is decoded as it was encoded. No file is written.
 
-    Arrays are compared flat.
+    Arrays are compared without their shapes.
 
     Raises:
         AssertionError: an attribute differs; the message names the attribute and both values.

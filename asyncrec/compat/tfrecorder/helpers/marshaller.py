@@ -65,8 +65,8 @@ class FieldError(SchemaError, TypeError):
 class Example(DeclaredExample):
     """An example with declared fields. See `asyncrec.example.DeclaredExample`, and the module for the differences.
 
-    An example keeps its arrays after it was written, because it may be in several folds. It releases them if ``load``
-    is overridden, because ``load`` can then restore them.
+    An example keeps its arrays after it has been written, because it may be in several folds. If ``load`` is
+    overridden, the example releases its arrays, because ``load`` can restore them.
     """
 
     Field = Field  # type: ignore[assignment]  # TFRecorder's numbers for the same types
@@ -95,7 +95,7 @@ class Example(DeclaredExample):
         return len(self.encode())
 
     def encode(self) -> bytes:
-        """Return the record. Raise FieldError, a TypeError, if a value does not fit its field."""
+        """Return the record. Raise FieldError, which is also a TypeError, if a value does not fit its field."""
         try:
             return super().encode()
         except SchemaError as error:
@@ -103,7 +103,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Return the values of a record, in declaration order.
+        """Return the values of a record, in the order of declaration.
 
         Arrays are flat. A missing field is 0, False, "" or an empty array.
         """

@@ -38,8 +38,8 @@ B = TypeVar("B", bytearray, memoryview)
 _PUBLISH_SECONDS = 150.0
 # Seconds that publication may take after the caller was cancelled.
 _CANCELLED_SECONDS = 20.0
-# The policy for an upload that, according to the store, is already being completed. Its time exceeds the 600 s for which
-# Ceph keeps the lock of a killed gateway, and its attempts are half as many again as are needed on average.
+# The policy for an upload that, according to the store, is already being completed. Its time exceeds the 600 s during
+# which Ceph keeps the lock of a killed gateway. It allows half as many attempts again as are needed on average.
 _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 

@@ -163,7 +163,7 @@ class Numbers:
         zeros: int = 0,
         last: float | None = None,
     ) -> Histogram:
-        """Return the sample's histogram, scaled up. For integers, ``last`` is the largest, and bin ends are inclusive."""
+        """Return the sample's histogram, scaled up. For integers, ``last`` is the largest, and ends are inclusive."""
         counts, _ = np.histogram(sample, edges)
         times = self.finite / (sample.size + zeros)
         below, above = int((sample < edges[0]).sum()), int((sample > edges[-1]).sum())

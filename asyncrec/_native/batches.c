@@ -1,11 +1,11 @@
-/* What a writer needs of a whole batch: how many records fit, how long they are, and the text of their index. */
+/* A writer's functions for batches of records: how many fit, their lengths, and the text of their index. */
 
 #include "native.h"
 
 enum { OVERHEAD = 16, LENGTH = 8, DIGITS = 20, COLUMNS = 3 };
 
-/* How many records, from the one at `begin` on, fit; a first one always does. They end before one that is no `bytes` or
- * is longer than `longest`. */
+/* Return the end of the records from `begin` on that fit, and the size of their frames. The first record always fits.
+ * Stop before a record that is not `bytes` or is longer than `longest`. */
 PyObject *py_fitting(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;
@@ -95,7 +95,7 @@ PyObject *py_encode_index(PyObject *module, PyObject *const *args, Py_ssize_t na
         return NULL;
     const uint8_t *lengths = (const uint8_t *)PyBytes_AsString(args[1]);
     Py_ssize_t count = PyBytes_Size(args[1]) / LENGTH;
-    char tail[DIGITS + 2], *tail_end = tail; /* of each line, behind the size */
+    char tail[DIGITS + 2], *tail_end = tail; /* the end of each line, after the size */
     if (member >= 0) {
         *tail_end++ = ' ';
         tail_end = put_decimal(tail_end, (uint64_t)member);

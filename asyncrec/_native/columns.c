@@ -1,20 +1,22 @@
-/* Serialised Examples to columns: what asyncrec/example/_columns.py and _scan.py do with NumPy.
+/* Conversion of serialised Examples to columns, as asyncrec/example/_columns.py and _scan.py do it with NumPy.
  *
- * A record is read here if it has the form in which every writer writes: one Features message, its entries a name and one
- * list each, numbers packed, no name twice. Any other is odd: Python reads it, and gives it back in that form.
+ * A record is read here if it has the usual form, in which every writer writes: one Features message, whose entries are
+ * a name and one list each, with packed numbers and no name twice. Any other record is odd. Python reads an odd record
+ * and returns it in the usual form.
  *
- * Python also checks what records have, once for each layout: for each set of names with the kinds of their lists. A
- * layout is a row of bits, four for each name, one of which says the kind; those that were checked are kept.
+ * Python also checks the features of records, once for each layout, which is a set of names with the kinds of their
+ * lists. A layout has four bits for each name, one of which is set for the kind. Checked layouts are kept.
  *
- * Rows are read without the GIL. What needs Python ends that: a new layout, an odd record, a column that has no room
- * left. What the row had given so far is taken back, and the row is read anew. */
+ * Rows are read without the GIL, until one needs Python because it has a new layout, is odd, or finds no room in a
+ * column. The values already taken from that row are then removed, and the row is read again. */
 
 #include "native.h"
 
-enum { NONE, BYTES, FLOAT, INT64, JOINED }; /* JOINED is BYTES, given one after the other in place of a list */
+enum { NONE, BYTES, FLOAT, INT64, JOINED }; /* JOINED is BYTES, returned in one buffer instead of a list */
 enum status { FITS, END, ODD, NEW_LAYOUT, NO_ROOM, NO_MEMORY };
 
-/* Names that nobody wants are known, too, since they are part of a layout; and layouts. Beyond these Python is asked. */
+/* The most names of columns, other names, and layouts. Other names are kept because they are part of a layout. Beyond
+ * the last two limits, Python is asked. */
 enum { MOST_WANTED = 1000, MOST_OTHERS = 512, MOST_LAYOUTS = 256 };
 enum { BITS = 4, A_WORD = 64 / BITS };
 
@@ -25,30 +27,30 @@ struct bytes {
 
 struct column {
     int kind, joined;
-    PyObject *counts_object, *numbers_object; /* bytearrays, of int64, and of int64 or float32 */
-    int64_t *counts;                          /* -1 where a row has none */
+    PyObject *counts_object, *numbers_object; /* bytearrays of int64, and of int64 or float32 */
+    int64_t *counts;                          /* -1 if a row lacks the feature */
     uint8_t *numbers;
-    size_t used, room; /* bytes of the numbers, or values in texts */
-    size_t wants;      /* bytes, when there is NO_ROOM */
+    size_t used, room; /* in bytes of numbers, or in texts */
+    size_t wants;      /* the bytes needed, after NO_ROOM */
     struct bytes *texts;
 };
 
 struct batch {
     struct bytes *rows;
-    size_t count, row, total; /* how many there are, the one being read, and the bytes of all */
+    size_t count, row, total; /* the number of rows, the current row, and the bytes of all rows */
     struct column *columns;
     size_t wanted;
-    /* The first names are those of the columns. In `order` they are sorted; `after` is the one that came next last time,
-     * with the first name of a record behind the last place. */
+    /* The first names are those of the columns. `order` has the numbers of the names in sorted order. `after` has the
+     * name that last followed each name, and in its last place the first name of a record. */
     struct bytes *names;
     uint16_t *order, *after;
     size_t named;
-    uint64_t *bits, *layouts; /* of this row, and those that were checked, `width` words each */
-    size_t width, checked, last, accepted; /* `accepted` is a row plus one that needs no check, or 0 */
-    size_t foreseen; /* bytes of room that columns were given for rows to come */
+    uint64_t *bits, *layouts; /* the layout of this row, and the checked layouts, of `width` words each */
+    size_t width, checked, last, accepted; /* `accepted` is 1 + a row that needs no check, or 0 */
+    size_t foreseen; /* the bytes of room that columns have for later rows */
 };
 
-/* Names in order of their length, then of their bytes. */
+/* Compare names by their length, then by their bytes. */
 static int compare(const struct bytes *name, const uint8_t *at, size_t size)
 {
     if (name->size != size)
@@ -56,7 +58,8 @@ static int compare(const struct bytes *name, const uint8_t *at, size_t size)
     return size ? memcmp(name->at, at, size) : 0;
 }
 
-/* The number of a name, or -1 where there are too many. A search, not a hash, which a hostile file could make slow. */
+/* Return the number of a name, or -1 if there are too many names. This is a binary search rather than a hash table,
+ * which a hostile file could make slow. */
 static int name_of(struct batch *batch, const uint8_t *at, size_t size, size_t before)
 {
     uint16_t guess = batch->after[before];
@@ -89,7 +92,7 @@ static enum status take_texts(struct column *column, size_t row, const uint8_t *
     for (; at < end; at += size, count++) {
         if (!(at = field_at(at, end, 0x0A, &size)))
             return ODD;
-        if (!column) /* nobody wants them: they have to be in order all the same */
+        if (!column) /* unwanted texts must also be valid */
             continue;
         if (column->used == column->room) {
             size_t room = column->room ? 2 * column->room : 256;
@@ -100,7 +103,7 @@ static enum status take_texts(struct column *column, size_t row, const uint8_t *
             column->room = room;
         }
         column->texts[column->used++] = (struct bytes){at, size};
-        column->counts[row] = count + 1; /* at once, so that what was taken can be taken back */
+        column->counts[row] = count + 1; /* set at once, so that the texts can be removed again */
     }
     if (column)
         column->counts[row] = count;
@@ -176,13 +179,13 @@ static enum status take_entry(struct batch *batch, const uint8_t *at, const uint
     uint64_t *word = &batch->bits[name / A_WORD];
     int shift = BITS * (name % A_WORD);
     if (*word >> shift & ((1 << BITS) - 1))
-        return ODD; /* twice */
+        return ODD; /* the name occurs twice */
     *word |= (uint64_t)1 << (shift + kind);
     if (kind == NONE)
         return FITS;
     struct column *column = (size_t)name < batch->wanted ? &batch->columns[name] : NULL;
     if (column && column->kind != kind)
-        column = NULL; /* the check of the layout refuses it */
+        column = NULL; /* the check of the layout rejects the kind */
     return kind == BYTES ? take_texts(column, batch->row, at, end) : take_numbers(column, batch->row, kind, at, end);
 }
 
@@ -217,17 +220,17 @@ static enum status take_row(struct batch *batch)
             return ODD;
         enum status status = take_entry(batch, at, at + size, &before);
         if (status == NO_ROOM)
-            fits = NO_ROOM; /* read on: what every column wants is found at once, or a row is read once for each */
+            fits = NO_ROOM; /* read on to find the needs of all columns at once */
         else if (status)
             return status;
         at += size;
     }
     if (fits == NO_ROOM)
-        return NO_ROOM; /* numbers without room were not looked at: the row may be odd, which is told before its layout */
+        return NO_ROOM; /* numbers without room were not read, and may be odd, which comes before the layout */
     return is_checked(batch, batch->named / A_WORD + 1) ? FITS : NEW_LAYOUT;
 }
 
-/* Rows from the next one on, up to the first that Python has a part in. */
+/* Read rows from the current one on, up to the first that needs Python. */
 static enum status take_rows(struct batch *batch)
 {
     for (; batch->row < batch->count; batch->row++) {
@@ -248,8 +251,8 @@ static enum status take_rows(struct batch *batch)
     return END;
 }
 
-/* Room for what a row wants: at first as if each row that is left wanted the same, but for all columns together no more
- * than all records can give; then half as much again. */
+/* Make the room that a row needs. At first, reserve as much for each remaining row, but for all columns together no
+ * more than all records can contain. Later, enlarge the room by half. */
 static int make_room(struct batch *batch)
 {
     for (size_t n = 0; n < batch->wanted; n++) {
@@ -272,14 +275,14 @@ static int make_room(struct batch *batch)
     return 0;
 }
 
-/* Python has checked the layout of this row: remember it, as long as there are few. */
+/* Keep the layout of this row, which Python has checked, unless there are already too many layouts. */
 static int keep_layout(struct batch *batch)
 {
     batch->accepted = batch->row + 1;
     if (batch->checked == MOST_LAYOUTS)
         return 0;
     size_t size = batch->width * sizeof *batch->layouts;
-    if (!(batch->checked & (batch->checked - 1))) { /* 0, or a power of two: full */
+    if (!(batch->checked & (batch->checked - 1))) { /* full if 0 or a power of two */
         uint64_t *layouts = realloc(batch->layouts, (batch->checked ? 2 * batch->checked : 1) * size);
         if (!layouts) {
             PyErr_NoMemory();
@@ -297,7 +300,8 @@ static PyObject *asked(PyObject *ask, size_t row, int odd)
     return PyObject_CallFunction(ask, "nO", (Py_ssize_t)row, odd ? Py_True : Py_False);
 }
 
-/* The row in the usual form, by Python, and checked. Records that were there stay: names may point into them. */
+/* Replace the row by Python's version of it, which has the usual form and is checked. Keep the original record, because
+ * names may point into it. */
 static int rewrite(struct batch *batch, PyObject *ask, PyObject *records)
 {
     int again = batch->accepted == batch->row + 1;
@@ -375,7 +379,7 @@ static void join(const struct bytes *texts, size_t count, uint8_t *to, uint8_t *
     put64(offsets, at);
 }
 
-/* The texts one after the other, and where each begins and the last one ends. */
+/* Return the texts one after the other, and the offsets at which each begins and the last one ends. */
 static PyObject *joined_of(const struct bytes *texts, size_t count)
 {
     size_t total = 0;
@@ -421,7 +425,7 @@ static PyObject *results_of(struct batch *batch)
     return results;
 }
 
-/* The rows, of bytes; what is another buffer becomes bytes. */
+/* Set the rows from the records. Convert other buffers to bytes. */
 static int use_records(struct batch *batch, PyObject *records)
 {
     batch->count = (size_t)PyList_Size(records);

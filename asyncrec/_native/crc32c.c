@@ -1,15 +1,15 @@
-/* CRC-32C (Castagnoli), by the processor's instruction where it has one: SSE 4.2 or ARMv8; by eight tables elsewhere.
+/* CRC-32C (Castagnoli), by the processor's instruction if it has one (SSE 4.2 or ARMv8), or else by eight tables.
  *
- * The instruction takes three cycles and one can be begun in each, so three stretches of the data are summed side by
- * side and their sums joined: the sum of the first is carried over the length of the second, which is linear, so four
- * tables of 256, one for each of its bytes, hold all there is to it. */
+ * The instruction takes three cycles, but one can begin in each cycle. Three stretches of the data are therefore summed
+ * side by side, and their sums are joined by carrying the sum of one stretch over the length of the next. Carrying is
+ * linear, so four tables of 256 entries, one for each byte of the sum, suffice. */
 
 #include "native.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #define HARDWARE "sse4.2"
-#if defined(__clang__) && __clang_major__ >= 14 /* there the instruction has a name of its own */
+#if defined(__clang__) && __clang_major__ >= 14 /* in which the instruction is a feature of its own */
 #define TARGET __attribute__((target("sse4.2,crc32")))
 #else
 #define TARGET __attribute__((target("sse4.2")))
@@ -33,7 +33,7 @@
 
 #define POLYNOMIAL 0x82F63B78u /* bits reversed */
 
-/* The register, without the inversions at both ends: it is carried on as it is. */
+/* A function that returns the register after more data, without the inversions at both ends. */
 typedef uint32_t (*sum_function)(uint32_t crc, const uint8_t *at, size_t size);
 
 static uint32_t bytewise[8][256];
@@ -53,7 +53,7 @@ static uint32_t sum_by_tables(uint32_t crc, const uint8_t *at, size_t size)
 
 #if defined(HARDWARE)
 
-/* Stretches: long ones for the speed, short ones so that a record of some hundred bytes gains, too. */
+/* The lengths of stretches: long for speed, and short so that a record of a few hundred bytes also gains. */
 enum { LONG = 1344, SHORT = 128, LINE = 64 };
 
 static uint32_t over_long[4][256], over_short[4][256];
@@ -67,9 +67,9 @@ TARGET static inline uint32_t three(uint32_t crc, const uint8_t *at, size_t stre
 {
     uint32_t second = 0, third = 0;
     for (const uint8_t *end = at + stretch; at < end; at += LINE) {
-        /* The same lines of the next three: from memory that no cache has, half as fast again. */
+        /* Prefetch the same lines of the next three stretches. Uncached data is then summed half as fast again. */
         for (size_t n = 3; n < 6; n++)
-            __builtin_prefetch((const void *)((uintptr_t)at + n * stretch)); /* past the end, perhaps */
+            __builtin_prefetch((const void *)((uintptr_t)at + n * stretch)); /* perhaps past the end */
         for (size_t n = 0; n < LINE; n += 8) {
             crc = STEP8(crc, get64(at + n));
             second = STEP8(second, get64(at + stretch + n));
@@ -92,7 +92,7 @@ TARGET static uint32_t sum_by_hardware(uint32_t crc, const uint8_t *at, size_t s
     return crc;
 }
 
-/* What zeros after it make of a register, for each value of each of its bytes. */
+/* Make the tables that carry a register over `zeros` zero bytes, with an entry for each value of each of its bytes. */
 static void make_carrier(uint32_t table[4][256], size_t zeros)
 {
     for (int bit = 0; bit < 32; bit++) {
@@ -111,7 +111,7 @@ static int has_hardware(void)
 #if defined(__x86_64__)
     return __builtin_cpu_supports("sse4.2");
 #elif defined(__APPLE__)
-    return 1; /* every 64-bit one of theirs that runs Python */
+    return 1; /* all of Apple's 64-bit processors that run Python have it */
 #elif defined(__linux__)
     return (getauxval(AT_HWCAP) >> 7) & 1; /* HWCAP_CRC32 */
 #else
@@ -173,7 +173,7 @@ static PyObject *summed(sum_function sum, PyObject *const *args, Py_ssize_t narg
             return NULL;
     }
     uint32_t crc = ~(uint32_t)value;
-    if (PyBytes_Check(args[0]) && PyBytes_Size(args[0]) < WORTH_LETTING_GO) /* nearly all; without a buffer to release */
+    if (PyBytes_Check(args[0]) && PyBytes_Size(args[0]) < WORTH_LETTING_GO) /* the usual case, without a buffer */
         return PyLong_FromUnsignedLong((uint32_t)~sum(
             crc, (const uint8_t *)PyBytes_AsString(args[0]), (size_t)PyBytes_Size(args[0])));
     Py_buffer view;

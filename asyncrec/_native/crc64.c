@@ -1,13 +1,13 @@
-/* CRC-64/NVME, which Azure compares with what it is sent: by carry-less multiplication where the processor has it
- * (PCLMULQDQ); by eight tables elsewhere.
+/* CRC-64/NVME, which Azure compares with the body that it receives. It is computed by carry-less multiplication if the
+ * processor has it (PCLMULQDQ), or else by eight tables.
  *
- * Bits are reversed, as in the CRC itself: of a word, bit n stands for x ** (63 - n). The product of two such words is
- * theirs times x, so each constant below is a power of x less than one would think.
+ * Bits are reversed, as in the CRC itself, so bit n of a word stands for x ** (63 - n). The instruction's product of
+ * two such words is the product of their polynomials times x, so the exponent of each constant below is smaller by one.
  *
- * Four lanes of 16 bytes are folded over the 64 bytes before the next ones: what is left of a lane is multiplied by the
- * power of x that carries it there, modulo the polynomial, and added. At the end the lanes are folded into one another,
- * and the 16 bytes that are left have the CRC of all, which the tables find. See "Fast CRC Computation for Generic
- * Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). */
+ * Four lanes of 16 bytes are folded onto the next 64 bytes. Each lane is multiplied by the power of x that carries it
+ * there, modulo the polynomial, and added. At the end, the lanes are folded into one another, and the tables compute
+ * the CRC of the last 16 bytes, which equals that of all the data. See "Fast CRC Computation for Generic Polynomials
+ * Using PCLMULQDQ Instruction" (Intel, 2009). */
 
 #include "native.h"
 
@@ -20,7 +20,7 @@
 
 #define POLYNOMIAL 0x9A6C9329AC4BC9B5u /* bits reversed */
 
-/* The register, without the inversions at both ends: it is carried on as it is. */
+/* A function that returns the register after more data, without the inversions at both ends. */
 typedef uint64_t (*sum_function)(uint64_t crc, const uint8_t *at, size_t size);
 
 static uint64_t bytewise[8][256];
@@ -42,7 +42,7 @@ static uint64_t sum_by_tables(uint64_t crc, const uint8_t *at, size_t size)
 
 enum { LANE = 16, LINE = 4 * LANE };
 
-/* What carries the first and the last 8 bytes of a lane over so many bytes. */
+/* The constants that carry the first and the last 8 bytes of a lane over a line, and over a lane. */
 static uint64_t over_line[2], over_lane[2];
 
 TARGET static inline __m128i folded(__m128i lane, __m128i over, const uint8_t *onto)
@@ -75,7 +75,7 @@ TARGET static uint64_t sum_by_hardware(uint64_t crc, const uint8_t *at, size_t s
     return sum_by_tables(sum_by_tables(0, left, LANE), at, size);
 }
 
-/* x to this power, modulo the polynomial. */
+/* Return x to the power of the exponent, modulo the polynomial. */
 static uint64_t power(int exponent)
 {
     uint64_t value = (uint64_t)1 << 63;

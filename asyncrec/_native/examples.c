@@ -1,12 +1,13 @@
-/* A mapping of names to values to a serialised Example: what asyncrec/example/_codec.py and _values.py do in Python.
+/* Conversion of a mapping of names and values to a serialised Example, as asyncrec/example/_codec.py and _values.py do
+ * it in Python.
  *
- * Here are Python's own numbers, text and bytes, lists and tuples of one kind of them, and contiguous arrays of ordinary
- * numbers. For any other value Python is asked what it becomes. Where that is refused, or a number or a name is, nothing
- * is returned: Python is to do it all again, and to say what is the matter.
+ * This file converts Python's own numbers, text and bytes, lists and tuples of one of these types, and contiguous
+ * arrays of ordinary numbers. It asks Python to convert any other value. If Python rejects the value, or if a number or
+ * a name is rejected here, None is returned, and Python converts the whole mapping again and raises the error.
  *
- * Whatever Python code may run meanwhile (what is asked, a finaliser) cannot pull away what is read: every value is
- * held, and a list is read once, item by item, into memory of our own. So it is where the GIL is let go, which is while
- * many numbers of an array, or many bytes, are copied. */
+ * Python code that runs meanwhile (the conversion of a value, or a finaliser) cannot free the memory being read,
+ * because every value is held, and a list is read once, item by item, into memory of our own. This is also true while
+ * the GIL is released, which it is while many numbers of an array, or many bytes, are copied. */
 
 #include "native.h"
 
@@ -17,13 +18,13 @@ enum { NONE, BYTES, FLOAT, INT64, REFUSED = -1, FAILED = -2, UNKNOWN = -3 };
 enum { FEW = 32 };
 
 struct feature {
-    PyObject *name, *value, *holder; /* of what was made of the value */
+    PyObject *name, *value, *holder; /* the holder owns the converted value */
     const uint8_t *key;
     size_t key_size;
-    int kind, single; /* one value of bytes, which has its length before it as packed numbers have */
-    const uint8_t *payload; /* or NULL: it is in the scratch, from `at` on */
+    int kind, single; /* single: one value of bytes, preceded by its length like packed numbers */
+    const uint8_t *payload; /* NULL if it is in the scratch, from `at` on */
     size_t at, size;
-    Py_buffer view; /* of an array, or with obj NULL */
+    Py_buffer view; /* of an array; otherwise obj is NULL */
 };
 
 struct scratch {
@@ -31,7 +32,7 @@ struct scratch {
     size_t used, room;
 };
 
-/* Where so many bytes can be put, which are used only when `used` says so. */
+/* Return space for `size` bytes, or NULL with an exception. The caller must add the bytes written to `used`. */
 static uint8_t *space(struct scratch *scratch, size_t size)
 {
     if (!scratch->bytes || size > scratch->room - scratch->used) {
@@ -63,7 +64,7 @@ static inline uint8_t *put_float32(uint8_t *at, double value)
     return at + 4;
 }
 
-/* One value of Python's own types, put behind what is in the scratch in the form a list has; its kind. */
+/* Append one value of Python's own types to the scratch, in the form for a list. Return its kind. */
 static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *type)
 {
     uint8_t *at;
@@ -89,7 +90,7 @@ static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *typ
     }
     if (type != &PyBytes_Type && type != &PyUnicode_Type)
         return UNKNOWN;
-    /* Not the UTF-8 that a str can keep: the caller's would grow. */
+    /* Do not use the UTF-8 that a str can cache, because the caller's str would grow. */
     PyObject *bytes = type == &PyBytes_Type ? Py_NewRef(value) : PyUnicode_AsUTF8String(value);
     if (!bytes) {
         PyErr_Clear();
@@ -113,7 +114,8 @@ static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *typ
     return at ? BYTES : FAILED;
 }
 
-/* The floats that a list or tuple begins with, in a loop of few steps: such lists are long. How many. */
+/* Append the floats at the beginning of a list or tuple, in a short loop because such lists are long. Return their
+ * number. */
 static Py_ssize_t put_floats(struct scratch *scratch, PyObject *list, int is_list)
 {
     Py_ssize_t count = is_list ? PyList_Size(list) : PyTuple_Size(list), n = 0;
@@ -131,7 +133,7 @@ static Py_ssize_t put_floats(struct scratch *scratch, PyObject *list, int is_lis
     return at ? n : -1;
 }
 
-/* A list or tuple of values of one type; UNKNOWN where one is of another. */
+/* Append a list or tuple of values of one type. Return their kind, or UNKNOWN if the types differ. */
 static int put_list(struct scratch *scratch, PyObject *list)
 {
     int is_list = PyList_CheckExact(list), kind = NONE;
@@ -166,8 +168,8 @@ static int put_list(struct scratch *scratch, PyObject *list)
     }                                                                                                                      \
     break
 
-/* The end of the integers of an array, put as varints; NULL where one is refused. Nothing of Python is touched. A letter
- * says the type to C, and how many bytes it has to this machine: one, two, four or eight. */
+/* Write the integers of an array as varints. Return their end, or NULL if one is rejected. Nothing of Python is used.
+ * The letter is that of the C type, whose width on this machine is one, two, four or eight bytes. */
 static uint8_t *write_integers(uint8_t *at, char letter, size_t width, const void *from, size_t count)
 {
     switch (letter == '?' ? 0 : (int)width * (letter >= 'a' ? -1 : 1)) {
@@ -215,7 +217,7 @@ static int put_integers(struct scratch *scratch, char letter, size_t width, cons
     return INT64;
 }
 
-/* The same for float64, as float32. */
+/* Write float64 values as float32. Return their end, or NULL if one is rejected. Nothing of Python is used. */
 static uint8_t *write_float64s(uint8_t *at, const uint8_t *from, size_t count)
 {
     for (size_t n = 0; n < count; n++) {
@@ -280,12 +282,12 @@ static int use_bytes(struct feature *feature, PyObject *bytes)
     return BYTES;
 }
 
-/* What Python makes of a value: its kind, and bytes or a list of bytes. */
+/* Ask Python to convert a value. Return its kind, and set its payload from bytes or a list of bytes. */
 static int ask(struct feature *feature, struct scratch *scratch, PyObject *raw_of, PyObject *narrow)
 {
     PyObject *raw = PyObject_CallFunctionObjArgs(raw_of, feature->value, narrow, NULL);
     if (!raw) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) /* Ctrl-C */
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) /* such as KeyboardInterrupt */
             return FAILED;
         PyErr_Clear();
         return REFUSED;
@@ -315,7 +317,7 @@ static int ask(struct feature *feature, struct scratch *scratch, PyObject *raw_o
     return BYTES;
 }
 
-/* The kind of a feature, with its payload; or that it is refused, that something failed, or that Python is to be asked. */
+/* Return the kind of a feature, and set its payload. Return REFUSED, FAILED, or UNKNOWN if Python must be asked. */
 static int use_value(struct feature *feature, struct scratch *scratch, PyTypeObject *array, int narrow)
 {
     PyObject *value = feature->value;
@@ -348,7 +350,7 @@ static int in_order(const void *one, const void *other)
     return found ? found : (a->key_size > b->key_size) - (a->key_size < b->key_size);
 }
 
-/* A schema gives them in order, which is seen in one pass. */
+/* Sort the features by name. A schema passes them in order, which one pass detects. */
 static void put_in_order(struct feature *features, size_t count)
 {
     for (size_t n = 1; n < count; n++)
@@ -358,7 +360,7 @@ static void put_in_order(struct feature *features, size_t count)
         }
 }
 
-/* The lengths of the list in a feature, of the feature, and of its entry. */
+/* The sizes of a feature's list, of the feature, and of its entry. */
 struct sizes {
     size_t list, feature, entry;
 };
@@ -424,7 +426,7 @@ static PyObject *assembled(const struct feature *features, size_t count, const s
     return data;
 }
 
-/* Everything is held before any code of Python's may run. */
+/* Hold all names and values before any Python code may run. Return their number. */
 static size_t hold(struct feature *features, PyObject *mapping)
 {
     PyObject *name, *value;

@@ -1,13 +1,16 @@
-/* One serialised Example to its features, as asyncrec/example/_wire.py reads it, and packed int64 values to numbers.
+/* Conversion of a serialised Example to its features, as asyncrec/example/_wire.py does it, and of packed int64 values
+ * to numbers.
  *
- * An Example is read here if it has the form in which every writer writes: one Features message, its entries a name and
- * one list each, numbers packed. For any other the answer is None, and Python reads it, or says what is wrong. */
+ * An Example is read here if it has the usual form, in which every writer writes: one Features message, whose entries
+ * are a name and one list each, with packed numbers. For any other Example, None is returned, and Python reads the
+ * Example or raises an error. */
 
 #include "native.h"
 
 enum { NONE, BYTES, FLOAT, INT64 };
 
-/* What a list of this kind holds: bytes, or for BYTES a list of them. NULL where it is odd, or with an exception. */
+/* Return the contents of a list as bytes or, for BYTES, as a list of bytes. Return NULL if the list is odd, or with an
+ * exception. */
 static PyObject *payload_of(int kind, const uint8_t *at, const uint8_t *end)
 {
     size_t size = 0;
@@ -27,7 +30,7 @@ static PyObject *payload_of(int kind, const uint8_t *at, const uint8_t *end)
     return values;
 }
 
-/* 0 where the entry is odd, or with an exception. */
+/* Add an entry to the features. Return 0 if the entry is odd, or with an exception. */
 static int take_entry(PyObject *features, const uint8_t *at, const uint8_t *end)
 {
     size_t size, name_size;

@@ -1,4 +1,4 @@
-/* Records to frames and back: what asyncrec/_framing/encoding.py and frames.py do with NumPy. */
+/* Conversion of records to frames and back, as asyncrec/_framing/encoding.py and frames.py do it with NumPy. */
 
 #include "native.h"
 
@@ -20,8 +20,8 @@ static uint32_t footer_of(const uint8_t *data, size_t size)
     return mask(crc32c_of(0, data, size));
 }
 
-/* One buffer: the footer of a large record before, if there is one, the frames of small ones, and the header of the
- * large one that follows, if one does. */
+/* Return one buffer with the footer of the large record before, if any, the frames of small records, and the header of
+ * the large record that follows, if any. */
 static PyObject *make_run(PyObject *records, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t size, int64_t before)
 {
     PyObject *run = PyBytes_FromStringAndSize(NULL, size);
@@ -62,7 +62,7 @@ PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t n
     Py_ssize_t handed_on = PyLong_AsSsize_t(args[1]);
     if (handed_on == -1 && PyErr_Occurred())
         return NULL;
-    /* A tuple of our own: the GIL is let go for larger records, and the caller's list may change. */
+    /* Use a tuple of our own, because the caller's list may change while the GIL is released for large records. */
     PyObject *records = PySequence_Tuple(args[0]);
     if (!records)
         return NULL;
@@ -116,13 +116,14 @@ failed:
     return NULL;
 }
 
-/* The lengths of the whole and good frames in a stretch of bytes; up to the first that is not. */
+/* The lengths of the intact frames in a stretch of bytes, up to the first frame that is incomplete or damaged. */
 struct cut {
     size_t *lengths;
     size_t count, room;
 };
 
-/* Another thread may run meanwhile: nothing of Python is touched. Without memory for more it stops as at a bad frame. */
+/* Measure frames. Nothing of Python is used, because another thread may run. If memory runs out, stop as at a damaged
+ * frame. */
 static void measure(struct cut *cut, const uint8_t *at, size_t size, uint64_t most, int verify)
 {
     while (size >= OVERHEAD) {
@@ -146,7 +147,7 @@ static void measure(struct cut *cut, const uint8_t *at, size_t size, uint64_t mo
     }
 }
 
-/* What both that measure are asked: (data, position, max_record_bytes, verify, ...). */
+/* The arguments that cut_frames and measure_frames share: (data, position, max_record_bytes, verify, ...). */
 struct stretch {
     const uint8_t *data;
     Py_ssize_t position, size;
@@ -223,7 +224,7 @@ PyObject *py_measure_frames(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (read_stretch(&stretch, args))
         return NULL;
     struct cut cut = measured(&stretch);
-    /* Each is of a frame in the data, so that all of them together take less than the data does. */
+    /* Each length belongs to a frame in the data, so the lengths together are smaller than the data. */
     PyObject *lengths = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(8 * cut.count));
     if (!lengths) {
         free(cut.lengths);

@@ -1,16 +1,16 @@
-/* Indexes of shards, as asyncrec/_records/index.py keeps them: the sizes of the frames in the fewest bytes, and the runs
- * of those that follow each other. Their text is read twice: to learn how much room that takes, and to fill it. */
+/* Indexes of shards in the form that asyncrec/_records/index.py keeps: the sizes of the frames in the fewest bytes, and
+ * the runs of consecutive frames. The text is read twice, first to measure the result and then to fill it. */
 
 #include "native.h"
 
-/* 18 digits: neither a number nor the sum of two leaves 63 bits. Longer ones are rare, and Python's. */
+/* A number of 18 digits, and the sum of two, fit in 63 bits. Longer numbers are rare and left to Python. */
 enum { MOST_DIGITS = 18, LEAST_FRAME = 16, NUMBER = 8 };
 
 struct line {
     uint64_t offset, size, member;
 };
 
-/* What stands in a text, and where it goes to in the second reading: NULL in the first. */
+/* The contents of a text, and their destinations in the second reading, which are NULL in the first. */
 struct table {
     const uint8_t *text, *end;
     int columns, width;
@@ -19,7 +19,8 @@ struct table {
     uint8_t *sizes, *firsts, *offsets, *members;
 };
 
-/* Read a number and what ends it. The text ends with a newline, which is no digit: nothing is read behind it. */
+/* Read a number and the byte that ends it. The text ends with a newline, which is not a digit, so nothing after the
+ * text is read. */
 static inline const uint8_t *read_number(const uint8_t *at, uint64_t *number, uint8_t end)
 {
     const uint8_t *first = at;
@@ -43,11 +44,11 @@ static inline const uint8_t *read_line(const uint8_t *at, struct line *line, int
 
 static inline uint8_t *put_size(uint8_t *at, uint64_t size, int width)
 {
-    memcpy(at, &size, (size_t)width); /* the low bytes: it is a little-endian machine */
+    memcpy(at, &size, (size_t)width); /* the low bytes, because the machine is little-endian */
     return at + width;
 }
 
-/* Whether all lines are as we write them. */
+/* Read the text. Return whether all lines have the form in which we write them. */
 static int read_table(struct table *table)
 {
     struct line line = {0, 0, 0}, last = {0, 0, 0};
@@ -108,7 +109,7 @@ PyObject *py_parse_index(PyObject *module, PyObject *text)
     if ((table.columns != 2 && table.columns != 3) || !read_text(&table))
         Py_RETURN_NONE;
     table.width = table.largest <= INT16_MAX ? 2 : table.largest <= INT32_MAX ? 4 : 8;
-    /* A line has five bytes at least: none of these is more than twice as long as the text, or five times. */
+    /* A line has at least five bytes, so the sizes are at most twice as long as the text, and the runs five times. */
     PyObject *sizes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(table.count * (size_t)table.width));
     PyObject *runs = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(table.runs * 3 * NUMBER));
     if (!sizes || !runs) {
@@ -131,7 +132,8 @@ static inline uint64_t size_at(const uint8_t *sizes, size_t number, int width)
     return size;
 }
 
-/* One loop for each width, so that the compiler knows it. */
+/* Write the sum of the sizes before each number. Return -1 if a number is out of range. Callers pass a constant width,
+ * so that the compiler can make a loop for each. */
 static int sum_before(uint8_t *sums, const uint8_t *sizes, size_t count, int width, const uint8_t *coarse, size_t block,
                       const uint8_t *within, size_t wanted)
 {

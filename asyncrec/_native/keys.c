@@ -1,7 +1,7 @@
-/* Digests of keys: BLAKE2b of 16 bytes (RFC 7693), as asyncrec/_shards/writing/keys.py takes them of hashlib.
+/* Digests of keys, BLAKE2b with 16 bytes (RFC 7693), as asyncrec/_shards/writing/keys.py computes them with hashlib.
  *
- * Keys are short: most take one block. Of a batch four such blocks are compressed at a time where the processor has AVX2,
- * one in each quarter of its registers, in about the time of one. */
+ * Most keys are short enough for one block. If the processor has AVX2, four such blocks of a batch are compressed at a
+ * time, one in each quarter of its registers, in about the time of a single block. */
 
 #include "native.h"
 
@@ -37,7 +37,7 @@ static inline void mix(uint64_t *a, uint64_t *b, uint64_t *c, uint64_t *d, uint6
     *b = turned(*b ^ *c, 63);
 }
 
-/* A key is no longer than memory: of the 128 bits of the count of its bytes only 64 are ever used. */
+/* Compress a block. A key fits in memory, so only 64 of the 128 bits of its byte count are used. */
 static void compress(uint64_t state[8], const uint8_t block[BLOCK], uint64_t count, int last)
 {
     uint64_t m[16], v[16];
@@ -65,7 +65,7 @@ static void compress(uint64_t state[8], const uint8_t block[BLOCK], uint64_t cou
         state[n] ^= v[n] ^ v[n + 8];
 }
 
-#define PARAMETERS (0x01010000u ^ DIGEST) /* no key of its own, one thread */
+#define PARAMETERS (0x01010000u ^ DIGEST) /* unkeyed, and not a tree */
 
 static void digest_into(uint8_t *digest, const uint8_t *at, size_t size)
 {
@@ -87,7 +87,7 @@ static PyObject *digest_of(const uint8_t *at, size_t size)
     return PyBytes_FromStringAndSize((const char *)digest, DIGEST);
 }
 
-/* A key of at most one block, and where its digest belongs. */
+/* A key of at most one block, and the destination of its digest. */
 struct waiting {
     uint8_t block[BLOCK];
     size_t size;
@@ -214,7 +214,7 @@ PyObject *py_key_digests(PyObject *module, PyObject *keys)
     return digests;
 }
 
-/* What a key is as bytes: its own, or those of an object that the caller lets go of. */
+/* Return a key as bytes, which belong to the key or to `held`, an object that the caller must release. */
 static const uint8_t *bytes_of_key(PyObject *key, Py_ssize_t *size, PyObject **held)
 {
     *held = NULL;
@@ -251,7 +251,7 @@ PyObject *py_join_digests(PyObject *module, PyObject *keys)
     int number = 0, most = lanes_here() ? LANES : 1;
     for (Py_ssize_t n = 0; joined && n < count; n++, at += DIGEST) {
         PyObject *key = PyTuple_GetItem(held, n);
-        if (PyByteArray_Check(key)) { /* a digest already */
+        if (PyByteArray_Check(key)) { /* already a digest */
             if (PyByteArray_Size(key) == DIGEST)
                 memcpy(at, PyByteArray_AsString(key), DIGEST);
             else {

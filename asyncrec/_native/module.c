@@ -1,4 +1,4 @@
-/* The module asyncrec._native._c: what each function does is told beside the Python that it stands for. */
+/* The module asyncrec._native._c. Each function is documented next to the Python code that it replaces. */
 
 #include "native.h"
 
@@ -61,7 +61,7 @@ static int execute(PyObject *module)
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)execute},
 #ifdef Py_mod_gil
-    /* Not tried without the GIL. The stable ABI of 3.11, to which all other builds keep, does not have the slot. */
+    /* The module is not tested without the GIL. The stable ABI of 3.11, which all other builds use, lacks the slot. */
     {Py_mod_gil, Py_MOD_GIL_USED},
 #endif
     {0, NULL},

@@ -1,8 +1,8 @@
-/* What every file here starts from: Python's limited API, little-endian numbers, and what one file has for the others.
+/* The common header: Python's limited API, little-endian numbers, and the functions that files share.
  *
- * Each function does what the Python beside its caller does, and stops short of anything odd: errors, rare forms and
- * whatever else is not hot are Python's, which is asked again with the same bytes. Nothing that a file says is believed
- * before it is held against the end of the bytes at hand. */
+ * Each function does the same as the Python code next to its caller, but leaves errors, rare forms and everything else
+ * that is not hot to Python, which is called again with the same bytes. No length in a file is trusted before it has
+ * been compared with the end of the available bytes. */
 
 #ifndef ASYNCREC_NATIVE_H
 #define ASYNCREC_NATIVE_H
@@ -18,9 +18,9 @@
 #error "the C of asyncrec is for little-endian machines; without it asyncrec is pure Python"
 #endif
 
-/* Below this much work another thread's turn costs more than it brings: whoever lets go of the GIL may wait 5 ms for it. */
+/* Below this many bytes, releasing the GIL costs more than it gains, because reacquiring it may take 5 ms. */
 enum { WORTH_LETTING_GO = 64 * 1024 };
-/* From this much on asyncrec has it done in a worker thread, beside which others are to run: the event loop, too. */
+/* From this many bytes on, asyncrec calls in a worker thread, and other threads, such as the event loop's, must run. */
 enum { LARGE = 1 << 20 };
 
 static inline uint32_t get32(const uint8_t *at)
@@ -49,7 +49,7 @@ static inline uint8_t *put64(uint8_t *at, uint64_t value)
     return at + 8;
 }
 
-/* memcpy from nowhere is undefined even where nothing is copied. */
+/* memcpy from NULL is undefined even if nothing is copied. */
 static inline uint8_t *put_bytes(uint8_t *at, const void *from, size_t size)
 {
     if (size)
@@ -73,7 +73,8 @@ static inline uint8_t *put_varint(uint8_t *at, uint64_t value)
     return at;
 }
 
-/* A length, at most what is left; NULL where none is. Python takes five bytes for one, too. */
+/* Read a length. Return the bytes after it, or NULL if there is no length, or if it exceeds the bytes that are left. As
+ * in Python, a length has at most five bytes. */
 static inline const uint8_t *length_at(const uint8_t *at, const uint8_t *end, size_t *size)
 {
     uint64_t value = 0;
@@ -88,7 +89,7 @@ static inline const uint8_t *length_at(const uint8_t *at, const uint8_t *end, si
     return NULL;
 }
 
-/* The contents of a field with this tag; NULL where none is. */
+/* Return the contents of a field with this tag, or NULL if there is no such field. */
 static inline const uint8_t *field_at(const uint8_t *at, const uint8_t *end, uint8_t tag, size_t *size)
 {
     return at < end && *at == tag ? length_at(at + 1, end, size) : NULL;
@@ -102,12 +103,13 @@ static inline size_t count_varints(const uint8_t *at, size_t size)
     return count;
 }
 
-/* Packed int64 values, of which the last is whole, to 8 bytes each; 0 where one is longer than ten bytes. */
+/* Unpack int64 values to 8 bytes each. The last value must be complete. Return 0 if a value is longer than ten
+ * bytes. */
 static inline int take_varints(const uint8_t *at, size_t size, uint8_t *to)
 {
     for (const uint8_t *end = at + size; at < end;) {
         uint64_t value = *at & 0x7F;
-        for (int shift = 7; *at++ >= 0x80; shift += 7) { /* the last byte of all is below: there is a next one */
+        for (int shift = 7; *at++ >= 0x80; shift += 7) { /* the last byte ends a value, so there is a next byte */
             if (shift > 63)
                 return 0;
             value |= (uint64_t)(*at & 0x7F) << shift;
@@ -117,13 +119,13 @@ static inline int take_varints(const uint8_t *at, size_t size, uint8_t *to)
     return 1;
 }
 
-/* Tables of crc32c.c and crc64.c, made once before anything is called. */
+/* Make the tables of crc32c.c and crc64.c, once, before any other function is called. */
 void prepare_crc32c(void);
 void prepare_crc64(void);
-/* The CRC-32C of data behind data whose CRC is value; 0 to begin with. */
+/* Return the CRC-32C of data, continued from value, the CRC of the data before. Begin with 0. */
 uint32_t crc32c_of(uint32_t value, const void *data, size_t size);
 
-/* The methods, each documented in module.c and _c.pyi. */
+/* The methods, documented in module.c and _c.pyi. */
 PyObject *py_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_crc32c_path(PyObject *module, PyObject *nothing);
 PyObject *py_crc32c_by_tables(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -1,7 +1,7 @@
 """A storage backend of asyncrec for local files, through aiofiles: ``file+aiofiles:///data/crawl``.
 
-This is the smallest complete plugin; "Write a storage plugin" in asyncrec's documentation explains it. The entry point
-names this module, which returns the plugin's schemes, and imports other modules only when a storage is opened.
+This is the smallest complete plugin. "Write a storage plugin" in asyncrec's documentation explains it. The entry point
+names this module, whose hook returns the plugin's schemes. Other modules are imported only when a storage is opened.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["asyncrec_storage_factories", "open_files"]
 
 @asynccontextmanager
 async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -> AsyncIterator[Storage]:
-    """Open the folder of ``url`` as a storage. Only asyncio is supported.
+    """Open the folder at ``url`` as a storage. Only asyncio is supported.
 
     Args:
         url: ``file+aiofiles:///absolute/folder``, percent-encoded like every file URL. The folder need not exist yet.
         threads: the number of threads in the storage's own pool. Four keep a disk busy; more help with network file
             systems.
-        chunk_size: the number of bytes per write. With 1 MiB, a write takes much longer than the 60 us of a thread hop.
+        chunk_size: the number of bytes per write. A write of 1 MiB takes much longer than the 60 us of a thread hop.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -37,7 +37,7 @@ async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -
     try:
         yield FileStorage(url, executor=executor, chunk_size=chunk_size)
     finally:
-        # Waiting would block the loop, and is not needed: every call was awaited, so the threads are idle.
+        # Waiting would block the loop, and is unnecessary because every call was awaited, so the threads are idle.
         executor.shutdown(wait=False)
 
 

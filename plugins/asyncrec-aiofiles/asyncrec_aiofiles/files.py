@@ -1,4 +1,4 @@
-"""`Files`: a folder that is accessed through aiofiles, followed by the functions that run in its threads."""
+"""`Files`, a folder accessed through aiofiles, and the functions that run in its threads."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ T = TypeVar("T")
 async def settled(call: Awaitable[T]) -> T:
     """Return the result of ``call``, which is never cancelled. A cancellation is raised at the next checkpoint.
 
-    aiofiles runs each call in a thread, and a thread cannot be cancelled: the `await` would return at once, while the
-    write continues. A caller that then closes or unlinks the file would do so during that write, and a caller that
-    reuses the buffers would corrupt the written data.
+    aiofiles runs each call in a thread, which cannot be cancelled. On cancellation, an ordinary `await` would end at
+    once while the write continued. A caller that then closed or unlinked the file would do so during the write, and a
+    caller that reused the buffers would corrupt the written data.
 
-    If the call fails, the cancellation is raised at once. Place a checkpoint before a call that may be cancelled before
-    it begins.
+    If the call fails, the cancellation is raised at once. If the call may be cancelled before it begins, place a
+    checkpoint before it.
     """
     return await sheltered(call, limit=math.inf)
 
 
 class Files:
-    """The folder of a URL, accessed through the threads of ``executor``."""
+    """The folder at a URL, accessed through the threads of ``executor``."""
 
     def __init__(self, url: str, executor: Executor) -> None:
         self.root = url
@@ -49,7 +49,7 @@ class Files:
         self._executor = executor
 
     def path_of(self, key: str) -> str:
-        """Return the path of the file of ``key``.
+        """Return the path of the file for ``key``.
 
         Raises:
             ValueError: the key cannot be a file name.
@@ -69,12 +69,12 @@ class Files:
         return await settled(aiofiles.os.wrap(function)(*args, executor=self._executor))
 
     async def open(self, path: str, mode: str, **options: Any) -> Any:
-        """Open an aiofiles file. The caller must have passed a checkpoint before."""
+        """Open an aiofiles file. The caller must pass a checkpoint first."""
         return await settled(aiofiles.open(path, mode, executor=self._executor, **options))  # type: ignore[call-overload]
 
     @contextmanager
     def mapped(self, operation: str, key: str) -> Iterator[None]:
-        """Raise the system's errors in the block as asyncrec's errors."""
+        """Convert operating-system errors raised in the block into asyncrec's errors."""
         try:
             yield
         except StorageError:
@@ -93,11 +93,11 @@ class Files:
             raise kind(f"{self.root}: cannot {operation} {key}: {error.strerror or error}") from error
 
 
-# In threads ----------------------------------------------------------------------------------------------------------
+# Run in threads ------------------------------------------------------------------------------------------------------
 
 
 def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str, ObjectInfo | None]]:
-    """List the matching entries of one folder, in the order of whole keys: a folder sorts as its name with a slash."""
+    """Return the matching entries of one folder, ordered by whole key. A folder sorts as its name with a slash."""
     found: list[tuple[str, ObjectInfo | None]] = []
     first = os.fsencode(start_after)
     try:
@@ -113,7 +113,7 @@ def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str,
                     try:
                         found.append((key, info_of(key, entry.stat())))
                     except FileNotFoundError:
-                        continue  # deleted since the scan, or neither a file nor a folder
+                        continue  # deleted since the scan, or not a regular file
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found, key=lambda item: os.fsencode(item[0]))
@@ -136,7 +136,7 @@ def unlink(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its parents, and sync the parent of each: a file is only as durable as its path's names."""
+    """Create a folder and its parents. Sync each parent, because a file is only as durable as its path's names."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         make_folder(parent)

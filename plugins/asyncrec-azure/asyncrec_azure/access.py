@@ -1,4 +1,4 @@
-"""`Access`: the account in use and its credentials. Missing values come from the environment."""
+"""`Access`: the account and its credentials. Missing values come from the environment."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Access:
         endpoint: the account's endpoint, without a trailing slash; ``""`` if the connection string contains it.
         account: the account's name; ``""`` if it is not needed.
         connection_string, account_key, sas_token: the credentials; at most one is set.
-        anonymous: send no credentials. If this is false and no credentials are set, the SDK finds an identity.
-        client_id: the id of the managed identity, if the machine has several.
-        ca_file: a file of trusted certificate authorities; `None` for those of this machine.
+        anonymous: whether to send no credentials. If false and no credentials are set, the SDK finds an identity.
+        client_id: the id of the managed identity to use if the machine has several.
+        ca_file: a file of trusted certificate authorities; `None` for the machine's own.
     """
 
     endpoint: str
@@ -46,7 +46,7 @@ class Access:
 
     @property
     def identity(self) -> bool:
-        """Whether tokens of an identity are sent, which the SDK finds."""
+        """Whether the client sends the tokens of an identity that the SDK finds."""
         return not (self.connection_string or self.account_key or self.sas_token or self.anonymous)
 
 
@@ -62,12 +62,12 @@ def access_of(
     client_id: str | None = None,
     ca_file: str | os.PathLike[str] | None = None,
 ) -> Access:
-    """Return the access for these options. Missing options come from the environment.
+    """Return the `Access` for these options. Missing options come from the environment.
 
-    The environment's credentials are for the environment's account, and are not sent to another account.
+    The environment's credentials belong to the environment's account and are not sent to another account.
 
     Args:
-        host: the host in the URL, ``account.dfs.core.windows.net``.
+        host: the host in the URL, such as ``account.dfs.core.windows.net``.
 
     Raises:
         ValueError: the options contradict each other, or name no account.
@@ -116,7 +116,7 @@ def access_of(
 
 
 def _of_environment(account: str) -> tuple[str | None, str | None, str | None, str]:
-    """Return the environment's values for ``account``: connection string, key, token; and the account."""
+    """Return the environment's connection string, key and token for ``account``, and the account."""
     own = _variable("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
     if not account and (whole := _variable("AZURE_STORAGE_CONNECTION_STRING")):
         return whole, None, None, ""
@@ -140,6 +140,6 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _account_of(endpoint: str) -> str:
-    """Return the account's name: the host's first part, or the path for an emulator, whose host does not contain it."""
+    """Return the account's name: the first label of the host, or for an emulator, the path."""
     parts = urlsplit(endpoint)
     return parts.path.strip("/") or (parts.hostname or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""One client per event loop for all storages with the same account and credentials: connections and tokens."""
+"""Clients. All storages of an event loop with the same account and credentials share connections and tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Client:
     """The SDK's client of one account.
 
     Attributes:
-        secrets: removed from the store's messages, because stores echo them.
-        sent: the credentials that are sent to the store, for messages.
+        secrets: the strings to remove from the store's messages, because stores echo them.
+        sent: a description of the credentials that are sent to the store, for error messages.
     """
 
     def __init__(self, access: Access, context: ssl.SSLContext, identity: Any) -> None:
@@ -32,7 +32,7 @@ class Client:
         self._identity = identity
         options: dict[str, Any] = {
             "transport": Transport(context),
-            "retry_total": 0,  # the core's back-off is the only one
+            "retry_total": 0,  # only the core retries
             "user_agent": "asyncrec-azure",
         }
         if access.connection_string is not None:
@@ -51,7 +51,7 @@ class Client:
         return self._service.get_container_client(name)
 
     async def close(self) -> None:
-        """Close the connections, including those of the token source."""
+        """Close all connections, including those of the token source."""
         try:
             await self._service.close()
         finally:
@@ -71,13 +71,13 @@ def _secrets(access: Access) -> Iterator[str]:
         yield key
     if token := access.sas_token or pieces.get("SharedAccessSignature"):
         yield token
-        # The signature is in every URL; a store may decode it.
+        # The signature is in every URL, and a store may echo it decoded.
         yield from parse_qs(token).get("sig", ())
         yield from (part[4:] for part in token.split("&") if part.startswith("sig="))
 
 
 def _prepare(access: Access) -> tuple[ssl.SSLContext, Any]:
-    """Read the authorities, and create the token source. Reads files, and imports."""
+    """Return the TLS context and the token source, if one is needed. Call in a thread: this reads files and imports."""
     context = trusting(access.ca_file, named_by="ca_file", what="opening a client for Azure", shared=True)
     if not access.identity:
         return context, None

@@ -1,4 +1,4 @@
-"""One container: requests with translated errors, and the state that its sinks and sources share."""
+"""`Container`: requests with translated errors, and the state that sinks and sources of one container share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .options import Options
 
 T = TypeVar("T")
 
-# Keys in an object's metadata: the id of the upload that made it, to recognise it if a response was lost; and the
-# checksum of its content, because Azure keeps none of its own.
+# Metadata keys of an object: the id of the upload that made the object, to recognise it if a response was lost, and the
+# checksum of the content, because Azure keeps none of its own.
 UPLOAD, CRC32C = "asyncrec_upload", "asyncrec_crc32c"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as the store describes it. ``upload`` is the id of our upload that made it, or `None`."""
+    """The store's description of an object. ``upload`` is the id of the asyncrec upload that made it, or `None`."""
 
     info: ObjectInfo
     upload: str | None
@@ -39,9 +39,9 @@ class Container:
     """A container, and slots for the blocks of all sinks that write to it.
 
     Attributes:
-        slots: one for each block that is copied and in transit, to bound the memory of all sinks together.
+        slots: one slot per block being copied or in transit, to bound the memory of all sinks together.
         tasks: the tasks that send blocks.
-        has_crc64: whether asyncrec can compute a CRC-64, and every response has shown that the store compares it.
+        has_crc64: whether asyncrec can compute a CRC-64 and every response so far has shown that the store compares it.
     """
 
     def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:
@@ -50,7 +50,7 @@ class Container:
         self.policy = policy
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
-        # For copies and checksums. Separate threads, so that a user's blocking work cannot starve uploads.
+        # Threads for copies and checksums, separate so that the user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = tasks
         self.has_crc64 = crc64nvme(b"") is not None
@@ -64,10 +64,10 @@ class Container:
         return self.sdk.get_blob_client(key)
 
     async def once(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
-        """Make one call of the SDK.
+        """Call the SDK once.
 
         Raises:
-            StorageError: the error that the SDK's error means. It is not chained to the SDK's.
+            StorageError: the SDK's error, translated and not chained to the original.
         """
         try:
             return await operation()
@@ -79,7 +79,7 @@ class Container:
         raise failure
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
-        """Make a call that may be repeated until its outcome is known."""
+        """Call the SDK, and retry transient failures. The call must be repeatable."""
 
         async def attempt() -> T:
             return await self.once(operation, what, condition=condition)
@@ -90,7 +90,9 @@ class Container:
         """Return the store's description of an object.
 
         Raises:
-            ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+            ObjectNotFoundError: the object does not exist.
+            StoragePermissionError: the store denies access.
+            TransientStorageError: every attempt failed.
         """
 
         async def attempt() -> Found:
@@ -105,7 +107,7 @@ class Container:
         return await retrying(attempt, what=what, policy=policy or self.policy)
 
     async def remove(self, key: str, *, etag: str | None = None) -> None:
-        """Delete an object, or only this version of it. It is not an error if it does not exist."""
+        """Delete an object, or only its version ``etag``. Do nothing if the object does not exist."""
         condition: dict[str, Any] = {}
         if etag is not None:
             condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
@@ -118,10 +120,10 @@ class Container:
 
 
 def info_of(key: str, size: object, etag: object, modified: object, metadata: Mapping[str, str]) -> ObjectInfo:
-    """Return the info for an object's description.
+    """Return the `ObjectInfo` for the store's description of an object.
 
     Raises:
-        ValueError: the values do not describe an object, so another server has responded.
+        ValueError: the values do not describe an object, so the response is not from Azure.
     """
     if not isinstance(size, int) or not isinstance(etag, str) or not etag or not isinstance(modified, datetime):
         raise ValueError("the response does not describe an object")

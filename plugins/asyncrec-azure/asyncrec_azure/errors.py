@@ -1,9 +1,9 @@
-"""Translate the errors of the store, the SDK and its HTTP client into asyncrec's, and say which are transient.
+"""Translate the errors of the store, the SDK and its HTTP client into asyncrec's, and classify transient ones.
 
 Codes: https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes. A message names the operation and
-the object, the store's code and the first line of its text without secrets, and a remedy if one is known. If a
-signature is rejected, the store's text quotes the signed string, so the text is omitted. No error is chained to the
-SDK's error, which contains the request, its headers and its URL, and a URL with a SAS token is as good as a password.
+the object, the store's code and the first line of its text without secrets, and a remedy if one is known. If the store
+rejects a signature, its text quotes the signed string, so the text is omitted. No error is chained to the SDK's error,
+because that contains the request, its headers and its URL, and a URL with a SAS token is as good as a password.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from asyncrec.storage import redact
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
 Condition = Literal["", "none", "same"]
-"""The condition of a request: none, that the object does not exist, or that it is the version that was opened."""
+"""The condition of a request: no condition, that the object does not exist, or that it is the version opened."""
 
 _PROXY_ASKS = 407
 _TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
-# A block that was damaged in transit is rejected with a 400.
+# For a block damaged in transit, the store responds with a 400.
 _TRANSIENT = {
     "ServerBusy",
     "OperationTimedOut",
@@ -41,7 +41,7 @@ _TRANSIENT = {
     "Crc64Mismatch",
     "ContainerBeingDeleted",
 }
-# Azurite's code, with a 500, unless it was started with --loose; and the service's code.
+# The code of Azurite (with a 500, unless it was started with --loose), and the code of the service.
 _UNKNOWN_HEADER = {"FeatureNotSupported", "UnsupportedHeader"}
 _PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
 _ADVICE = {
@@ -58,7 +58,7 @@ _SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
 
 
 class BlocksGoneError(StorageError):
-    """The blocks no longer exist: another writer has published the object since, and the store discarded ours."""
+    """The blocks no longer exist because another writer published the object and the store discarded ours."""
 
 
 class HeaderUnknownError(StorageError):
@@ -68,12 +68,12 @@ class HeaderUnknownError(StorageError):
 def translate(
     error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = (), sent: str = ""
 ) -> StorageError:
-    """Return the error that ``error`` means, for the operation ``what`` (``"az://container/key: reading"``).
+    """Return ``error`` translated for the operation ``what``, such as ``"az://container/key: reading"``.
 
     Args:
         condition: the condition of the request, which determines the meaning of its failure.
         secrets: the secrets that the store may echo.
-        sent: the credentials that were sent, for messages.
+        sent: a description of the credentials that were sent, for the message.
     """
     if (answered := _answered(error)) is not None:
         return _of_answer(answered, what, condition, secrets, sent)
@@ -87,7 +87,7 @@ def translate(
 
 
 def _answered(error: BaseException) -> HttpResponseError | None:
-    """Return the error with the response. If the SDK cannot parse a response, it raises another error on top of it."""
+    """Return the error in the chain that has a response, if any. The SDK wraps it if it cannot parse the response."""
     one: BaseException | None = error
     for _ in range(20):  # the chain may be a cycle
         if one is None or (isinstance(one, HttpResponseError) and one.response is not None):
@@ -116,7 +116,7 @@ def _of_answer(
             "the plugin's README lists the permissions that each operation needs"
         )
     words = _strike((str(error.message or "").splitlines() or [""])[0][:300], secrets)
-    # If the store sent no text, as for HEAD, the SDK inserts a text without information.
+    # If the store sent no text, as for HEAD, the SDK inserts an uninformative one.
     text += "" if not words or words.startswith("Operation returned") else f": {words}"
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
@@ -127,7 +127,7 @@ def _of_answer(
     if code == "InvalidBlockList":
         return BlocksGoneError(f"{text}; another writer has published this object in the meantime; write it again")
     if status == 404 and not code:
-        # The store always sends a code, even for HEAD, so a response without one says nothing about an object.
+        # Azure always sends a code, even for HEAD, so a response without a code says nothing about the object.
         return StorageError(f"{text}: the response is not from Azure; check the endpoint")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -141,7 +141,7 @@ def _of_answer(
 
 
 def _of_transport(error: Exception, what: str) -> StorageError:
-    """Return the error for a failure of the connection. Only types are shown, because a text may contain the URL."""
+    """Return the error for a failed connection. Show only the type, because the text may contain the URL."""
     inner = getattr(error, "inner_exception", None) or error
     name = type(inner).__name__
     if isinstance(inner, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):

@@ -1,7 +1,7 @@
-"""Listings, page by page. The SDK requests them, and the responses are parsed here, in a thread.
+"""Listings, page by page. The SDK requests the pages, and this module parses them in a thread.
 
-The SDK creates the objects of a page on the loop, in a millisecond for each blob, so a page of 1,000 would block it for
-a second. So the transport passes the page to this module, and an empty page to the SDK.
+The SDK creates a page's objects on the loop, at a millisecond per blob, so a page of 1,000 blobs would block the loop
+for a second. The transport therefore passes the page to this module, and an empty page to the SDK.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from asyncrec.storage.http import parse_http_date
 
 from .container import Container, info_of
 
-# Blobs in a page: some 700 KB, which take a thread some 20 ms.
+# Blobs per page: about 700 KB, which a thread parses in about 20 ms.
 _PAGE = 1_000
-# Bytes parsed at a time, in some tenths of a millisecond, because the parser holds the GIL.
+# Bytes parsed at a time. The parser holds the GIL for a few tenths of a millisecond.
 _BITE = 32 << 10
 
 
 async def pages(container: Container, prefix: str, start_after: str) -> AsyncIterator[list[ObjectInfo]]:
-    """Yield pages of the objects after ``start_after``, ascending by UTF-8 bytes.
+    """Yield pages of the objects after ``start_after``, in ascending order of UTF-8 bytes.
 
     Raises:
-        StorageError: the keys do not ascend, as in an account with a hierarchical namespace.
+        StorageError: the keys are not in order, as in an account with a hierarchical namespace.
     """
     what = f"{container.shown(prefix)}*: listing"
     first = last = start_after.encode()
     token = ""
-    # In UTF-16 order, these characters come after others that they precede in UTF-8 order.
+    # These characters sort after the supplementary characters in UTF-16, but before them in UTF-8.
     from_there = bool(start_after) and not any("\ue000" <= each <= "\uffff" for each in start_after)
     while True:
 
         async def ask(token: str = token) -> tuple[list[ObjectInfo], str]:
             taken: list[bytes] = []
-            # The start is inclusive. A store that does not support it lists from the beginning.
+            # start_from is inclusive. A store that does not support it lists from the beginning.
             start: dict[str, Any] = {"start_from": start_after} if from_there and not token else {}
             listing = container.sdk.list_blobs(
                 name_starts_with=prefix or None,
@@ -52,7 +52,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
             return await in_thread(parse_page, taken[0])
 
         found, following = await container.repeat(ask, what)
-        # A page is in the order of UTF-16, at least on the emulator, or of folders.
+        # The store orders a page by UTF-16, at least on the emulator, or by folder.
         found = sorted((info for info in found if info.key.encode() > first), key=lambda info: info.key.encode())
         if found and found[0].key.encode() <= last:
             raise StorageError(
@@ -70,7 +70,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
 
 
 def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
-    """Parse a page of a listing; return the objects without folders, and the next page's token, ``""`` after the last.
+    """Parse a page of a listing. Return its objects but not its folders, and the next page's token (``""`` if none).
 
     Raises:
         ValueError: the page is invalid.

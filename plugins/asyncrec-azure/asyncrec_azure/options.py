@@ -1,4 +1,4 @@
-"""The options of a container and its client, checked before a storage is opened."""
+"""`Options`: the options of a container and its client, validated before a storage is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .access import Access, access_of
 __all__ = ["MIB", "Options"]
 
 MIB = 1 << 20
-# The smallest size with few enough requests, and Azure's largest.
+# A smaller chunk would need too many requests. Azure accepts no larger block.
 _LEAST_CHUNK, _MOST_CHUNK = 64 << 10, 4_000 * MIB
 _OF_ACCESS: Mapping[str, Any] = {
     "account": str | None,
@@ -35,11 +35,12 @@ class Options:
     """All options of one storage.
 
     Attributes:
-        container: from the URL.
-        root: the beginning of the URL, with the container, and the account if the URL names it.
-        access: the account and its credentials: see `access_of`.
-        chunk_size: bytes per block. With 8 MiB an object may have 390 GiB, because Azure allows 50,000 blocks.
-        max_concurrency: blocks copied and in transit, over all sinks of the storage: 32 MiB with the defaults.
+        container: the container's name, from the URL.
+        root: the URL up to the container, with the account if the URL names it.
+        access: the account and its credentials. See `access_of`.
+        chunk_size: bytes per block. With 8 MiB, an object may have 390 GiB because Azure allows 50,000 blocks.
+        max_concurrency: the most blocks being copied or in transit, over all sinks of the storage. The defaults hold
+            32 MiB.
     """
 
     container: str
@@ -56,11 +57,11 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Return the options of a URL, and the prefix in it (``""`` for the container itself).
+        """Return the options of a URL, and the prefix that it contains (``""`` for the container itself).
 
         Raises:
-            ValueError: the URL or an option is invalid; credentials are not shown.
-            TypeError: an option is unknown, or has another type.
+            ValueError: the URL or an option is invalid. The message does not contain credentials.
+            TypeError: an option is unknown or has the wrong type.
         """
         check_options("azure", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)

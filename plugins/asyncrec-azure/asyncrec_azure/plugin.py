@@ -1,4 +1,4 @@
-"""The plugin's hook: its schemes, and how to open them. The client's library is imported on opening."""
+"""The plugin's hook, which returns its schemes and their opener. The SDK is imported when a storage is opened."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def open_azure(url: str, **options: Any) -> AsyncIterator[Storage]:
     from .options import Options
 
     parsed, prefix = Options.of(url, **options)
-    # The imports take some tenths of a second, once per process; in a thread, the loop still runs, though haltingly.
+    # The imports take a few tenths of a second, once per process. In a thread they let the loop run, though haltingly.
     await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_container
 

@@ -1,8 +1,8 @@
 """`AzureSink`: one object being written, as one put or as blocks that are committed together.
 
-An object of at most 1 MiB, and shorter than a chunk, is one put, sent at the exit. For a longer object each chunk is a
-block, staged by a task of the storage while the caller continues. After the exit, the object is either published and
-verified, or never visible.
+An object of at most 1 MiB that is shorter than a chunk is one put, sent at the exit. In a longer object, each chunk is
+a block, staged by a task of the storage while the caller continues. After the exit, the object is either published and
+verified, or never becomes visible.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
 from .upload import MOST_BLOCKS, Upload
 
-# Copying and checking more than this would block the loop for too long, and the SDK sends the body of a put at once, on
-# the loop.
+# Copying and checksumming more bytes would block the loop for too long. So would a put, whose body the SDK sends at
+# once, on the loop.
 _ON_LOOP = 1 << 20
-# Seconds that a cancelled publication may go on, and then check whether it succeeded.
+# Seconds that a cancelled publication may continue, and seconds to check afterwards whether it succeeded.
 _PUBLISH_SECONDS = 20.0
 _LOOK_SECONDS = 10.0
 
 
 class AzureSink(ByteSink):
-    """A sink of one object, made by the storage's `open_sink`. It is its own context."""
+    """A sink for one object, created by the storage's `open_sink`. The sink is its own context manager."""
 
     def __init__(self, container: Container, key: str, *, exclusive: bool) -> None:
         self.chunk_size = container.chunk_size
@@ -53,7 +53,7 @@ class AzureSink(ByteSink):
         self._last_sent = False
         self._size = 0
         self._crc: int | None = 0
-        # For requests after a failure, which has already used up the retries.
+        # The policy for requests after a failure that has already used up the retries.
         self._brief = replace(container.policy, attempts=min(4, container.policy.attempts))
         self._state = SinkState(self._shown)
 
@@ -73,14 +73,14 @@ class AzureSink(ByteSink):
             self._upload.check()
             self._last_sent = size < self.chunk_size
             if self._last_sent and not self._upload.started and size <= _ON_LOOP:
-                # Without a slot: a task with several short objects open must not wait for itself.
+                # Acquires no slot, so that a task with several short objects open does not wait for itself.
                 self._short = bytearray(size)
                 await self._copy(self._short, buffers, size)
             else:
                 await self._send_block(buffers, size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Return 0, because no uncommitted data can be read back. Raises the error of a failed block."""
+        """Return 0 because uncommitted data cannot be read back. Raises the error of a failed block."""
         self._state.check()
         self._upload.check()
         await anyio.lowlevel.checkpoint()
@@ -124,7 +124,7 @@ class AzureSink(ByteSink):
         self._size += size
 
     async def _refuse_existing(self) -> None:
-        """Reject an exclusive object that exists, before all of it is sent. The condition at the end decides."""
+        """Raise early if an exclusive object exists. The condition of the publishing request decides in the end."""
         try:
             await self._look()
         except StorageError:
@@ -132,7 +132,10 @@ class AzureSink(ByteSink):
         raise ObjectExistsError(f"{self._shown}: the object already exists")
 
     async def _publish(self) -> ObjectInfo:
-        """Publish, verify, and determine an unknown outcome. If cancelled, check whether it succeeded nevertheless."""
+        """Publish and verify the object, and resolve an unknown outcome.
+
+        If cancelled after the object was published, return its info instead of raising.
+        """
         metadata = {UPLOAD: self._upload.id, CRC32C: f"{self._crc:08x}"}
         try:
             if self._upload.started:
@@ -149,7 +152,7 @@ class AzureSink(ByteSink):
         return await self._settle(error)
 
     async def _settle(self, error: StorageError) -> ObjectInfo:
-        """Determine the outcome if a response was lost. Our object is recognised by its id."""
+        """Return the info of our object, recognised by its id, if it was published after all. Otherwise raise."""
         try:
             found = await self._look()
         except ObjectNotFoundError:
@@ -166,7 +169,8 @@ class AzureSink(ByteSink):
     async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:
         """Verify the object that the store has assembled."""
         found = await self._ours()
-        # If another writer has replaced or deleted the object since, as it may, ours was published.
+        # If the object is no longer ours, another writer has replaced or deleted it, which is allowed, so our object
+        # was published.
         return self._info(answer) if found is None else await self._intact(found)
 
     async def _intact(self, found: Found) -> ObjectInfo:
@@ -195,7 +199,7 @@ class AzureSink(ByteSink):
         return await self._container.look(self._key, self._upload.blob, f"{self._shown}: looking", self._brief)
 
     async def _ours(self) -> Found | None:
-        """Return the object if this upload made it, otherwise `None`."""
+        """Return the object if this upload made it, or `None` otherwise."""
         try:
             found = await self._look()
         except ObjectNotFoundError:

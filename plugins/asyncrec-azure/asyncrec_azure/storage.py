@@ -1,4 +1,4 @@
-"""`AzureStorage`: a container as a `Storage`. asyncio only; `asyncrec_azure.plugin` bridges it under trio."""
+"""`AzureStorage`: a container as a `Storage`. It supports only asyncio; `asyncrec_azure.plugin` bridges it to trio."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .source import WINDOW, AzureSource
 
 
 class AzureStorage(Storage):
-    """A container as a `Storage`: keys are the names of blobs, etags their ETags.
+    """A container as a `Storage`, whose keys are the blobs' names and whose etags are their ETags.
 
-    An instance belongs to its event loop and cannot be pickled: other processes open their own, with the same options.
+    A storage belongs to its event loop and cannot be pickled. Another process must open its own with the same options.
     """
 
     read_ahead = 2 * WINDOW  # one window is processed while the next one arrives
@@ -66,7 +66,7 @@ def _checked(key: str) -> str:
 
 @asynccontextmanager
 async def open_container(options: Options, *, policy: RetryPolicy = DEFAULT) -> AsyncIterator[Storage]:
-    """Open the storage that ``options`` describe, on the running asyncio loop.
+    """Open the storage for ``options`` on the running asyncio loop.
 
     Raises:
         StorageError: the file of authorities is not usable.

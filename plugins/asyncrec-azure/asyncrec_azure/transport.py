@@ -1,8 +1,8 @@
-"""`Transport` sends the SDK's requests, and reads every response to its end, within limits.
+"""`Transport` sends the SDK's requests and reads every response completely, within limits of time and size.
 
-The SDK's own transport accepts a download of any size as long as any byte arrives within a minute, and it handles
-uploads and truncated bodies in its own ways. So the requests go through the SDK's extension point instead: a request
-without progress for a minute fails, and a response must not be longer than requested.
+The SDK's own transport accepts a download of any size as long as a byte arrives each minute, and it handles uploads and
+truncated bodies in its own ways. This transport, set through the SDK's extension point, fails a request that makes no
+progress for a minute, and rejects a response that is longer than any requested one.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from asyncrec.errors import StorageError
 from asyncrec.storage import in_thread
 from asyncrec.storage.http import SlicedBody
 
-# Seconds in which a request must make progress: connect, send the next slice, or get a response.
+# Seconds within which a request must make progress: connect, send the next slice, or receive more of the response.
 STALLED_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
-# More connections than there are blocks and ranges in transit, over all storages of a program.
+# More connections than blocks and ranges in transit, over all storages of a program.
 _CONNECTIONS = 100
-# An error's XML is a few hundred bytes; a longer body is no explanation.
+# An error's XML has a few hundred bytes. A longer body is not an explanation.
 _ERROR_BYTES = 64 << 10
-# More than a window of a source or a page of a listing; a longer body was not requested.
+# More than a source's window or a page of a listing. A longer body was not requested.
 _MOST_BYTES = 64 << 20
 _EMPTY_LISTING = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>"
-# Joining more than this would block the loop for too long.
+# Joining more bytes would block the loop for too long.
 _JOIN_ON_LOOP = 1 << 20
 
 
 class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it by a function
-    """The SDK's transport on aiohttp, over our own session, which trusts the authorities of ``context``."""
+    """The SDK's aiohttp transport, over a session of our own that trusts the authorities of ``context``."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         self._context: ssl.SSLContext | None = context
 
     async def open(self) -> None:
-        """Open the session at the first request, so that a client whose creation failed needs no closing."""
+        """Open the session at the first request, so that a client whose creation failed need not be closed."""
         if self._context is not None:
             self.session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._context, limit=_CONNECTIONS),
@@ -60,11 +60,11 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
     async def send(self, request: Any, *, stream: bool = False, proxies: Any = None, **config: Any) -> Any:
         """Send one request and read the whole response, whatever its status.
 
-        With the option ``taken``, a list, the body of a listing is put there, and the SDK gets an empty one.
+        If ``config`` contains a list ``taken``, store the body of a listing in it and return an empty listing.
 
         Raises:
             ServiceResponseError: there was no progress for a minute, or the body was truncated.
-            StorageError: the body is longer than any requested one.
+            StorageError: the body is longer than any that is ever requested.
         """
         taken: list[bytes] | None = config.pop("taken", None)
         try:
@@ -84,7 +84,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
 
 
 class _Answer:
-    """A response that was read, with the attributes that the SDK uses."""
+    """A response whose body has been read, with the attributes that the SDK uses."""
 
     is_stream_consumed = True
 
@@ -109,7 +109,7 @@ class _Answer:
 
 
 class _Download:
-    """The body of a response, as an iterator of one block. The SDK sets ``properties`` on it."""
+    """The body of a response, as an iterator over a single block. The SDK sets ``properties`` on it."""
 
     properties: Any
 
@@ -128,7 +128,7 @@ class _Download:
 
 
 def _extend(patience: asyncio.Timeout) -> None:
-    with suppress(RuntimeError):  # expired, or the response came before the body was sent
+    with suppress(RuntimeError):  # expired, or the response arrived before the body was sent
         patience.reschedule(asyncio.get_running_loop().time() + STALLED_SECONDS)
 
 
@@ -145,7 +145,7 @@ async def _read(response: Any, patience: asyncio.Timeout) -> bytes:
             if size > _MOST_BYTES:
                 raise StorageError(f"the store's response is longer than the limit of {_MOST_BYTES:,} bytes")
     finally:
-        response.internal_response.close()  # if read to its end, it has already returned its connection
+        response.internal_response.close()  # a response read to its end has already released its connection
     if size > _JOIN_ON_LOOP:
         return await in_thread(b"".join, blocks)
     return b"".join(blocks)

@@ -1,7 +1,7 @@
 """`Upload`: the blocks of one object in transit, as tasks of the storage, and the request that publishes them.
 
-A staged block is invisible until the list that names it is committed. There is no upload to abort: uncommitted blocks
-disappear within a week, or when any writer publishes the object.
+A staged block is invisible until the list that names it is committed. An upload needs no abort, because uncommitted
+blocks disappear within a week, or when any writer publishes the object.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .errors import Condition, HeaderUnknownError
 
 # https://learn.microsoft.com/azure/storage/blobs/scalability-targets
 MOST_BLOCKS = 50_000
-# Hashing more than this would block the loop for too long.
+# Hashing more bytes would block the loop for too long.
 _HASH_ON_LOOP = 256 << 10
-# Seconds for the blocks to end after cancellation: each only releases its connection.
+# Seconds for the tasks to end after cancellation. Each only releases its connection.
 _CANCEL_SECONDS = 5.0
 
 
 class Upload:
-    """One upload.
+    """The upload of one object.
 
     Attributes:
-        id: a unique id. The object has it in its metadata, and the blocks have it in their names.
-        started: the number of blocks passed to it so far.
+        id: a unique id, stored in the object's metadata and in the names of its blocks.
+        started: the number of blocks passed to the upload so far.
         condition: the condition of the publishing request.
     """
 
@@ -51,7 +51,7 @@ class Upload:
         self._tasks = PartTasks(container.tasks, container.slots.release)
 
     def start(self, part: memoryview, slots: int) -> None:
-        """Send the next block in the background. Its ``slots`` and its memory are released at the end."""
+        """Send the next block in the background. Its ``slots`` and its memory are released when it has been sent."""
         self._tasks.start(partial(self._stage, self.started, part), slots)
         self.started += 1
 
@@ -79,7 +79,7 @@ class Upload:
             await self._tasks.wait()
 
     async def put(self, data: Buffer, metadata: Mapping[str, str]) -> Mapping[str, Any]:
-        """Publish an object that was not sent in blocks, in one request."""
+        """Publish an object in a single request, without blocks."""
         what = f"{self._shown}: writing"
         headers = await _header(_md5, data, self._container.threads)
         body = bytes(data)
@@ -90,7 +90,7 @@ class Upload:
                 length=len(body),
                 metadata=dict(metadata),
                 headers=headers,
-                # With an explicit condition, the SDK adds none.
+                # The SDK adds no condition of its own if one is passed.
                 **(self._conditions or {"overwrite": True}),
             )
             return answer
@@ -98,7 +98,7 @@ class Upload:
         return await self._container.repeat(request, what, condition=self.condition)
 
     async def commit(self, metadata: Mapping[str, str]) -> Mapping[str, Any]:
-        """Publish the blocks. Repeating it after a lost response is harmless: committed blocks are found again."""
+        """Publish the blocks. Repeating this after a lost response is harmless because committed blocks stay valid."""
         blocks = [BlobBlock(block_id=self._block(n)) for n in range(self.started)]
         request = partial(self.blob.commit_block_list, blocks, metadata=dict(metadata), **self._conditions)
         what = f"{self._shown}: publishing"
@@ -109,7 +109,7 @@ class Upload:
         return {"match_condition": MatchConditions.IfMissing} if self.condition == "none" else {}
 
     def _block(self, number: int) -> str:
-        """Return the name of a block. Azure requires names of equal length for an object's blocks, from any writer."""
+        """Return the name of a block. Azure requires equally long names for an object's blocks, even across writers."""
         return f"{self.id}-{number:05}"
 
     async def _stage(self, number: int, part: memoryview) -> None:
@@ -126,9 +126,9 @@ class Upload:
             self._container.buffers.give(part, reusable=reusable)
 
     async def _stage_with_crc64(self, number: int, part: memoryview, what: str) -> bool:
-        """Send a block with its CRC-64; return whether the store compared it. If not, no CRC-64 is sent from then on.
+        """Send a block with its CRC-64. Return whether the store compared it; if not, stop sending CRC-64s.
 
-        A store that knows the header responds with the CRC-64 of the bytes received.
+        A store that knows the header responds with the CRC-64 of the bytes that it received.
         """
         headers = await _header(_crc64, part, self._container.threads)
         try:
@@ -152,9 +152,9 @@ class Upload:
 async def _header(
     checksum: Callable[[Buffer], dict[str, str]], data: Buffer, limiter: anyio.CapacityLimiter
 ) -> dict[str, str]:
-    """Return the header with the checksum of a request's body, which the store compares before accepting the body.
+    """Return the header with the checksum of a request's body. The store compares it before it accepts the body.
 
-    The SDK's ``validate_content`` is not used: it computes on the loop, and a CRC-64 without releasing the GIL.
+    The SDK's ``validate_content`` is not used because it computes on the loop, and a CRC-64 without releasing the GIL.
     """
     if memoryview(data).nbytes <= _HASH_ON_LOOP:
         return checksum(data)

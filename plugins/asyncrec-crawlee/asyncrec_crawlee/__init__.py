@@ -1,12 +1,12 @@
-"""Crawlee's datasets as asyncrec data sets. A request is marked as handled only after its results are on the disk.
+"""Crawlee's datasets as asyncrec data sets. A request is marked as handled only once its results are on the disk.
 
     async with AsyncrecStorageClient("crawl", schemas={"default": pages.PAGE}) as storage:
         crawler = HttpCrawler(storage_client=storage)
         ...
 
 _client     the storage client, which keeps the writers open
-_dataset    a dataset, to which items are pushed and from which they are read
-_items      the conversion of items without a schema to features, and back
+_dataset    the client of one dataset, for pushing and reading items
+_items      the conversion of items without a schema to features and back
 """
 
 from ._client import AsyncrecStorageClient

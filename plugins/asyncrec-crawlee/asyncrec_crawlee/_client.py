@@ -1,7 +1,7 @@
 """`AsyncrecStorageClient`: a client whose datasets are asyncrec data sets. Another client provides the other storages.
 
-The task that enters a context must also exit it, but Crawlee opens datasets from many tasks. So each writer has a task
-of its own, which keeps it open until the client's context exits.
+The task that enters a context must also exit it, but Crawlee opens datasets from many tasks. Each writer therefore has
+a task of its own, which keeps the writer open until the client's context exits.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from asyncrec.pages import PAGE, page_key
 from ._dataset import AsyncrecDatasetClient, Key
 
 _SHARD_BYTES = 64 << 20
-# The name of Crawlee's unnamed dataset, also in ``schemas`` and ``keys``.
+# The name of Crawlee's unnamed dataset, including in ``schemas`` and ``keys``.
 _DEFAULT = "default"
-# The options for opening a path, to write or to read.
+# The options for opening a path for either writing or reading.
 _OPENING = ("storage", "storage_options")
 
 
@@ -35,13 +35,13 @@ class AsyncrecStorageClient(StorageClient):
     Opening a dataset recovers the records of killed processes.
 
     Args:
-        folder: the folder of the data sets, a local path or a URL. The dataset without a name is ``default``.
-        schemas: the schemas of datasets by name; `asyncrec.pages.PAGE` for pages. Without a schema, items may have any
-            fields.
-        keys: by the same names, the field that identifies an item, or a function that returns its key. An item whose
-            key was stored before, in this run or an earlier one, is discarded. By default the key of a page is its
-            `page_key`.
-        others: the client of request queues and key-value stores; by default Crawlee's file-based client.
+        folder: the folder of the data sets, a local path or a URL. The unnamed dataset is called ``default``.
+        schemas: the schemas of the datasets by name. Use `asyncrec.pages.PAGE` for pages. Without a schema, items may
+            have any fields.
+        keys: for each dataset by name, the field that identifies an item, or a function that returns the item's key.
+            An item whose key was stored in this run or an earlier one is discarded. By default, the key of a page is
+            its `page_key`.
+        others: the client for request queues and key-value stores. By default, this is Crawlee's file-based client.
         options: options of `asyncrec.open_sharded_writer`, such as ``compression``, or ``spool`` if ``folder`` is in a
             store.
     """
@@ -61,7 +61,7 @@ class AsyncrecStorageClient(StorageClient):
         self._others = others if others is not None else FileSystemStorageClient()
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **options}
         self._open: dict[str, _OpenWriter] = {}
-        self._opening = asyncio.Lock()  # concurrent calls for a dataset get the same client
+        self._opening = asyncio.Lock()  # concurrent calls for a dataset return the same client
         self._entered = False
         self._identity = object()  # distinguishes this client's writers from those of other clients
 
@@ -72,7 +72,7 @@ class AsyncrecStorageClient(StorageClient):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit all datasets. Records on the disk that could not be committed are left for `asyncrec.recover`."""
+        """Commit all datasets. Records on the disk that cannot be committed remain there for `asyncrec.recover`."""
         self._entered = False
         opened = list(self._open.values())
         for each in opened:
@@ -108,7 +108,7 @@ class AsyncrecStorageClient(StorageClient):
         alias: str | None = None,
         configuration: Configuration | None = None,
     ) -> AsyncrecDatasetClient:
-        """Open a data set. It is never purged.
+        """Open a data set. Never purges an existing one.
 
         Raises:
             RuntimeError: the client's context has not been entered.
@@ -154,7 +154,7 @@ class AsyncrecStorageClient(StorageClient):
         alias: str | None = None,
         configuration: Configuration | None = None,
     ) -> KeyValueStoreClient:
-        """Open a key-value store of the other client."""
+        """Open a key-value store through the other client."""
         return await self._others.create_kvs_client(id=id, name=name, alias=alias, configuration=configuration)
 
     async def create_rq_client(
@@ -165,12 +165,12 @@ class AsyncrecStorageClient(StorageClient):
         alias: str | None = None,
         configuration: Configuration | None = None,
     ) -> RequestQueueClient:
-        """Open a request queue of the other client."""
+        """Open a request queue through the other client."""
         return await self._others.create_rq_client(id=id, name=name, alias=alias, configuration=configuration)
 
 
 class _OpenWriter:
-    """A writer, and the task that enters and exits its context.
+    """A writer and the task that enters and exits its context.
 
     Attributes:
         client: the dataset client that uses the writer.
@@ -184,7 +184,7 @@ class _OpenWriter:
         self._ending = asyncio.Event()
 
     async def begin(self) -> tuple[asyncrec.ShardedWriter, int]:
-        """Open the writer. Return it, and the number of records already in the data set."""
+        """Open the writer. Return the writer and the number of records already in the data set."""
         opened: asyncio.Future[tuple[asyncrec.ShardedWriter, int]] = asyncio.get_running_loop().create_future()
         self._task = asyncio.get_running_loop().create_task(self._own(opened))
 
@@ -201,7 +201,7 @@ class _OpenWriter:
             raise
 
     def end(self) -> None:
-        """Tell the task to commit all records and end."""
+        """Ask the task to commit all records and exit."""
         self._ending.set()
 
     def cancel(self) -> None:
@@ -212,7 +212,7 @@ class _OpenWriter:
         await asyncio.wait({self._task})
 
     def failure(self) -> Exception | None:
-        """Return the error of the ended task; `None` if it succeeded."""
+        """Return the error of the ended task, or `None` if the task succeeded."""
         failure = self._task.exception()
         if failure is not None and not isinstance(failure, Exception):
             raise failure
@@ -227,11 +227,11 @@ class _OpenWriter:
             before = 0
         async with asyncrec.open_sharded_writer(self._path, **self._options) as writer:
             await writer.flush(require="spooled")  # raises if flushed records would not survive
-            if not opened.done():  # otherwise the caller was cancelled
+            if not opened.done():  # if done, the caller was cancelled
                 opened.set_result((writer, before))
             await self._ending.wait()
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException:
-    """Return the error of a task that ended before it had opened its writer."""
+    """Return the error of a task that ended before it opened its writer."""
     return asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("the context ended early")

@@ -1,6 +1,6 @@
 """A plugin with the formats Parquet and WARC for `asyncrec.tools.convert`.
 
 plugin.py         the hook, which returns the formats and the functions that open them
-parquet.py        Parquet, with pyarrow; parquet_rows.py: its rows, as many at a time as fit in memory
-warc.py           WARC, with warcio; http_body.py: the decoded body of a response
+parquet.py        Parquet, with pyarrow; parquet_rows.py reads as many rows at a time as fit in memory
+warc.py           WARC, with warcio; http_body.py decodes the body of a response
 """

@@ -1,12 +1,12 @@
-"""Parquet, which is read and written with pyarrow. A row is a record, and a column is a feature.
+"""Parquet, read and written with pyarrow. A row is a record, and a column is a feature.
 
 Reading: booleans and integers become int64, floats become float32 (doubles are rounded), and text and binary become
-bytes. A list becomes a feature of many values, a struct becomes features named ``column/field``, and null an absent
-feature. Times, dates and decimals become their text. A row with other values is bad; so is a file with two columns for
-the same feature.
+bytes. A list becomes a feature of many values, a struct becomes features named ``column/field``, and null becomes an
+absent feature. Times, dates and decimals become their text. A row with other values is bad, and so is a file in which
+two columns would become the same feature.
 
-Writing: columns are int64, float32 and binary (text if the schema says so). A feature that may have other than one
-value becomes a list column. An absent feature becomes null.
+Writing: columns are int64, float32 or binary (text if the schema says so). A feature whose number of values may differ
+from one becomes a list column. An absent feature becomes null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .parquet_rows import rows_of
 
 @asynccontextmanager
 async def open_parquet(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
-    """Open the records of a file, through a local copy because Parquet needs random access."""
+    """Open the records of a file through a local copy, because Parquet needs random access."""
     async with file.local_copy() as name:
         yield _Parquet(rows_of(name, file.path, file.max_record_bytes))
 
@@ -45,7 +45,7 @@ class _Parquet:
 
 
 class ParquetEncoder:
-    """An encoder of records to the bytes of a file, row group by row group. Its methods block.
+    """An encoder that converts records to the bytes of a file, one row group at a time. Its methods block.
 
     Args:
         schema: the schema of the records, as returned by `Schema.to_json`.
@@ -70,7 +70,11 @@ class ParquetEncoder:
         self._writer = parquet.ParquetWriter(_Into(self), self._schema)
 
     def encode(self, records: Sequence[bytes]) -> bytes:
-        """Return the bytes of a row group. Raises SchemaError or DecodeError if a record does not match the schema."""
+        """Return the next bytes of the file, which include a row group with these records.
+
+        Raises:
+            SchemaError, DecodeError: a record does not match the schema.
+        """
         rows = [decode_example(record) for record in records]
         for row in rows:
             if unknown := row.keys() - self._columns.keys():
@@ -104,7 +108,7 @@ class ParquetEncoder:
 
 
 class _Into:
-    """The part of a file object that pyarrow requires."""
+    """A file object with only the methods that pyarrow requires."""
 
     closed = False
 
@@ -129,7 +133,7 @@ class _Into:
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the Arrow type of a feature, and whether its column is a list."""
+    """Return the Arrow type of a feature's values, and whether its column is a list."""
     kind, dtype = entry.get("kind"), str(entry.get("dtype"))
     if kind == "Tensor" or entry.get("raw"):
         return "binary", False

@@ -1,4 +1,4 @@
-"""The headers of a Parquet file's pages, which are read before pyarrow inflates a page. Functions block.
+"""The headers of a Parquet file's pages, read before pyarrow inflates any page. Functions block.
 
 A page is inflated as a whole. The sizes of columns in the file's metadata may be wrong, but pyarrow relies on the
 header of each page, and so does this module.
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 _DICTIONARY = 2
-# For each kind of data page, by number: the field of its own header, and the field of the encoding in that header.
+# The fields of each type of data page by number: the type's own header, and in that header, the encoding.
 _DATA = {0: (5, 2), 3: (8, 4)}
 _DELTA_BYTE_ARRAY = 7
-# The sizes of headers to read: one without statistics, and pyarrow's limit. A header may contain the smallest and the
-# largest value of its page.
+# The bytes to read for a header: enough for one without statistics, and at most pyarrow's limit. A header may contain
+# the smallest and the largest value of its page.
 _FIRST_BYTES = 1 << 8
 _MOST_BYTES = 8 << 20
 _MOST_DEPTH = 8
@@ -25,12 +25,12 @@ class Pages:
     """The pages of one column of a row group. Sizes are in inflated bytes.
 
     Attributes:
-        inflated: the size of all pages.
+        inflated: the total size of all pages.
         largest: the size of the largest page.
-        densest: the largest average size of a value in a page.
-        dictionary: the size of the dictionary, which no value in it exceeds.
-        prefixed: whether a value may share a prefix with the previous value, and so be larger than its bytes in the
-            page.
+        densest: the average size of a value in the page where this average is largest.
+        dictionary: the size of the dictionary, which limits the size of the values in it.
+        prefixed: whether a value may share a prefix with the previous value, and therefore be larger than its bytes in
+            the page.
     """
 
     inflated: int = 0
@@ -41,7 +41,7 @@ class Pages:
 
 
 def pages_of(content: Any, chunk: Any) -> Pages:
-    """Read the headers of a column's pages in an open file.
+    """Return the `Pages` of a column chunk, read from the page headers in an open file.
 
     Raises:
         ValueError: a header is malformed.
@@ -76,7 +76,7 @@ def _size(fields: Any, field: int) -> int:
 
 
 def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Return a page's header and its length."""
+    """Return a page's header and the header's length."""
     size = _FIRST_BYTES
     while size <= _MOST_BYTES:
         content.seek(at)
@@ -91,7 +91,7 @@ def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Parse a struct in Thrift's compact form. Return its integers and structs by field, and the end of the struct."""
+    """Parse a struct in Thrift's compact protocol. Return its integers and structs by field, and the struct's end."""
     fields: dict[int, Any] = {}
     field = 0
     while head := data[at]:
@@ -105,7 +105,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return the value of a field, or `None` for unused types, and its end. Raise IndexError if it is incomplete."""
+    """Return the value of a field (`None` for an unused type) and its end. Raises IndexError if it is incomplete."""
     if kind in (1, 2):  # true and false
         return None, at
     if kind in (4, 5, 6):

@@ -1,11 +1,11 @@
-"""Conversion of a Parquet file's rows to records, as many at a time as fit in memory, or one by one. Functions block.
+"""Conversion of a Parquet file's rows to records, as many at a time as fit in memory. Functions block.
 
-A file of a few hundred bytes may contain gigabytes: a value that is in a dictionary once may be the value of any number
-of rows, and a page of zeros may inflate to ten thousand times its size. So text and bytes stay in their dictionaries if
-these are small. The headers of pages limit the number of rows to read at a time, and the measured sizes of rows limit
-the number to convert at a time. Pages that inflate to more than the limit are bad.
+A file of a few hundred bytes may contain gigabytes, because a value stored once in a dictionary may be the value of any
+number of rows, and a page of zeros may inflate to ten thousand times its size. Text and bytes therefore stay in their
+dictionaries if these are small. The page headers limit the number of rows to read at a time, and the measured sizes of
+rows limit the number to convert at a time. Pages that inflate to more than the limit are bad.
 
-Only rows that Python or a record cannot represent are bad.
+Of the other rows, only those that Python or a record cannot represent are bad.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from asyncrec.plugins import BadMember, Converted
 from .parquet_pages import pages_of
 
 _ROWS = 1024
-# The size of values in pyarrow's memory, in addition to the open page of each column.
+# The most bytes of values in pyarrow's memory, in addition to the open page of each column.
 _READ_BYTES = 64 << 20
-# The pages that are open at the same time may inflate to the limit of a record, or to this many times the row group's
-# stored bytes.
+# Pages that are open together may inflate to the larger of a record's limit and this many times the stored bytes of
+# their row group.
 _EXPANSION = 16
-# The size of values as Python objects, and of their records.
+# The most bytes of values to convert to Python objects, and to records, at a time.
 _TAKEN_BYTES = 16 << 20
-# The maximum size of a row group's column to read as a dictionary. Reading takes about four times that, because pyarrow
-# adds all values outside the dictionary to it.
+# The largest column of a row group to read as a dictionary, in bytes. Reading needs about four times this memory,
+# because pyarrow adds all values outside the dictionary to it.
 _DICTIONARY_BYTES = 16 << 20
 
 
 def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
-    """Yield every row of the file as a record, or as bad if its record is too large. ``path`` is for error messages."""
+    """Yield all rows of a file as records, or as bad if they cannot be converted. ``path`` is for error messages."""
     from pyarrow import parquet
 
     number = 0  # the number of rows read
@@ -64,7 +64,7 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
                     for start, stop in _pieces(_row_bytes(batch.to_struct_array())):
                         yield _converted(batch.slice(start, stop - start), path, number + start, max_record_bytes)
                     number += batch.num_rows
-    except Exception as error:  # pyarrow raises errors of many types; rows read earlier are good
+    except Exception as error:  # pyarrow raises many types of error; the rows already read are good
         yield Converted(bad=[BadMember(path, f"row {number + 1}", f"the rest cannot be read: {error}")])
 
 
@@ -74,7 +74,7 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
 def _groups(file: str, opened: Any) -> list[_Group]:
     described = [opened.metadata.row_group(each) for each in range(opened.num_row_groups)]
     stored = [[each.column(n).total_compressed_size for n in range(each.num_columns)] for each in described]
-    # If the columns fit in the file, none overlap, so scanning all of their pages takes a bounded time.
+    # If the columns together are no larger than the file, its size bounds the time to scan all their pages.
     if any(size < 0 for sizes in stored for size in sizes) or sum(map(sum, stored)) > os.path.getsize(file):
         raise ValueError("the columns would take more bytes than the file has")
     with open(file, "rb") as content:
@@ -82,11 +82,11 @@ def _groups(file: str, opened: Any) -> list[_Group]:
 
 
 class _Group:
-    """A row group, as described by its pages.
+    """The sizes of a row group, determined from its page headers.
 
     Attributes:
         rows: the number of rows.
-        least: the minimum average size of a row in bytes.
+        least: a lower bound of the average size of a row in bytes.
         small: for each column, whether it may be read as a dictionary.
     """
 
@@ -95,8 +95,8 @@ class _Group:
         rows = max(1, self.rows)
         self.small: list[bool] = []
         self._stored = self._open = self.least = 0
-        self._plain = 0  # the size of a row whose values are as large as in the densest pages
-        self._repeated: list[int] = []  # per column, the size of values from a dictionary or prefix
+        self._plain = 0  # the size of a row whose values have the average size of the densest pages
+        self._repeated: list[int] = []  # per column, the most bytes per row from a dictionary or from shared prefixes
         for column in range(described.num_columns):
             chunk, leaf = described.column(column), opened.schema.column(column)
             pages = pages_of(content, chunk)
@@ -111,7 +111,7 @@ class _Group:
             self._stored += chunk.total_compressed_size
 
     def too_large(self, most: int) -> str:
-        """Return why the rows cannot be read with a limit of ``most`` bytes per row; ``""`` if they can."""
+        """Return the reason why rows of at most ``most`` bytes cannot be read, or ``""`` if they can."""
         if self.least > most:
             return f"a row has {self.least:,} bytes on average, more than the limit of {most:,}"
         if self._open > max(most, _EXPANSION * self._stored):
@@ -123,13 +123,13 @@ class _Group:
         return ""
 
     def at_once(self, as_dictionaries: Collection[int], most: int) -> int:
-        """Return the number of rows that fit in memory, even if all their values are as large as possible."""
+        """Return the number of rows that fit in memory even if all their values are as large as possible."""
         repeated = sum(size for column, size in enumerate(self._repeated) if column not in as_dictionaries)
         return max(1, min(_ROWS, min(most, _READ_BYTES) // max(1, self._plain + repeated)))
 
 
 def _row_bytes(array: Any) -> Any:
-    """Return the approximate size of each value of an array in bytes, including nested values: int64 (n,)."""
+    """Return the approximate size in bytes of each value of an array, including nested values, as int64 ``(n,)``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -159,7 +159,7 @@ def _row_bytes(array: Any) -> Any:
 
 
 def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows to convert together. A row that exceeds the limit is alone in its range."""
+    """Yield the ranges of rows to convert together. A row larger than the limit has its own range."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -173,11 +173,11 @@ def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
-    """Return the records of some rows, of which the first has the number ``before`` + 1."""
+    """Return the records of some rows. The first row has the number ``before`` + 1."""
     result = Converted()
     try:
         found: Iterator[Any] = iter(rows.to_pylist())
-    except Exception:  # Python cannot represent a value; find it row by row
+    except Exception:  # Python cannot represent a value, so find it row by row
         found = (rows.slice(each, 1) for each in range(rows.num_rows))
     for number, row in enumerate(found, before + 1):
         try:
@@ -192,7 +192,7 @@ def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
 
 
 def _of_one(row: Any) -> dict[str, Any]:
-    """Convert a single row, whose times may have more digits than Python's."""
+    """Convert a batch of one row to a dict. Keep nanoseconds, which Python's times cannot represent, as text."""
     values = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         try:
@@ -220,7 +220,7 @@ def _value(scalar: Any) -> Any:
 
 
 def _micro(kind: Any) -> Any:
-    """Return the type in microseconds, which Python supports, for a type in nanoseconds."""
+    """Return the microsecond type, which Python supports, for a nanosecond type."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -256,7 +256,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a time, a date or a decimal. It is the same for the pandas types that pyarrow may return."""
+    """Return the text of a time, date or decimal. The pandas types that pyarrow may return have the same text."""
     if more := getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         return _with_nanoseconds(value.floor("us"), more)
     if hasattr(value, "to_pytimedelta"):
@@ -265,7 +265,7 @@ def _text(value: Any) -> str:
 
 
 def _twice(schema: Any) -> str | None:
-    """Return a feature that two columns would become, or `None`."""
+    """Return a feature that two columns would become, or `None` if there is no such feature."""
     return next((name for name, count in Counter(_features(schema, "")).items() if count > 1), None)
 
 

@@ -2,15 +2,15 @@
 
 warcio parses the records. The content of a page is the body without its transfer and content encodings. The content of
 a revisit is empty, because the body is in another record with the same digest. A request record next to its response
-adds its method and headers to the page. The key is `asyncrec.pages.page_key`: the URL, unless the request's method was
-not GET.
+adds its method and headers to the page. The key is `asyncrec.pages.page_key`, which is the URL if the request's method
+was GET.
 
 A body may decode to a thousand times its size, so only as many records are made at a time as fit in memory, and a
-record that exceeds the limit is bad. A damaged GZIP member or record is bad and is skipped: reading continues with the
-next valid beginning. Records of other types (request, metadata, warcinfo) are passed over.
+record that exceeds the limit is bad. A damaged GZIP member or record is bad and is skipped, and reading continues at
+the next valid beginning. Records of other types (request, metadata, warcinfo) are counted but not returned.
 
-No byte is searched twice: the search for the next record begins after the part that was searched for a bad record's
-header.
+No byte is searched twice, because the search for the next record begins after the bytes in which a bad record's header
+was sought.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .warc_pages import Page, Request, encoded, parsed
 
 _BLOCK = 256 << 10
 _HEADER_BYTES = 1 << 20
-# The size of the records returned together, and the size that a bad record counts as.
+# The size of the records returned together, and the size that counts for a bad record.
 _AT_ONCE = 16 << 20
 _SMALL = 1 << 10
 _HEADER_END = b"\r\n\r\n"
@@ -75,7 +75,7 @@ class Made(NamedTuple):
 
 
 class _Parser:
-    """A parser of blocks to converted records. Its methods block."""
+    """A parser that converts blocks of a file to records. Its methods block."""
 
     def __init__(self, path: str, max_record_bytes: int) -> None:
         self._path = path
@@ -85,11 +85,11 @@ class _Parser:
         self._begun = False
         self._first = b""  # the first bytes, until the compression is known
         self._where = ""
-        self._page: Page | None = None  # the last page, for a request that may follow it
-        self._request: Request | None = None  # the last request, for a response that may follow it
+        self._page: Page | None = None  # the last page, kept for a request that may follow
+        self._request: Request | None = None  # the last request, kept for a response that may follow
 
     def feed(self, block: bytes) -> Iterator[Converted]:
-        """Yield the records that a block completes, in pieces. The caller must exhaust it. ``b""`` is the end."""
+        """Yield groups of the records that a block completes. The caller must exhaust them. ``b""`` ends the file."""
         result, size = Converted(), 0
         for converted in self._each(block):
             if isinstance(converted, Made):
@@ -136,7 +136,7 @@ class _Parser:
 
     def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[Made | BadMember | None]:
         for offset, record in found:
-            # If members are compressed, the offset counts decompressed bytes.
+            # In a compressed file, the offset counts decompressed bytes.
             where = f"byte {offset:,}" + (" of the decompressed content" if self._members else "")
             if isinstance(record, str):
                 yield from self._hand_on()
@@ -148,7 +148,7 @@ class _Parser:
                 yield from self._hand_on()
                 yield BadMember(self._path, where, str(error))
                 continue
-            except Exception as error:  # warcio raises ValueError, KeyError and errors of its own
+            except Exception as error:  # warcio raises ValueError, KeyError and its own errors
                 yield from self._hand_on()
                 yield BadMember(self._path, where, f"{type(error).__name__}: {error}")
                 continue
@@ -166,7 +166,7 @@ class _Parser:
         yield None
 
     def _hand_on(self) -> Iterator[Made | BadMember]:
-        """Yield the page that waited for its request."""
+        """Yield the page that was waiting for its request, if any."""
         if self._page is None:
             return
         page, self._page = self._page, None
@@ -179,16 +179,16 @@ class _Parser:
 
 
 class _Records:
-    """A parser of plain WARC, which yields ``(offset, record)`` with the header, or ``(offset, reason)`` for damage."""
+    """A parser of plain WARC. Yields ``(offset, record)``, with the header, or ``(offset, reason)`` for damage."""
 
     def __init__(self, max_record_bytes: int) -> None:
         self._most = max_record_bytes
         self._held = bytearray()
         self._base = 0
         self._skip = 0
-        self._lost = False  # searching for the next record; the damage was reported
-        self._searched = 0  # held bytes in which no header ends, or no record begins
-        self._size = 0  # the size of the held record; 0 until its header has been read
+        self._lost = False  # whether it is searching for the next record after reported damage
+        self._searched = 0  # the number of held bytes in which no header ends, or no record begins
+        self._size = 0  # the size of the held record, or 0 until its header has been read
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
         self._held += block
@@ -209,7 +209,7 @@ class _Records:
                     return
                 self._lost = False
                 continue
-            while self._held[:2] == b"\r\n":  # two of them end a record
+            while self._held[:2] == b"\r\n":  # two line breaks end a record
                 self._drop(2)
             if self._held == b"\r":
                 return
@@ -254,7 +254,7 @@ class _Records:
 
     def _to_next(self) -> bool:
         match = _NEXT.search(self._held, self._searched)
-        # The last bytes may be the beginning of a record.
+        # Keep the last bytes, which may be the beginning of a record.
         self._drop(max(self._searched, len(self._held) - _NEXT_BYTES + 1) if match is None else match.start())
         return match is not None
 

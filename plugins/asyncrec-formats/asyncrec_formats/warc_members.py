@@ -1,7 +1,8 @@
-"""`Members`: inflates a GZIP file member by member, even if some members are damaged. This module does no I/O.
+"""`Members`: an inflater of a GZIP file, member by member, even if some members are damaged. This module does no I/O.
 
-The next member may begin within a damaged one, so inflating is retried from each position that looks like a beginning.
-The retries have a budget in proportion to the bytes read. Without budget, reading continues after the damage.
+The next member may begin within a damaged one, so inflating is retried at each position that looks like the beginning
+of a member. The retries have a budget proportional to the bytes read. Once it is spent, reading continues after the
+damage.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from typing import Any
 
 GZIP = b"\x1f\x8b\x08"
 _STEP = 256 << 10
-# Up to this size, a member's output is held back until its checksum is verified. The output of a larger member is
-# yielded early, and damage is reported afterwards.
+# The output of a member up to this size is held back until its checksum has been verified. The output of a larger
+# member is yielded before, and damage is reported afterwards.
 _HELD_BYTES = 64 << 20
-# The numbers of compressed bytes to inflate at a time. zlib copies the bytes after a member's end, so the first number
-# is small.
+# The compressed bytes to inflate at a time, first and at most. The first slice is small because zlib copies the bytes
+# after a member's end.
 _FIRST_SLICE = 1 << 10
 _SLICE = 64 << 10
-# The budget of bytes to inflate in vain: for each byte read, and initially; and the minimum charge for a retry. Sixteen
-# bytes of output take as long as one byte of input. A file in which all members are damaged needs one byte per byte.
+# The budget of bytes to inflate in vain, per byte read and at the start, the minimum charge for a damaged member, and
+# the bytes of output that take as long to inflate as one byte of input. A file whose members are all damaged needs a
+# budget of one byte per byte read.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
 _AGAIN_EACH = 1 << 10
@@ -28,22 +30,22 @@ _OUTPUT_FOR_INPUT = 16
 
 
 class Members:
-    """An inflater of GZIP blocks, which yields ``(offset, output)`` of members, or ``(offset, reason)`` for damage."""
+    """An inflater of GZIP blocks. Yields ``(offset, output)`` for members, or ``(offset, reason)`` for damage."""
 
     def __init__(self) -> None:
-        self._held = bytearray()  # compressed bytes, from the beginning of the member
+        self._held = bytearray()  # the compressed bytes from the beginning of the member
         self._base = 0  # the offset of `_held` in the file
         self._inflater: Any = None
-        self._fed = 0  # the number of held bytes that were inflated
+        self._fed = 0  # the number of held bytes passed to the inflater
         self._slice = _FIRST_SLICE
         self._output: list[bytes] = []
         self._size = 0
         self._flowing = False
-        self._searching = False  # searching for the next member; the damage was reported
+        self._searching = False  # whether it is searching for the next member after reported damage
         self._budget = _AGAIN_AT_LEAST
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
-        """Yield the output of the members in a block. ``b""`` is the end."""
+        """Yield the output of the members in a block. ``b""`` ends the file."""
         self._held += block
         self._budget += _AGAIN_FACTOR * len(block)
         while self._fed < len(self._held):
@@ -95,11 +97,11 @@ class Members:
                 return
             if not data and not output:
                 break
-        if self._flowing:  # no retry after yielded output
+        if self._flowing:  # output was yielded, so the member cannot be retried
             self._drop(self._fed)
 
     def _may_go_back(self) -> bool:
-        """Charge the cost of the damaged member. Return whether the next member may be searched for within it."""
+        """Charge the budget for the damaged member. Return whether to search for the next member within it."""
         self._budget -= max(_AGAIN_EACH, self._fed, self._size // _OUTPUT_FOR_INPUT)
         return not self._flowing and self._budget >= 0
 
@@ -107,7 +109,7 @@ class Members:
         self._inflater = None
         self._searching = True
         found = self._held.find(GZIP, start)
-        # The last two bytes may be the beginning of a member.
+        # Keep the last two bytes, which may be the beginning of a member.
         self._drop(found if found >= 0 else max(start, len(self._held) - len(GZIP) + 1))
 
     def _drop(self, count: int) -> None:

@@ -1,7 +1,7 @@
 """Conversion of WARC records to pages (`asyncrec.pages`), and of requests to additions to pages. It does no I/O.
 
-WARC headers without a feature are kept in ``warc_headers``. `warc_writing` writes features without a WARC header under
-names of its own (``X-Asyncrec-``), which are read here.
+WARC headers that have no feature are kept in ``warc_headers``. Features that have no WARC header are stored in headers
+named ``X-Asyncrec-...``, which `warc_writing` writes and this module reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec import pages
 
 from .http_body import TooLargeError, body_of
 
-# The features without a header in WARC, and the headers that store them.
+# The features without a standard WARC header, and the headers that store them.
 EXTRA = {
     "final_url": "X-Asyncrec-Final-Url",
     "elapsed": "X-Asyncrec-Elapsed",
@@ -30,14 +30,14 @@ REFERENCE = {
     "refers_to": "WARC-Refers-To",
     "profile": "WARC-Profile",
 }
-# The spelling in WARC-Protocol of protocols that have no status line.
+# The names that WARC-Protocol and the feature use for protocols without a status line.
 PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
 
 _HEAD_BYTES = 1 << 20
 _WITH_HEAD = re.compile(rb"\nwarc-type:[ \t]*(?:response|request|revisit)", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\n\r?\n")
 _WANTED = ("response", "resource", "revisit")
-# The headers, in lower case, that have a feature or are computed again. They are not in ``warc_headers``.
+# The headers, in lower case, that have a feature or are computed again, and therefore are not in ``warc_headers``.
 OWN_HEADERS = {
     "warc-type",
     "warc-record-id",
@@ -66,14 +66,14 @@ class Request:
 
 @dataclass
 class Page:
-    """A page, and the id of the request that its record names."""
+    """A page, the id of the request that its record names, and whether a request was added."""
 
     features: dict[str, Any]
     concurrent_to: str
     has_request: bool = False
 
     def take(self, request: Request) -> bool:
-        """Add a request's features if it is this page's first request. Return whether it is."""
+        """Add the features of a request if it is the page's first. Return whether they were added."""
         if self.has_request:
             return False
         if self.concurrent_to or request.concurrent_to:
@@ -89,11 +89,11 @@ class Page:
 
 
 def parsed(data: bytes, most: int) -> Page | Request | None:
-    """Parse a WARC record with a body of at most ``most`` bytes. Return `None` for records of other types.
+    """Parse a WARC record whose body has at most ``most`` bytes. Return `None` for a record of another type.
 
     Raises:
-        TooLargeError: the body decodes to more bytes, or the HTTP headers have more than 1 MiB.
-        Exception: an error of warcio.
+        TooLargeError: the body decodes to more than ``most`` bytes, or the HTTP headers have more than 1 MiB.
+        Exception: warcio cannot parse the record.
     """
     from warcio.archiveiterator import ArchiveIterator
 
@@ -168,7 +168,7 @@ def encoded(page: Page, most: int) -> bytes:
 
 
 def _check_head(data: bytes) -> None:
-    """Check the size of the HTTP headers, which warcio reads without a limit: a line of 5 bytes takes 200 in memory."""
+    """Check the size of the HTTP headers. warcio has no limit, and a line of 5 bytes takes 200 bytes of memory."""
     begin = data.find(b"\r\n\r\n") + 4
     if (
         len(data) - begin > _HEAD_BYTES
@@ -179,7 +179,7 @@ def _check_head(data: bytes) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return a value as valid UTF-8 text. Bytes of the file that are not UTF-8 are replaced."""
+    """Return a value as valid UTF-8 text. Replace bytes of the file that are not UTF-8."""
     return str(value or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

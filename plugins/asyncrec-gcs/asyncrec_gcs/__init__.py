@@ -1,5 +1,6 @@
 """Google Cloud Storage as a storage backend of asyncrec.
 
-Once installed, it serves ``gs://bucket/prefix`` (and ``gcs://``) wherever asyncrec accepts a path. The options are the
-fields of `asyncrec_gcs.options.Options`. Nothing heavy is imported before the first such path is opened.
+Once this plugin is installed, asyncrec accepts ``gs://bucket/prefix`` (and ``gcs://``) wherever it accepts a path.
+`asyncrec_gcs.options.Options` lists the options. The client's library is imported only when the first such path is
+opened.
 """

@@ -1,4 +1,4 @@
-"""One bucket: requests with checked responses, and the state that its sinks and sources share."""
+"""`Bucket`: requests with checked responses, and the state that sinks and sources of one bucket share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from .options import Options
 from .protocol import Resource, list_params, parse_listing, parse_object
 from .session import CONNECTIONS, Answer, Client, Incoming
 
-# Parsing an object's metadata of up to this size takes microseconds; a page of a listing takes some milliseconds.
+# Parsing JSON up to this size, such as an object's metadata, takes microseconds. A page of a listing takes a few
+# milliseconds.
 _PARSED_ON_LOOP = 16 * 1024
 
 
 class LibrarySession:
-    """The HTTP session that `gcloud.aio.storage.Storage` uses for one of its calls. Its requests are sent by us.
+    """A session that `gcloud.aio.storage.Storage` uses for one call, and that sends its requests through asyncrec.
 
-    The library's `download_metadata`, `delete` and `list_objects` form a request and read the response's JSON, and are
-    correct if the sending is. With this session they go through `Bucket.request`, which limits the size of a response
-    and the time without progress, follows no redirect, renews a token, and raises errors without secrets. For the
-    reasons not to use its other calls, see docs/design/clients-of-stores.md.
+    The library's `download_metadata`, `delete` and `list_objects` form a request and read the response's JSON, and they
+    do so correctly. This session sends their requests through `Bucket.request`, which limits the size of a response
+    and the time without progress, follows no redirect, renews a token, and raises errors without secrets.
+    docs/design/clients-of-stores.md gives the reasons for not using the library's other calls.
 
-    ``send`` receives method and URL, and raises for every unexpected status.
+    ``send`` takes the method and the URL, and raises an error for every unexpected status.
 
-    The library's headers and timeouts are ignored: it has no token to send, and its timeouts include bodies.
+    The library's headers and timeouts are ignored, because it has no token to send, and its timeouts include bodies.
 
     Attributes:
         status: the status of the last response.
@@ -57,7 +58,7 @@ class LibrarySession:
 
 
 class _Response:
-    """A complete response, with the methods of `aiohttp.ClientResponse` that the library calls."""
+    """A complete response with the methods of `aiohttp.ClientResponse` that the library calls."""
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
@@ -84,8 +85,8 @@ class Bucket:
     """One bucket of one client, shared by all sinks and sources of a storage.
 
     Attributes:
-        slots: one for each chunk that is copied and in transit, to bound the memory of all sinks together.
-        streams: one for each source that holds a connection between two calls of its reader.
+        slots: one slot per chunk being copied or in transit, to bound the memory of all sinks together.
+        streams: one slot per source that holds a connection between two calls of its reader.
     """
 
     def __init__(self, client: Client, options: Options, policy: RetryPolicy = DEFAULT) -> None:
@@ -117,10 +118,12 @@ class Bucket:
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
     ) -> Answer:
-        """Send one request; see `Client.request` and `asyncrec_gcs.errors.of_answer`.
+        """Send one request, and return the response if its status is expected.
+
+        See `Client.request` and `asyncrec_gcs.errors.of_answer` for the arguments.
 
         Raises:
-            StorageError: the error for a status not in ``expect``.
+            StorageError: the status is not in ``expect``.
         """
         answer = await self._client.request(method, url, what=what, headers=headers, data=data)
         if answer.status in expect:
@@ -146,11 +149,11 @@ class Bucket:
         expect: Collection[int] = (200, 206),
         pinned: bool = False,
     ) -> Incoming:
-        """Request an object's content, as it is stored. The caller must close the response.
+        """Request an object's content as it is stored. The caller must close the response.
 
         Raises:
-            ObjectChangedError: ``pinned``, and the object no longer exists, or has no bytes in this range.
-            StorageError: the error for the status.
+            ObjectChangedError: ``pinned`` is true, and the object no longer exists or has no bytes in the range.
+            StorageError: the status is not in ``expect``.
         """
         incoming = await self._client.download(url, what=what, headers=headers)
         if incoming.status in expect:
@@ -171,7 +174,9 @@ class Bucket:
         """Return the metadata of an object.
 
         Raises:
-            ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+            ObjectNotFoundError: the object does not exist.
+            StoragePermissionError: the store denies access.
+            TransientStorageError: every attempt failed.
         """
 
         return await retrying(partial(self._look, key, what), what=what, policy=policy or self.policy)
@@ -182,7 +187,7 @@ class Bucket:
             return parse_object(await gcloud.download_metadata(self._quoted, key, session=session))
 
     async def remove(self, key: str, *, generation: str | None = None) -> None:
-        """Delete an object, or only this generation of it. It is not an error if it does not exist."""
+        """Delete an object, or only this generation of it. Do nothing if it does not exist."""
         what = f"{self.shown(key)}: deleting"
         params = {"ifGenerationMatch": generation} if generation else {}
 
@@ -191,7 +196,7 @@ class Bucket:
             with suppress(ObjectNotFoundError, ObjectChangedError):
                 await self._client.gcloud.delete(self._quoted, key, params=params, session=session)
                 if session.status != 204:
-                    # The response comes from an emulator or a proxy, so check whether the object still exists.
+                    # The response is from an emulator or a proxy, so check whether the object still exists.
                     await self._look(key, what)
                     raise TransientStorageError(f"{what}: the response is not from GCS, and the object still exists")
 
@@ -200,25 +205,25 @@ class Bucket:
     async def page(
         self, *, prefix: str, start_offset: str, page: str, size: int, what: str
     ) -> tuple[list[ObjectInfo], str]:
-        """List objects from ``start_offset`` on (inclusive). Return a page, and the token of the next or ``""``.
+        """Return a page of objects from ``start_offset`` on (inclusive), and the next page's token (``""`` if none).
 
         Raises:
-            StorageError: the request failed; it is not retried here.
+            StorageError: the request failed. This method does not retry.
         """
         params = list_params(prefix=prefix, start_offset=start_offset, page=page, size=size)
         gcloud, session = self._client.gcloud, self._session(what)
         with _checked(what):
             listing = await gcloud.list_objects(self._quoted, params=params, session=session)
-            return await in_thread(parse_listing, listing)  # a thousand objects with their times: some milliseconds
+            return await in_thread(parse_listing, listing)  # a few milliseconds for a thousand objects
 
     def _session(self, what: str, **options: Any) -> Any:
-        """Return a session for one of the library's calls. It is `Any` because the library expects aiohttp's type."""
+        """Return a session for one call of the library. Its type is `Any` because the library expects aiohttp's."""
         return LibrarySession(partial(self.request, what=what, **options))
 
 
 @contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """Raise a transient error for an unreadable response, which comes from a proxy or was damaged."""
+    """Raise a transient error for an unreadable response, because a proxy sent it or it was damaged."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""Translate the errors of the store and the HTTP client into asyncrec's. Only this module says which are transient.
+"""Translate the errors of the store and the HTTP client into asyncrec's. Only this module classifies transient errors.
 
 Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. A message names the operation and the object, the
-store's reason and text without secrets, and a remedy if one is known. No error is chained to the client's error, which
-contains the request, its headers and the URL of the upload session, and that URL is as good as a password.
+store's reason and text without secrets, and a remedy if one is known. No error is chained to the client's error,
+because that contains the request, its headers and the URL of the upload session, which is as good as a password.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from asyncrec.errors import (
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
 Condition = Literal["", "none", "same"]
-"""The condition of a request: none, that the object does not exist, or that it is the version that was opened."""
+"""The condition of a request: no condition, that the object does not exist, or that it is the version opened."""
 
 _PROXY_ASKS = 407
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
-# A 403 with one of these reasons is a rate limit, in the older form of a 429.
+# A 403 with one of these reasons is the older form of a 429, a rate limit.
 _LIMITS = {"rateLimitExceeded", "userRateLimitExceeded", "backendError"}
 _SECRETS = re.compile(r"(?i)(upload_?id[=:\s\"']+|bearer\s+|ya29\.|(?:access_|refresh_)?token[=:\s\"']+)[^\s&\"'<>,;]+")
 
 
 class SessionGoneError(StorageError):
-    """The upload session no longer exists: completed by a request whose response was lost, aborted, or a week old."""
+    """The upload session no longer exists. It was aborted, expired, or was completed but the response was lost."""
 
 
 def of_answer(
@@ -53,10 +53,10 @@ def of_answer(
     """Return the error for a response.
 
     Args:
-        what: the object and the operation: ``"gs://bucket/key: reading"``.
-        write: whether the request sent an object's bytes, or was to begin with them.
-        condition: the condition of the request, which determines the meaning of its failure: with ``"none"`` the object
-            already exists, with ``"same"`` it has changed.
+        what: the object and the operation, such as ``"gs://bucket/key: reading"``.
+        write: whether the request opens an upload or sends its bytes.
+        condition: the condition of the request. If it failed, the object already exists (``"none"``) or has changed
+            (``"same"``).
         secret: the access token in use, in case the store echoes it.
         endpoint: the endpoint of the request.
     """
@@ -81,7 +81,7 @@ def of_answer(
     if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; the object was not published; write it again")
     if status == 404 and not words:
-        # The store always gives a reason, so a response without one says nothing about an object.
+        # GCS always sends a reason, so a response without a reason says nothing about the object.
         return StorageError(f"{text}: the response is not from GCS; check the endpoint {endpoint}")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -93,7 +93,7 @@ def of_answer(
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """Return the error for a failure of the connection. Its text is not shown, because it may contain the URL."""
+    """Return the error for a failed connection. Omit the original text, which may contain the URL."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
@@ -116,7 +116,7 @@ def strike(text: str, secret: str | None = None) -> str:
 
 
 def _explanation(body: bytes) -> tuple[str, str]:
-    """Parse the reason, one word, and the message of an error's JSON; each is empty if missing."""
+    """Return the reason (a single word) and the message from an error's JSON. A missing value is ``""``."""
     try:
         error = json.loads(body)["error"]
         reasons = [str(each.get("reason", "")) for each in error.get("errors", [])]

@@ -1,4 +1,4 @@
-"""The options of a bucket and its client, checked before a storage is opened."""
+"""`Options`: the options of a bucket and its client, validated before a storage is opened."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Access:
     """The options of one client. Storages with equal access options share their connections.
 
     Attributes:
-        endpoint: scheme and host, optionally a path, without a trailing slash.
-        emulator: whether the endpoint is from ``STORAGE_EMULATOR_HOST``; by convention, no credentials are then sent,
+        endpoint: the scheme and host, and optionally a path, without a trailing slash.
+        emulator: whether the endpoint is from ``STORAGE_EMULATOR_HOST``. By convention, no credentials are then sent,
             and any certificate is accepted.
-        token: an OAuth access token; used as it is, never refreshed.
-        service_file: the path of a file of credentials; `None` to find them as Google's libraries do.
-        anonymous: send no credentials.
+        token: an OAuth access token, which is never refreshed.
+        service_file: the path of a credentials file, or `None` to find credentials as Google's libraries do.
+        anonymous: whether to send no credentials.
     """
 
     endpoint: str
@@ -50,14 +50,15 @@ class Options:
     """All options of one storage.
 
     Attributes:
-        bucket: from the URL.
-        access: made of the options ``endpoint`` (else the environment variable ``STORAGE_EMULATOR_HOST``, else
-            Google's), ``token``, ``service_file`` (else ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's default
-            credentials, the metadata server) and ``anonymous`` (for public buckets).
-        chunk_size: bytes per request, a multiple of 256 KiB. The default is 8 MiB: with 1 MiB an upload takes three
-            times as long, and larger chunks take more memory but no less time.
-        max_concurrency: chunks copied and in transit, over all sinks of the storage. With the defaults they take 25
-            MiB, so the total stays within 32 MiB if up to 28 open sinks each hold back 256 KiB.
+        bucket: the bucket's name, from the URL.
+        access: the access options, from the options ``endpoint`` (by default the environment variable
+            ``STORAGE_EMULATOR_HOST``, or Google's endpoint), ``token``, ``service_file`` (by default
+            ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's default credentials, or the metadata server) and ``anonymous``
+            (for public buckets).
+        chunk_size: bytes per request, a multiple of 256 KiB. The default is 8 MiB. With 1 MiB, an upload takes three
+            times as long. Larger chunks take more memory but no less time.
+        max_concurrency: the most chunks being copied or in transit, over all sinks of the storage. With the defaults,
+            chunks take 25 MiB, so the total stays within 32 MiB if at most 28 open sinks each hold back 256 KiB.
     """
 
     bucket: str
@@ -75,11 +76,11 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Return the options of a URL, and the prefix in it (``""`` for the bucket itself).
+        """Return the options of a URL, and the prefix that it contains (``""`` for the bucket itself).
 
         Raises:
-            ValueError: the URL or an option is invalid; credentials are not shown.
-            TypeError: an option is unknown, or has another type.
+            ValueError: the URL or an option is invalid. The message does not contain credentials.
+            TypeError: an option is unknown or has the wrong type.
         """
         check_options("gcs", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)

@@ -1,4 +1,4 @@
-"""The plugin's hook: its schemes, and how to open them. The client's library is imported on opening."""
+"""The plugin's hook, which returns its schemes and their opener. The client's library is imported on opening."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ async def open_gcs(url: str, **options: Any) -> AsyncIterator[Storage]:
 
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
-        StoragePermissionError: the file of credentials is not usable.
+        StoragePermissionError: the credentials file is not usable.
     """
     from asyncrec.storage import BridgedStorage, PrefixedStorage, in_thread, on_asyncio
 
     from .options import Options
 
     parsed, prefix = Options.of(url, **options)
-    # The imports take some tenths of a second, once per process; in a thread, the loop still runs, though haltingly.
+    # The imports take a few tenths of a second, once per process. In a thread they let the loop run, though haltingly.
     await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_bucket
 

@@ -1,10 +1,11 @@
-"""Form and parse the messages of the JSON API and of its resumable uploads. Pure functions.
+"""Pure functions that form and parse the messages of the JSON API and of its resumable uploads.
 
 Sources: https://cloud.google.com/storage/docs/performing-resumable-uploads and
 https://cloud.google.com/storage/docs/json_api/v1/objects.
 
-A resumable upload is a session. A POST opens it and returns its URL. Each PUT carries the next bytes, whole multiples
-of 256 KiB except the last. A 308 reports the number of bytes stored. The PUT that names the total publishes the object.
+A resumable upload is a session. A POST opens the session and returns its URL. Each PUT carries the next bytes, a
+multiple of 256 KiB in every PUT but the last. A 308 response reports the number of bytes stored. The PUT that states
+the total publishes the object.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from asyncrec.storage import ObjectInfo
 from asyncrec.storage.http import parse_content_range, parse_http_date
 
 UNIT = 256 * 1024
-"""The size of which every PUT of a session but the last carries a multiple."""
+"""The unit of a session's PUTs. Each PUT but the last carries a multiple of this size."""
 
 STATUS_QUERY = "bytes */*"
-"""The ``Content-Range`` that asks, with an empty body, how many bytes are stored."""
+"""The ``Content-Range`` that asks, with an empty body, for the number of bytes stored."""
 
-# Names our upload in the object's metadata, to recognise our object if a response was lost.
+# The metadata key for the id of our upload, to recognise our object if a response was lost.
 _UPLOAD = "asyncrec-upload"
 
-# The checksums of an object without bytes. They identify it if its size is omitted, as programs based on protocol
-# buffers do with a zero.
+# The checksums of an empty object. They identify it if its size is omitted, because programs based on protocol buffers
+# omit a zero.
 _EMPTY = {"crc32c": "AAAAAA==", "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}
 
-# The requested fields of each object; the whole resource is four times as long.
+# The fields to request for each object. The whole resource is four times as long.
 _FIELDS = "name,size,generation,crc32c,updated"
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """An object as GCS describes it.
+    """GCS's description of an object.
 
     Attributes:
-        info: the object; its key is the object's name.
-        generation: the generation of the content; also `ObjectInfo.etag`.
+        info: the object's info, whose key is the object's name.
+        generation: the generation of the content, which is also the info's `etag`.
         upload: the id of our upload that made the object, or `None`.
     """
 
@@ -54,16 +55,16 @@ class Resource:
 
 
 def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
-    """Return the URL of one object's metadata, or with ``alt="media"`` of its content.
+    """Return the URL of one object's metadata or, with ``alt="media"``, of its content.
 
-    Only ``.`` is left unescaped of the characters that could change a path, and the keys ``.`` and ``..`` have been
-    rejected before.
+    Of the characters that could change a path, only ``.`` is not escaped, and the keys ``.`` and ``..`` have already
+    been rejected.
     """
     return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{_quoted(name)}{_query(params)}"
 
 
 def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict[str, str]:
-    """Return the parameters for a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
+    """Return the parameters for a page of objects from ``start_offset`` on (inclusive), in order of UTF-8 bytes."""
     params = {"maxResults": str(size), "fields": f"kind,nextPageToken,items({_FIELDS})"}
     params |= {"prefix": prefix} if prefix else {}
     params |= {"startOffset": start_offset} if start_offset else {}
@@ -72,20 +73,20 @@ def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict
 
 
 def session_url(endpoint: str, bucket: str, name: str, *, exclusive: bool) -> str:
-    """Return the URL that opens an upload session. With ``exclusive``, no existing object may be replaced."""
+    """Return the URL that opens an upload session. With ``exclusive``, the upload replaces no existing object."""
     params = {"uploadType": "resumable", "name": name} | ({"ifGenerationMatch": "0"} if exclusive else {})
     return f"{endpoint}/upload/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
 
 
 def session_body(name: str, upload: str) -> bytes:
-    """Return the metadata of the new object, with the id of this upload."""
+    """Return the metadata of the new object, including the id of its upload."""
     return json.dumps({"name": name, "metadata": {_UPLOAD: upload}}).encode()
 
 
 def content_range(start: int, length: int, total: int | None) -> str:
-    """Return the header of a PUT of ``length`` bytes from ``start``. ``total`` is set in the last one, which publishes.
+    """Return the header for a PUT of ``length`` bytes from ``start``. Pass ``total`` for the last PUT, which publishes.
 
-    An upload whose bytes are all stored, even an empty one, is ended by ``bytes */TOTAL``.
+    If all bytes are already stored, or the object is empty, ``bytes */TOTAL`` ends the upload.
     """
     if not length:
         if total is None:
@@ -95,7 +96,7 @@ def content_range(start: int, length: int, total: int | None) -> str:
 
 
 def parse_stored(header: str | None) -> int:
-    """Parse the number of stored bytes from a 308: ``Range: bytes=0-N``, or no such header if no bytes are stored.
+    """Return the number of stored bytes from the ``Range: bytes=0-N`` of a 308. Without the header, none are stored.
 
     Raises:
         ValueError: the header has another form.
@@ -109,12 +110,12 @@ def parse_stored(header: str | None) -> int:
 
 
 def range_header(start: int, end: int | None) -> str:
-    """Return the header that requests the bytes ``[start, end)``, or all from ``start`` on."""
+    """Return the header that requests the bytes ``[start, end)``, or all bytes from ``start`` on."""
     return f"bytes={start}-{'' if end is None else end - 1}"
 
 
 def crc32c_header(value: int) -> str:
-    """Return ``X-Goog-Hash`` for the last PUT: the store refuses to publish content with another checksum."""
+    """Return ``X-Goog-Hash`` for the last PUT. The store does not publish content that has another checksum."""
     return f"crc32c={base64.b64encode(value.to_bytes(4, 'big')).decode()}"
 
 
@@ -128,7 +129,7 @@ def parse_object(answer: object) -> Resource:
 
 
 def parse_media(key: str, status: int, headers: Mapping[str, str]) -> ObjectInfo | None:
-    """Parse the headers of an object's content; return `None` if they do not contain the generation and the size.
+    """Parse the headers of an object's content. Return `None` if they do not contain the generation and the size.
 
     https://cloud.google.com/storage/docs/xml-api/reference-headers#xgooghash
     """
@@ -156,13 +157,13 @@ def _joined(headers: Mapping[str, str], name: str) -> str:
 
 
 def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
-    """Parse a page of a listing; return the objects and the token of the next page, ``""`` after the last.
+    """Parse a page of a listing. Return its objects, and the next page's token (``""`` if none).
 
     Raises:
         ValueError: the page is invalid.
     """
     page = _json(answer)
-    if page.get("kind") != "storage#objects":  # the list of an empty folder has no other member
+    if page.get("kind") != "storage#objects":  # the only member if the folder is empty
         raise ValueError("the response is not a list of objects")
     items = page.get("items", [])
     if not isinstance(items, list):
@@ -180,7 +181,7 @@ def _resource(item: Any) -> Resource:
             size=_size(item),
             etag=generation,
             crc32c=int.from_bytes(base64.b64decode(checksum, validate=True), "big") if checksum else None,
-            # Emulators omit the time; the epoch means that it is unknown.
+            # Emulators omit the time. The epoch stands for an unknown time.
             modified=datetime.fromisoformat(modified) if modified else datetime.fromtimestamp(0, UTC),
         )
         upload = (item.get("metadata") or {}).get(_UPLOAD)

@@ -1,8 +1,8 @@
-"""One client per event loop for all storages with the same endpoint and credentials: connections, tokens, requests.
+"""Clients. All storages of an event loop with the same endpoint and credentials share connections and tokens.
 
-The library provides the HTTP session, the token, and some calls (`asyncrec_gcs.bucket.LibrarySession`). All requests
-are sent here. Those that carry objects are formed by us, because its `Storage.upload` cannot stream and, after a fault,
-reports success for objects that do not exist.
+The library provides the HTTP session, the token, and some calls (`asyncrec_gcs.bucket.LibrarySession`). This module
+sends all requests. asyncrec itself forms the requests that carry objects, because the library's `Storage.upload` cannot
+stream and, after a fault, reports success for objects that do not exist.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from asyncrec.storage.http import SharedClients, SlicedBody, StraightBody
 from .errors import of_transport
 from .options import Access
 
-# Connections at a time, to one endpoint with one set of credentials.
+# The most concurrent connections to one endpoint with one set of credentials.
 CONNECTIONS = 100
 
-# An int would include the body. A body that makes progress is never interrupted; for uploads, see `SlicedBody`.
+# A total timeout would include the body. A body that makes progress is never interrupted. See `SlicedBody` for uploads.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-# The narrowest scope that reads, writes and deletes objects; the account's own rights narrow it further.
+# The narrowest scope that allows reading, writing and deleting objects. The account's own rights narrow it further.
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
-# Seconds in which a request must make progress: connect, send the next slice, or get a response.
+# Seconds within which a request must make progress: connect, send the next slice, or receive a response.
 _STALLED = 60.0
-# Bytes per second below which a body that sends a byte now and then counts as stalled.
+# The rate in bytes per second below which a body that still arrives counts as stalled.
 _SLOWEST = 64 * 1024
-# Bytes read from a body at a time: a step of the loop copies no more.
+# Bytes read from a body at a time, so that an iteration of the event loop copies no more.
 _BLOCK = 256 * 1024
-# An error's JSON is a few hundred bytes; a longer body is not one.
+# An error's JSON has a few hundred bytes. A longer body is not an explanation.
 _ERROR_BYTES = 16 * 1024
-# Joining more than this would block the loop for too long.
+# Joining more bytes would block the loop for too long.
 _JOIN_ON_LOOP = 1024 * 1024
 
 
@@ -53,7 +53,7 @@ class Incoming:
 
     Attributes:
         status: the HTTP status.
-        headers: may contain the URL of a session, so they are never shown.
+        headers: the headers, which are never shown because they may contain the URL of a session.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, what: str) -> None:
@@ -65,10 +65,10 @@ class Incoming:
         self._straight: StraightBody | None = None
 
     async def read(self) -> bytes:
-        """Read the whole body; for an error, only enough to explain it.
+        """Return the whole body or, for an error, only enough to explain it.
 
         Raises:
-            TransientStorageError: as `receive`.
+            TransientStorageError: as for `receive`.
         """
         blocks: list[bytes] = []
         size = 0
@@ -80,12 +80,12 @@ class Incoming:
         return b"".join(blocks)
 
     async def receive(self, size: int) -> list[bytes]:
-        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer if the body ends.
+        """Return blocks with a total of ``size`` bytes or up to 512 KiB more, or fewer bytes if the body ends.
 
         If cancelled, the bytes received are lost, and the response cannot be used again.
 
         Raises:
-            TransientStorageError: the connection failed, nothing arrived for 60 s, or less than 64 KiB a second.
+            TransientStorageError: the connection failed, nothing arrived for 60 s, or the rate is below 64 KiB/s.
         """
         blocks: list[bytes] = []
         came = 0
@@ -97,7 +97,7 @@ class Incoming:
             return blocks
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, self._what)
-        raise failure  # outside the handler: the client's error contains the request, and must not be chained
+        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
 
     async def _block(self) -> bytes:
         if self._next is None:
@@ -109,26 +109,26 @@ class Incoming:
         return await self._next()
 
     async def aclose(self) -> None:
-        """Return the connection if the response is complete, otherwise close it. Does not wait."""
+        """Return the connection to the pool if the response is complete, or close it otherwise. Does not wait."""
         if self._straight is not None:
             self._straight.leave()
         self._response.close()
 
 
 def patient(size: int = 0) -> asyncio.Timeout:
-    """Return a context that raises `TimeoutError` after 60 s, or later for a body of ``size`` bytes."""
+    """Return a timeout of 60 s, plus the time that a body of ``size`` bytes takes at the slowest allowed rate."""
     return asyncio.timeout(_STALLED + size / _SLOWEST)
 
 
 def extend(patience: asyncio.Timeout) -> None:
-    """Restart the time in which the request must make progress."""
-    with suppress(RuntimeError):  # expired, or the response came before the body was sent
+    """Restart the timeout because the request made progress."""
+    with suppress(RuntimeError):  # expired, or the response arrived before the body was sent
         patience.reschedule(asyncio.get_running_loop().time() + _STALLED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Answer:
-    """A complete response. It is never shown, because its headers may contain the URL of a session."""
+    """A complete response. It has no repr because its headers may contain the URL of a session."""
 
     status: int
     headers: Mapping[str, str]
@@ -140,13 +140,13 @@ class Client:
 
     def __init__(self, access: Access, token: Token) -> None:
         self.endpoint = access.endpoint
-        # An emulator's certificate is self-signed, and no secret is sent to it unless passed as an option.
+        # An emulator's certificate is self-signed. No secret is sent to an emulator unless passed as an option.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=not access.emulator), timeout=_TIMEOUT
         )
-        session: Any = self._session  # the library is annotated with the session of `requests`
+        session: Any = self._session  # the library's annotation is the session of `requests`
         token.session = AioSession(session)
-        # In the mode for emulators, the library does not send the token itself; `_authorization` does.
+        # In its mode for emulators, the library does not send the token. `_authorization` adds it instead.
         self.gcloud = GcloudStorage(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
         self._asking: set[asyncio.Task[str | None]] = set()
 
@@ -155,7 +155,7 @@ class Client:
 
     @property
     def secret(self) -> str | None:
-        """The access token in use, which is removed from the store's messages."""
+        """The access token in use, to be removed from the store's messages."""
         return self.gcloud.token.access_token
 
     async def request(
@@ -170,8 +170,8 @@ class Client:
         """Send one request and read the whole response, whatever its status.
 
         Args:
-            what: the object and the operation, for errors.
-            data: the body; it must not change until this returns.
+            what: the object and the operation, for error messages.
+            data: the body, which must not change until the call returns.
 
         Raises:
             TransientStorageError: the connection failed, or there was no progress for 60 s.
@@ -195,7 +195,7 @@ class Client:
     ) -> Incoming:
         response = await self._send(method, url, what, headers, data, media)
         if response.status == 401 and not isinstance(self.gcloud.token, _Given):
-            # The token was revoked before its time was up. Get a new one, once.
+            # The token was revoked before it expired. Request a new token once.
             response.close()
             self.gcloud.token.access_token = None
             response = await self._send(method, url, what, headers, data, media)
@@ -204,7 +204,7 @@ class Client:
     async def _send(
         self, method: str, url: str, what: str, headers: Mapping[str, str] | None, data: Buffer | None, media: bool
     ) -> aiohttp.ClientResponse:
-        # gzip: without it, GCS decompresses content stored compressed, and ranges and checksums have another meaning.
+        # Without "gzip", GCS decompresses content that is stored compressed, which changes ranges and checksums.
         sent = {"Accept-Encoding": "gzip" if media else "identity", **(headers or {})}
         if _origin(url) == _origin(self.endpoint):
             sent |= await self._authorization(what)
@@ -215,7 +215,7 @@ class Client:
             async with patient() as patience:
                 response: aiohttp.ClientResponse = await self.gcloud.session.request(
                     method,
-                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp accepts both; a str would be re-encoded
+                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp accepts it, and would re-encode a str
                     headers=sent,
                     data=SlicedBody(view, lambda: extend(patience)) if view else None,
                     auto_raise_for_status=False,
@@ -225,10 +225,10 @@ class Client:
                 return response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, what)
-        raise failure  # outside the handler: the client's error contains the request, and must not be chained
+        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
 
     async def _authorization(self, what: str) -> dict[str, str]:
-        # All callers wait for one refresh; cancelling one caller must not cancel the refresh for all.
+        # All callers wait for one refresh, so cancelling one caller must not cancel the refresh.
         task = asyncio.create_task(self.gcloud.token.get())
         self._asking.add(task)
         task.add_done_callback(self._asked)
@@ -242,10 +242,10 @@ class Client:
     def _asked(self, task: asyncio.Task[str | None]) -> None:
         self._asking.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved, even if all waiting callers were cancelled
+            task.exception()  # retrieve it even if all waiting callers were cancelled
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
-        """Return the error for a failure to get a token. The library has tried five times."""
+        """Return the error for a failure to obtain a token. The library has already tried five times."""
         name, kind = type(error).__name__, self.gcloud.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
@@ -260,7 +260,7 @@ class Client:
         return StoragePermissionError(f"{what}: the credentials are not usable: {name}")
 
     async def close(self) -> None:
-        """Cancel the requests for tokens, and close the connections."""
+        """Cancel all token requests, and close the connections."""
         refresh = self.gcloud.token.acquiring
         tasks: list[asyncio.Task[Any]] = [*self._asking, *([refresh] if refresh is not None else [])]
         for task in tasks:
@@ -276,7 +276,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 class _Given(Token):
-    """A fixed token, or none. The base's own ``__init__`` would look for credentials nevertheless."""
+    """A fixed token, or no token. It skips the base's ``__init__``, which would look for credentials."""
 
     def __init__(self, value: str | None) -> None:
         self.access_token = value
@@ -287,18 +287,18 @@ class _Given(Token):
 
 
 def _token(access: Access) -> Token:
-    """Return the source of tokens. Reads files."""
+    """Return the token source. Call in a thread: this reads files."""
     if access.token is not None or access.emulator or access.anonymous:
         return _Given(access.token)
     try:
         token = Token(service_file=access.service_file, scopes=_SCOPES)
         if token.token_type is Type.SERVICE_ACCOUNT:
-            # As text, the key would be parsed and checked for each token, on the loop: 40 ms, while signing takes 0.4
-            # ms.
+            # If the key stayed text, it would be parsed and checked for each token, on the loop. This takes 40 ms, but
+            # signing only 0.4 ms.
             token.service_data["private_key"] = load_pem_private_key(token.service_data["private_key"].encode(), None)
         usable = bool(token.service_data) or access.service_file is None
         kind = ""
-    except Exception as error:  # any error of the library; its text may quote the file
+    except Exception as error:  # any error of the library, whose text may quote the file
         usable, kind = False, f" ({type(error).__name__})"
     if not usable:
         where = access.service_file or "gcloud's default credentials"
@@ -311,4 +311,4 @@ async def _make(access: Access) -> Client:
 
 
 CLIENTS = SharedClients("asyncrec_gcs_clients", _make, Client.close)
-"""The clients in use. Creating one raises StoragePermissionError if the file of credentials is not usable."""
+"""The clients in use. Creating a client raises StoragePermissionError if the credentials file is not usable."""

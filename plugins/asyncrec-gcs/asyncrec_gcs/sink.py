@@ -1,8 +1,8 @@
-"""`GcsSink`: chunks passed to a resumable upload, one in transit while the next one fills.
+"""`GcsSink`: an object sent as chunks of a resumable upload, with one chunk in transit while the next one fills.
 
 The last 1 to 256 KiB sent are held back. GCS accepts only whole units of 256 KiB except in the last request, which
-publishes the object, names its size, and must not be sent before the context exits. So the last request is a short one,
-and always carries bytes, unless the object is empty or all bytes were flushed.
+publishes the object, states its size, and must not be sent before the context exits. The last request is therefore
+short, and always carries bytes unless the object is empty or all bytes were flushed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .bucket import Bucket
 from .protocol import UNIT
 from .upload import ABORT_SECONDS, Upload
 
-# Copying and checking more than this would block the loop for too long.
+# Copying and checksumming more bytes would block the loop for too long.
 _ON_LOOP = 1024 * 1024
-# Seconds that a cancelled publication may go on: it has at most 256 KiB to send.
+# Seconds that a cancelled publication may continue. At most 256 KiB remain to be sent.
 _PUBLISH_SECONDS = 20.0
 
 logger = logging.getLogger("asyncrec.storage")
 
 
 class GcsSink(ByteSink):
-    """A sink of one object, over a resumable upload.
+    """A sink for one object, sent by a resumable upload.
 
-    Memory: at most one chunk, counted in the bucket's slots, and 256 KiB. A failure in transit is raised by the next
-    call, and by the exit.
+    It holds at most one chunk, counted in the bucket's slots, and 256 KiB. The next call, or the exit, raises the error
+    of a chunk in transit.
     """
 
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
@@ -45,7 +45,7 @@ class GcsSink(ByteSink):
         self._shown = bucket.shown(key)
         self._upload = Upload(bucket, key, exclusive=exclusive)
         self._held = b""
-        self._ahead = 0  # bytes at the beginning of the next chunk that a flush has already sent
+        self._ahead = 0  # the bytes at the beginning of the next chunk that a flush has already sent
         self._checksum = 0
         self._task: asyncio.Task[None] | None = None
         self._state = SinkState(self._shown)
@@ -96,7 +96,7 @@ class GcsSink(ByteSink):
             self._held = b""
 
     async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
-        """Pass whole units to the upload, except the last with ``hold``; return how many bytes of ``buffers``."""
+        """Pass whole units to the upload (with ``hold``, all but the last). Return the bytes of ``buffers`` passed."""
         size = len(self._held) + sum(map(len, buffers)) - skip
         whole = max(0, size - hold) // UNIT * UNIT
         if not whole:
@@ -113,12 +113,12 @@ class GcsSink(ByteSink):
         taken = whole - len(self._held)
         body, self._held, self._checksum = cut
         self._task = asyncio.create_task(self._upload.append(body))
-        # Not in the task, which may be cancelled before it has begun.
+        # The task itself may be cancelled before it begins, so a callback releases the slot.
         self._task.add_done_callback(lambda _: self._bucket.slots.release())
         return taken
 
     async def _join(self) -> None:
-        """Wait for the chunk in transit. If cancelled, the chunk goes on."""
+        """Wait for the chunk in transit. Cancellation does not stop the chunk."""
         if self._task is not None:
             await asyncio.wait([self._task])
             self._task.result()
@@ -130,7 +130,7 @@ class GcsSink(ByteSink):
                 self._task.cancel()
                 await asyncio.wait([self._task])
                 if not self._task.cancelled():
-                    self._task.exception()  # retrieved: it was raised before, or does not matter
+                    self._task.exception()  # retrieve it; it was already raised or no longer matters
             await self._upload.abort()
         if limit.cancelled_caught:
             logger.warning(
@@ -143,12 +143,12 @@ class GcsSink(ByteSink):
 def _cut(
     held: bytes, buffers: Sequence[Buffer], skip: int, whole: int, checksum: int, hold: bool
 ) -> tuple[memoryview, bytes, int]:
-    """Join the bytes, cut them after ``whole`` bytes, and continue the checksum; return (body, rest, checksum).
+    """Join the bytes, cut them after ``whole`` bytes, and update the checksum. Return ``(body, rest, checksum)``.
 
-    With ``hold``, the bytes after the body are held back and included in the checksum. Otherwise they stay with the
-    caller.
+    With ``hold``, the bytes after the body are returned as the rest and included in the checksum. Otherwise, the rest
+    is empty, and the caller keeps these bytes.
     """
-    # NumPy releases the GIL while it copies; `bytes.join` of memoryviews does not.
+    # NumPy releases the GIL while it copies, but `bytes.join` of memoryviews does not.
     joined = np.empty(len(held) + sum(map(len, buffers)) - skip, np.uint8)
     at = 0
     for n, buffer in enumerate((held, *buffers)):

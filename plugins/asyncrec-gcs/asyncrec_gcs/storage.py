@@ -1,4 +1,4 @@
-"""`GcsStorage`: a bucket as a `Storage`. asyncio only; `asyncrec_gcs.plugin` bridges it under trio."""
+"""`GcsStorage`: a bucket as a `Storage`. It supports only asyncio; `asyncrec_gcs.plugin` bridges it to trio."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .session import CLIENTS
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
 
-# The maximum that GCS returns at once.
+# The most objects that GCS returns per page.
 _PAGE = 1_000
 
 
 class GcsStorage(Storage):
-    """A bucket as a `Storage`: keys are the names of objects, etags their generations.
+    """A bucket as a `Storage`, whose keys are the objects' names and whose etags are their generations.
 
-    An instance belongs to its event loop and cannot be pickled: other processes open their own, with the same options.
+    A storage belongs to its event loop and cannot be pickled. Another process must open its own with the same options.
     """
 
     read_ahead = 2 * WINDOW  # one window is processed while the next one arrives
@@ -72,10 +72,10 @@ class GcsStorage(Storage):
 
 @asynccontextmanager
 async def open_bucket(options: Options, *, policy: RetryPolicy = DEFAULT) -> AsyncIterator[Storage]:
-    """Open the storage that ``options`` describe, on the running asyncio loop.
+    """Open the storage for ``options`` on the running asyncio loop.
 
     Raises:
-        StoragePermissionError: the file of credentials is not usable.
+        StoragePermissionError: the credentials file is not usable.
     """
     async with CLIENTS.use(options.access) as client:
         yield GcsStorage(Bucket(client, options, policy))

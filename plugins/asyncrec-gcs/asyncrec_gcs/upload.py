@@ -1,8 +1,8 @@
-"""One resumable upload: bytes are sent until they are stored, then published and verified, or removed.
+"""`Upload`: one resumable upload. Its bytes are sent until they are stored, then published and verified, or removed.
 
-After a fault whose effect is unknown, the session is asked for the number of stored bytes, and only the rest is sent.
-The last request is never repeated blindly: the session shows whether it was completed. If the session no longer exists,
-the object shows it, by the id of this upload in its metadata, which no other writer's object has.
+After a fault whose effect is unknown, the upload queries the session for the number of stored bytes, and sends only the
+rest. It never repeats the last request blindly, because the session shows whether that request succeeded. If the
+session no longer exists, the object shows it, because its metadata contains the id of the upload that made it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .protocol import (
 )
 from .session import Answer
 
-# Seconds for removing a session: more would hold up a cancelled program, and a remaining session expires by itself.
+# Seconds to remove a session. A longer wait would delay a cancelled program, and a remaining session expires by itself.
 ABORT_SECONDS = 10.0
 # Seconds that a cancelled opening waits for the session's URL, without which the session cannot be removed.
 _OPEN_SECONDS = 5.0
@@ -47,7 +47,7 @@ logger = logging.getLogger("asyncrec.storage")
 
 
 class Upload:
-    """The upload of one object. Used by one task at a time.
+    """The upload of one object. Only one task may use it at a time.
 
     Attributes:
         stored: the number of bytes that the store has acknowledged.
@@ -61,39 +61,42 @@ class Upload:
         self._condition: Condition = "none" if exclusive else ""
         self._id = secrets.token_hex(16)
         self._address: str | None = None
-        self._unsure = False  # whether the last request may or may not have arrived
-        # For requests after a failure, which has already used up the retries.
+        self._unsure = False  # whether it is unknown if the last request arrived
+        # The policy for requests after a failure that has already used up the retries.
         self._brief = replace(bucket.policy, attempts=min(4, bucket.policy.attempts))
 
     async def begin(self) -> None:
         """Open the session.
 
         Raises:
-            ObjectExistsError, ObjectNotFoundError (the bucket), StoragePermissionError, TransientStorageError.
+            ObjectExistsError: the upload is exclusive, and the object exists.
+            ObjectNotFoundError: the bucket does not exist.
+            StoragePermissionError: the store denies access.
+            TransientStorageError: every attempt failed.
         """
         await retrying(
             lambda: sheltered(self._open(), limit=_OPEN_SECONDS), what=self._what, policy=self._bucket.policy
         )
 
     async def append(self, data: memoryview) -> None:
-        """Send ``data``, a multiple of 256 KiB, and return when it is stored.
+        """Send ``data``, whose size is a multiple of 256 KiB, and return once it is stored.
 
         Raises:
             SessionGoneError: the session has expired or was removed.
-            StorageError: any other error; the upload can only be aborted.
+            StorageError: another error occurred. The upload can then only be aborted.
         """
         await self._push(data, None, {})
 
     async def finish(self, data: memoryview, checksum: int) -> ObjectInfo:
-        """Publish the object: the stored bytes followed by ``data``. Its CRC32C must be ``checksum``.
+        """Publish the object, which consists of the stored bytes and ``data``. Its CRC32C must be ``checksum``.
 
-        If cancelled, it makes sure that the object neither was nor will be published. If the object was published, it
-        returns as if it had not been cancelled.
+        If cancelled, abort the upload, so that the object is not published later. If the object was already published,
+        return as if not cancelled.
 
         Raises:
             ObjectExistsError: the upload is exclusive, and another writer's object exists.
-            IntegrityError: the stored object differs from the data sent; it was deleted.
-            TransientStorageError: the same upload may succeed later; nothing was published, unless a note says that
+            IntegrityError: the stored object differs from the data sent, and was deleted.
+            TransientStorageError: the same upload may succeed later. Nothing was published, unless a note says that
                 this is unknown.
         """
         total = self.stored + len(data)
@@ -108,7 +111,7 @@ class Upload:
         return await self._verified(resource, total, checksum)
 
     async def abort(self) -> None:
-        """Remove the session, with all bytes stored in it. A failure is logged."""
+        """Remove the session and all bytes stored in it. Logs a failure instead of raising it."""
         if self._address is None:
             return
         what = f"{self._bucket.shown(self._key)}: aborting the upload"
@@ -147,15 +150,16 @@ class Upload:
         self._address = address
 
     async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:
-        """Send the last request until its outcome is known."""
+        """Send the last request until its outcome is known. Return the published object."""
         try:
             resource = await self._push(data, total, {"X-Goog-Hash": crc32c_header(checksum)})
             assert resource is not None, "an upload with a total ends with an object"
             return resource
         except StorageError as failure:
             error = failure
-        # Whatever the error was, an earlier attempt may have arrived: aiohttp, too, repeats requests whose connection
-        # broke. The removal of the session proves nothing: stores confirm it even for a completed session. So look.
+        # Whatever the error, an earlier attempt may have arrived, because aiohttp, too, repeats a request if its
+        # connection broke. Removing the session proves nothing, because stores confirm the removal even of a completed
+        # session. So look for the object.
         await self.abort()
         try:
             found = await self._ours()
@@ -167,7 +171,7 @@ class Upload:
         return found
 
     async def _ours(self) -> Resource | None:
-        """Return the object if this upload made it, otherwise `None`."""
+        """Return the object if this upload made it, or `None` otherwise."""
         try:
             found = await self._bucket.resource(self._key, self._what, self._brief)
         except ObjectNotFoundError:
@@ -194,7 +198,7 @@ class Upload:
         """Send ``data`` until it is stored or, with ``total``, until it is published."""
         start = self.stored
         while total is not None or self.stored < start + len(data):
-            # Every step that returns has made progress, and the next one has all its retries again.
+            # A step that returns has made progress, so the next step may use all retries again.
             step = partial(self._step, data, start, total, headers)
             resource = await retrying(step, what=self._what, policy=self._bucket.policy)
             if resource is not None:
@@ -239,13 +243,13 @@ class Upload:
         return answer
 
     def _take(self, answer: Answer, start: int, end: int, total: int | None) -> Resource | None:
-        """Record from a response how many bytes are stored; return the object if it is published, otherwise `None`."""
+        """Update the number of stored bytes from a response. Return the object if it was published, or `None`."""
         try:
             if answer.status != 308:
                 resource = parse_object(answer.body)
             stored = parse_stored(answer.headers.get("Range")) if answer.status == 308 else end
         except ValueError as error:
-            # The status query that follows is answered by the object or by the session.
+            # The next attempt begins with a status query, which returns the object or the session's state.
             raise TransientStorageError(f"{self._what}: HTTP {answer.status}: {error}") from None
         self._unsure = False
         if answer.status != 308:

@@ -1,4 +1,4 @@
-"""The options of a server, checked before a storage is opened; and the conversion of a key into a URL."""
+"""`Options`: the options of a server, validated before a storage is opened. It also converts keys to URLs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS: Mapping[str, Any] = {
     "proxy": str | None,
     "query": str | None,
 }
-# Characters left unescaped in a URL: a key may already be escaped, and may have a query.
+# The characters that are not escaped in a URL, because a key may already be escaped and may have a query.
 _SAFE = "/?&=;:@!$'()*+,~%-._"
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -31,11 +31,12 @@ class Options:
     """All options of one storage. Storages with equal options share their connections.
 
     Attributes:
-        root: scheme, host and port of the URL.
-        headers: sent with every request to this server, but not to a server to which it redirects. For credentials.
-        query: appended to every URL of this server, such as a shared-access signature.
-        ca_file: a file of trusted certificate authorities; `None` for those of this machine.
-        proxy: the URL of a proxy, optionally with credentials; `None` for that of the environment.
+        root: the scheme, host and port of the URL.
+        headers: the headers, such as credentials, to send with every request to this server, but not to a server to
+            which it redirects.
+        query: the query to append to every URL of this server, such as a shared-access signature.
+        ca_file: a file of trusted certificate authorities; `None` for the machine's own.
+        proxy: the URL of a proxy, optionally with credentials; `None` for the proxy named by the environment.
     """
 
     root: str
@@ -46,11 +47,11 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Return the options of a URL, and the prefix in it (``""`` for the server itself).
+        """Return the options of a URL, and the prefix that it contains (``""`` for the server itself).
 
         Raises:
-            ValueError: the URL or an option is invalid; credentials are not shown.
-            TypeError: an option is unknown, or has another type.
+            ValueError: the URL or an option is invalid. The message does not contain credentials.
+            TypeError: an option is unknown or has the wrong type.
         """
         check_options("http", options, _OPTIONS)
         shown = redact(url)
@@ -75,7 +76,7 @@ class Options:
         ), parts.path.strip("/")
 
     def address(self, key: str) -> str:
-        """Return the URL of a key, escaped if necessary, with the query appended."""
+        """Return the URL for a key, escaped if necessary, with the query appended."""
         path = _BARE_PERCENT.sub("%25", quote(key, safe=_SAFE))
         if not self.query:
             return f"{self.root}/{path}"
@@ -86,7 +87,7 @@ def _headers(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     found = tuple(sorted((given or {}).items()))
     for name, value in found:
         if not isinstance(name, str) or not isinstance(value, str) or not re.fullmatch(r"[!-9;-~]+", name):
-            raise ArgumentValueError("headers must be a dict of names to values, each a str")  # they are not shown
+            raise ArgumentValueError("headers must be a dict of names to values, each a str")  # values are not shown
         if not value.isprintable() or not value.isascii():
             raise ArgumentValueError(f"the header {name} contains characters that cannot be sent")
         if name.lower() in ("accept-encoding", "host", "if-range", "range"):

@@ -1,8 +1,8 @@
 """`HttpSource`: ranges of one version of the object at a URL, even if the server does not support ranges.
 
-If a server responds to a range with the whole object, the response is read through: it is kept open, and continues if
-the next range is requested, unless many responses are already open. Bytes before a range are read and discarded, and a
-warning is logged once.
+If a server responds to a range request with the whole object, the response is read through. It stays open, unless many
+responses are already open, so that the next range can be read from it. The bytes before a range are read and discarded,
+and a warning is logged once.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from .server import Server
 
 logger = logging.getLogger("asyncrec.storage")
 
-# Seconds for closing a connection.
+# Seconds to close a connection.
 _HANG_UP_SECONDS = 5.0
-# The number of remaining bytes that are read instead of closing the connection. It is more than the client buffers,
-# which may include the end of the body.
+# The most remaining bytes that are read instead of closing the connection. This exceeds the client's buffer, which may
+# contain the end of the body.
 _READ_TO_THE_END = 1 << 20
-# The statuses of servers that do not support HEAD, or sign URLs for GET only.
+# The statuses sent by servers that do not support HEAD or that sign URLs only for GET.
 _NO_HEAD = (400, 401, 403, 405, 501)
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The server's description of an object, which distinguishes its versions.
+    """The server's description of one version of an object.
 
     Attributes:
-        etag: the ETag as sent; ``""`` if missing, or not printable ASCII, because then no request can contain it.
-        modified: the Last-Modified header as sent; ``""`` if missing, or not printable ASCII.
-        size: the size in bytes; `None` if unknown.
+        etag: the ETag as sent, or ``""`` if it is missing or, because no request can contain it, not printable ASCII.
+        modified: the Last-Modified header as sent, or ``""`` if it is missing or not printable ASCII.
+        size: the size in bytes, or `None` if unknown.
     """
 
     etag: str
@@ -56,30 +56,31 @@ class Version:
 
     @property
     def condition(self) -> str:
-        """The value of ``If-Range``, or ``""``. A weak ETag does not count; a date counts only without an ETag."""
+        """The value for ``If-Range``, or ``""``. A weak ETag is not usable, and a date is used only without an ETag."""
         if self.etag:
             return "" if self.etag.startswith("W/") else self.etag
         return self.modified
 
     def contradicts(self, other: Version) -> bool:
-        """Return whether values that both versions have differ. A response may omit values that another contains."""
+        """Return whether a value that both versions have differs. A response may omit values that another contains."""
         pairs = ((self.etag, other.etag), (self.size, other.size))
         if any(mine not in ("", None) and yours not in ("", None) and mine != yours for mine, yours in pairs):
             return True
-        # The servers behind one URL may disagree about the second in which a file with one ETag was copied to them.
+        # Ignore the dates if there are ETags. Servers behind one URL may have received copies of a file with one ETag
+        # at different times.
         tagged = bool(self.etag and other.etag)
         return not tagged and bool(self.modified and other.modified) and self.modified != other.modified
 
     @classmethod
     def known(cls, info: ObjectInfo) -> Version:
-        """Return the version that `info` described."""
+        """Return the version from which `info` made this description."""
         made_up = f"/{info.size}"
         if info.etag.endswith(made_up):
             return cls("", info.etag.removesuffix(made_up), info.size)
         return cls(info.etag, "", info.size)
 
     def info(self, key: str) -> ObjectInfo:
-        """Return asyncrec's description of the object. If there is no ETag, it is replaced by the date and the size."""
+        """Return asyncrec's description of the object. Without an ETag, its etag consists of the date and the size."""
         assert self.size is not None, "asked for before"
         etag = self.etag or f"{self.modified}/{self.size}"
         modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # the epoch means unknown
@@ -92,10 +93,12 @@ def _validator(headers: Mapping[str, str], name: str) -> str:
 
 
 async def look(server: Server, key: str) -> tuple[Version, str]:
-    """Return the server's description of a key, and the URL to which it finally redirects.
+    """Return the server's description of an object, and the URL to which the server finally redirects.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+        ObjectNotFoundError: the object does not exist.
+        StoragePermissionError: the server denies access.
+        TransientStorageError: every attempt failed.
         StorageError: the server does not send the object's length.
     """
     what = f"{redact(f'{server.options.root}/{key}')}: looking up the file"
@@ -114,7 +117,7 @@ async def look(server: Server, key: str) -> tuple[Version, str]:
 
 
 def _size_of_get(response: httpx2.Response, what: str) -> int:
-    """Return the size of the whole object from the response to a range of one byte."""
+    """Return the size of the whole object from the response to a request for its first byte."""
     size = None
     if response.status_code == 206:
         try:
@@ -133,7 +136,7 @@ def _size_of_get(response: httpx2.Response, what: str) -> int:
 
 
 def _size_of_first(response: httpx2.Response, start: int, end: int) -> int | None:
-    """Return the object's size if the response to a first range has the requested bytes and the size, else `None`."""
+    """Return the object's size if the response to the first request has the size and the requested bytes, or `None`."""
     if response.status_code == 200:
         size = _length(response)
         return None if size is None or size <= start else size
@@ -152,7 +155,7 @@ def _length(response: httpx2.Response) -> int | None:
 
 
 class HttpSource(RangedSource):
-    """A source of one URL."""
+    """A source for the object at one URL."""
 
     def __init__(self, server: Server, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._server = server
@@ -160,8 +163,8 @@ class HttpSource(RangedSource):
         self._shown = redact(f"{server.options.root}/{key}")
         self._through = AsyncExitStack()  # holds the response that is read through
         self._body: AsyncGenerator[bytes] | None = None
-        self._at = 0  # position in the body
-        self._rest = b""  # rest of its last block
+        self._at = 0  # the position in the body
+        self._rest = b""  # the unread rest of the body's last block
         self._address = server.options.address(key)
         if info is not None:
             self._version = Version.known(info)
@@ -207,7 +210,7 @@ class HttpSource(RangedSource):
             original = self._server.options.address(self._key)
             if self._address == original:
                 raise
-        # The URL to which the server redirected is signed for only some minutes.
+        # A URL to which a server redirects may be signed for only a few minutes, so request the original URL again.
         blocks = await self._ask(original, start, end, what)
         self._address = original
         return blocks
@@ -230,7 +233,7 @@ class HttpSource(RangedSource):
     async def _read_through(
         self, answer: AsyncExitStack, response: httpx2.Response, size: int, start: int, end: int
     ) -> list[bytes]:
-        """Read the range from a response with the whole object, of the right version, by a server without ranges."""
+        """Read the range from a response that has the whole object, because the server does not support ranges."""
         if start or end < size:
             self._tell(start)
         self._body = _limited(response, size, f"{self._shown}: reading bytes {start:,} to {end:,}")
@@ -246,7 +249,7 @@ class HttpSource(RangedSource):
         return blocks
 
     async def _go_on(self, start: int, end: int) -> list[bytes]:
-        """Continue reading the open response. Any error or cancellation closes it."""
+        """Continue reading the open response. Any error or cancellation closes the response."""
         blocks: list[bytes] = []
         try:
             assert self._body is not None, "open"
@@ -303,7 +306,7 @@ class HttpSource(RangedSource):
 
 
 async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGenerator[bytes]:
-    """Yield the body as stored, in blocks. A body that is too long raises; the caller detects one that is too short."""
+    """Yield the body as stored, in blocks. Raises StorageError if it exceeds ``size``, but not if it is shorter."""
     left = size
     body: Any = response.aiter_raw()
     ended = False
@@ -326,8 +329,8 @@ async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGene
 async def _hang_up(response: httpx2.Response, body: AsyncGenerator[bytes], left: int) -> None:
     """Stop reading a body before its end.
 
-    The client's nested generators end when their connection is closed. If only a little is left, it is read, and the
-    connection is reused.
+    Close the connection, which ends the client's nested generators. If few bytes are left, read them instead, so that
+    the connection can be reused.
     """
     with anyio.move_on_after(_HANG_UP_SECONDS, shield=True), suppress(Exception):
         if not 0 <= left <= _READ_TO_THE_END:

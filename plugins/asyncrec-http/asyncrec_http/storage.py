@@ -1,4 +1,4 @@
-"""`HttpStorage`: a web server as a `Storage` that only reads."""
+"""`HttpStorage`: a web server as a read-only `Storage`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .source import HttpSource, look
 
 
 class HttpStorage(ReadOnlyStorage):
-    """A web server as a `Storage`: keys are paths, escaped or not, and may have a query.
+    """A web server as a `Storage`, whose keys are paths, escaped or not, that may have a query.
 
-    An instance belongs to its event loop and cannot be pickled: other processes open their own, with the same options.
+    A storage belongs to its event loop and cannot be pickled. Another process must open its own with the same options.
     """
 
     read_ahead = 2 * HttpSource.window
@@ -47,7 +47,7 @@ class HttpStorage(ReadOnlyStorage):
 
 @asynccontextmanager
 async def open_server(options: Options) -> AsyncIterator[Storage]:
-    """Open the storage that ``options`` describe.
+    """Open the storage for ``options``.
 
     Raises:
         StorageError: the file of authorities is not usable.

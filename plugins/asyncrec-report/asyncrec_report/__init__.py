@@ -2,8 +2,8 @@
 
     plugin.py      the hook
     command.py     ``asyncrec report``
-    making.py      `report`: selection of records (gather.py), reading (reading.py; several shards at a time:
-                   reading_ahead.py), statistics (profile.py, numbers.py, strings.py), rendering (page.py)
+    making.py      `report`: selection of records (gather.py), reading (reading.py, and reading_ahead.py for several
+                   shards at a time), statistics (profile.py, numbers.py, strings.py), rendering (page.py)
 
 `report` and `PageReport` are imported on first use.
 """

@@ -1,6 +1,6 @@
-"""Charts as inline SVG. They contain no text, which is next to them, and so can stretch to the available width.
+"""Charts as inline SVG. Their text is next to them rather than inside, so they can stretch to the available width.
 
-Each bar shows its value under the pointer. This module does no I/O.
+A bar shows its value when the pointer is over it. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .numbers import Histogram
 _LEAST = 1.5
 _STEP = 10.0
 _GAP = 1.2
-# At most this many columns are not stretched to the whole width; the style sheet has a class for each number.
+# Up to this many columns are not stretched to the whole width. The style sheet has a class for each number.
 _FEW = 7
 
 
 def columns(bars: Iterable[tuple[float, str, str]], label: str) -> Element:
-    """Return a chart of vertical bars: (height in any unit, tooltip, class)."""
+    """Return a chart of vertical bars. A bar is ``(height in any unit, tooltip, class)``."""
     given = list(bars)
     few = f" few{len(given)}" if len(given) <= _FEW else ""
     most = max((height for height, _, _ in given), default=0) or 1
@@ -30,7 +30,7 @@ def columns(bars: Iterable[tuple[float, str, str]], label: str) -> Element:
         height = max(100 * value / most, _LEAST) if value > 0 else 0
         x = place * _STEP + _GAP / 2
         bar = el("rect", x=x, y=100 - height, width=_STEP - _GAP, height=height, class_=kind or None)
-        # The whole column reacts to the pointer, because the bar may be low.
+        # The whole column reacts to the pointer because the bar may be low.
         field = el("rect", x=place * _STEP, y=0, width=_STEP, height=100, class_="field")
         shapes.append(el("g", el("title", says), bar, field))
     return el(
@@ -45,7 +45,7 @@ def columns(bars: Iterable[tuple[float, str, str]], label: str) -> Element:
 
 
 def histogram(found: Histogram, what: str, text_of: object = number) -> list[Element]:
-    """Return the bars and their axis. ``text_of`` converts a value to text."""
+    """Return a histogram with its axis. ``text_of`` converts a value to text."""
     text = text_of if callable(text_of) else number
     each = found.scale == "each"
     total = sum(one.count for one in found.bins) + found.below + found.above
@@ -57,7 +57,7 @@ def histogram(found: Histogram, what: str, text_of: object = number) -> list[Ele
         return []
     low, high = found.bins[0].low, found.bins[-1].high
     if len(found.bins) <= _FEW:
-        # Each column has a mark, and a few columns do not fill the width of the page.
+        # Each column has a label, and so few columns do not fill the width of the page.
         marks = [text(one.low) if each else f"{text(one.low)} to {text(one.high)}" for one in found.bins]
         kind = f"axis few{len(found.bins)}"
     else:
@@ -101,7 +101,7 @@ def ranked(values: Sequence[tuple[str, int]], total: int, *, code: bool = False)
 
 
 def meter(part: float, whole: float) -> Element:
-    """Return a bar that shows a part of a whole."""
+    """Return a bar that shows a part in proportion to the whole."""
     width = 100 * part / whole if whole else 0
     return el(
         "svg",
@@ -115,7 +115,7 @@ def meter(part: float, whole: float) -> Element:
 
 
 def area(points: Sequence[tuple[float, float]], label: str) -> Element:
-    """Return a chart of a quantity that grows in steps: (position, value), ascending."""
+    """Return a chart of a quantity that grows in steps. The points are ``(position, value)`` in ascending order."""
     first, last = points[0][0], points[-1][0]
     most = max(value for _, value in points) or 1
     width = (last - first) or 1

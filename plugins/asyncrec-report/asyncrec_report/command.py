@@ -1,4 +1,4 @@
-"""``asyncrec report PATH -o report.html``."""
+"""The command ``asyncrec report PATH -o report.html``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from .making import PageReport
 
-# The maximum number of faults printed. The page and --json have all.
+# The most faults to print. --json has all of them.
 _MOST_SHOWN = 20
 
 

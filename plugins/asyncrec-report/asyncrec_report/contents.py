@@ -14,7 +14,7 @@ from .humans import count, number, share, size
 from .humans import record as named
 from .texts import preview
 
-# The numbers of open cards, of classes with a bar each, and of columns. Readers do not look at more one by one.
+# The most open cards, classes with a bar, and columns. Readers do not look at more than this one by one.
 _CARDS = 24
 _CLASSES = 10
 _COLUMNS = 96
@@ -72,7 +72,7 @@ def classes_card(findings: Findings) -> Element | None:
 
 
 def _all_classes(classes: list[tuple[str, int]]) -> Element:
-    """Return a chart with a column for each class, or for each group of classes, from the largest to the smallest."""
+    """Return a chart with a column for each class, or each group of classes, from the largest to the smallest."""
     groups = -(-len(classes) // _COLUMNS)
     bars = []
     for first in range(0, len(classes), groups):

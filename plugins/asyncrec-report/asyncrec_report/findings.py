@@ -8,7 +8,7 @@ from asyncrec.tools import SelectedShard, Selection
 
 from .profile import Profile
 
-# The bytes of a frame besides its data: length, checksum of the length, checksum of the data.
+# The bytes of a frame in addition to its data: the length, its checksum, and the checksum of the data.
 _FRAME_BYTES = 16
 
 
@@ -25,10 +25,10 @@ class ShardFindings:
     """The findings about one shard.
 
     Attributes:
-        records: the number of records, from the manifest or counted; `None` if unknown.
-        compression: the compression, from the manifest or detected; `None` if unknown.
+        records: the number of records, from the manifest or counted, or `None` if unknown.
+        compression: the compression, from the manifest or detected, or `None` if unknown.
         read: the number of records read.
-        payload: the size in bytes of the records read.
+        payload: the size of the records read, in bytes.
         missing: whether the shard does not exist.
         faults: the faults found.
     """
@@ -56,7 +56,7 @@ class Findings:
 
     Attributes:
         sampled: whether only some of the records were read.
-        evenly: whether these were drawn evenly from all shards; otherwise they are the first records of shards.
+        evenly: whether they were drawn evenly from all shards. If not, they are the first records of shards.
     """
 
     path: str
@@ -69,13 +69,13 @@ class Findings:
 
     @property
     def records(self) -> int | None:
-        """The number of records in all shards; `None` if it is unknown for a shard."""
+        """The number of records in all shards, or `None` if it is unknown for any shard."""
         counts = [shard.records for shard in self.shards if shard.records is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
 
     @property
     def bytes(self) -> int:
-        """The stored size of all shards."""
+        """The stored size of all shards in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
     @property
@@ -84,7 +84,7 @@ class Findings:
 
     @property
     def unpacked(self) -> float | None:
-        """The decompressed size of all records with their frames, from the mean of those read; `None` if unknown."""
+        """The decompressed size of all records with their frames, or `None`. Estimated from the mean of those read."""
         if self.records is None or not self.profile.records:
             return None
         mean = sum(shard.payload for shard in self.shards) / self.profile.records

@@ -1,6 +1,6 @@
-"""`gather` collects the findings of a report from the manifests and from all records or a sample.
+"""`gather` collects the findings of a report from the manifests, and from all records or a sample.
 
-`plan` chooses the sample: it divides the data set into equal pieces and draws one stretch of neighbouring records from
+`plan` chooses the sample. It divides the data set into equal pieces and draws one stretch of neighbouring records from
 each piece, so that every part is represented and few reads are needed.
 """
 
@@ -21,10 +21,9 @@ from .profile import Profile
 from .reading import MOST_FAULTS, Block, Part, PartRead
 from .reading_ahead import read_parts
 
-# The maximum size of a sample, which is read and counted in a few seconds.
+# The most bytes of a sample. Reading and counting these takes a few seconds.
 SAMPLE_BYTES = 256 << 20
-# The maximum number of shards whose beginnings are read if the number of records is unknown. Each takes a request or
-# two.
+# The most shards whose beginnings are read if the number of records is unknown. Each needs one or two requests.
 _BEGINNINGS = 1000
 
 Progress = Callable[[int, "int | None"], None]
@@ -38,11 +37,11 @@ async def gather(
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Findings:
-    """Read records, and return the findings. They include faults of shards; the other shards are still read.
+    """Read records, and return the findings. These include faults of shards, after which other shards are still read.
 
     Args:
-        sample: the maximum number of records, which have at most `SAMPLE_BYTES`; `None` reads all.
-        jobs: the number of shards to read concurrently, which does not affect the findings; `None` uses the number of
+        sample: the most records to read, with at most `SAMPLE_BYTES`. `None` reads all.
+        jobs: the number of shards to read concurrently, which does not affect the findings. `None` means the number of
             processors, or more for a distant store.
 
     Raises:
@@ -91,7 +90,7 @@ def _parts(findings: Findings, sample: int | None, counting: _Counting) -> list[
 
 
 def _stretched(findings: Findings, stretches: list[Stretch], total: int) -> list[Part]:
-    """Return a part for each shard with stretches. Without an index, the shard's share is read from its beginning."""
+    """Return a part for each shard with stretches. If a shard has no index, its share is read from the beginning."""
     room = SAMPLE_BYTES // len(stretches)
     parts = []
     for place, of_shard in groupby(stretches, lambda stretch: stretch.shard):
@@ -118,14 +117,14 @@ def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:
 
 
 def _labels(selection: Selection) -> list[str]:
-    """Return the names of the classes that `from_folder` and `from_csv` store; none if data sets disagree."""
+    """Return the class names that `from_folder` and `from_csv` store, or an empty list if data sets disagree."""
     found = [dataset.manifest.metadata.get("labels") for dataset in selection.datasets]
     labels = found[0] if found and all(each == found[0] for each in found) else None
     return [str(label) for label in labels] if isinstance(labels, list) else []
 
 
 def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
-    """Return the stretches to read; `None` to read every shard from its beginning."""
+    """Return the stretches to read, or `None` to read shards from their beginnings."""
     records = findings.records
     if sample is None or not records:
         return None
@@ -134,17 +133,17 @@ def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
 
 
 class _Counting:
-    """A counter of records, in worker threads, which also updates the findings of shards. Blocks arrive in order.
+    """A counter of records, which counts in worker threads and updates the findings of shards. Blocks arrive in order.
 
     Attributes:
-        total: the number of records to read; `None` if unknown.
+        total: the number of records to read, or `None` if unknown.
     """
 
     def __init__(self, findings: Findings, progress: Progress) -> None:
         self.total: int | None = None
         self._findings = findings
         self._progress = progress
-        self._start: tuple[int, int | None] = (-1, None)  # the index of the current shard, and the records before it
+        self._start: tuple[int, int | None] = (-1, None)  # the current shard's index, and the records before the shard
 
     async def take(self, part: Part, block: Block) -> None:
         profile = self._findings.profile
@@ -153,7 +152,7 @@ class _Counting:
         self._progress(profile.records, self.total)
 
     def end(self, part: Part, read: PartRead) -> bool:
-        """Update the shard's findings. Return whether to read more: beginnings are read only up to the size limit."""
+        """Update the shard's findings. Return whether to read more. Beginnings are read only up to the size limit."""
         findings = self._findings
         shard = findings.shards[part.place]
         shard.read, shard.payload = read.read, read.payload
@@ -168,9 +167,9 @@ class _Counting:
         return part.room is None or part.stretches is not None or findings.profile.sizes.total <= SAMPLE_BYTES
 
     def _number(self, place: int, first: int | None, count: int) -> int:
-        """Return the number of a shard's record among all records; a unique negative number if it is unknown.
+        """Return the number of a shard's record among all records, or a unique negative number if that is unknown.
 
-        It is unknown after damage, which may have lost any number of records.
+        The number is unknown after damage, because damage may have lost any number of records.
         """
         if self._start[0] != place:
             counts = [each.records for each in self._findings.shards[:place]]
@@ -189,13 +188,13 @@ def _note_count(shard: ShardFindings) -> None:
         shard.faults.append(Fault(shard.shard.display_path, message))
 
 
-# The number of stretches. Each is a request to a store, and in a GZIP shard the member is read from its beginning.
+# The most stretches. Each needs a request to a store, and in a GZIP shard, the member is read from its beginning.
 _PLACES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """``count`` records of a shard from number ``first`` on."""
+    """A stretch of ``count`` records of a shard, from number ``first`` on."""
 
     shard: int
     first: int
@@ -203,9 +202,9 @@ class Stretch:
 
 
 def plan(counts: Sequence[int], most: int) -> list[Stretch] | None:
-    """Return the stretches to read from shards with ``counts`` records, ascending; `None` to read all records.
+    """Return the stretches to read from shards with ``counts`` records, or `None` to read all records.
 
-    Stretches do not overlap.
+    The stretches are in ascending order and do not overlap.
     """
     total = sum(counts)
     if total <= most:

@@ -1,9 +1,9 @@
 """HTML as a tree of elements, written by the standard library's serializer, so that nothing can be injected.
 
-Text is always text: `el` accepts elements and strings, and a string becomes escaped text or an escaped attribute, never
-markup. Nothing that could run or fetch is possible: elements and attributes that are not in the lists below raise an
-error, and so do addresses other than places on the page and images in ``data:`` URIs. There is no ``style`` attribute,
-so the page's policy can forbid all styles except its own sheet.
+`el` accepts elements and strings. A string becomes escaped text or an escaped attribute, but never markup. The page
+cannot run or fetch anything, because an element or attribute outside the lists below raises an error, and so does any
+address except a place on the page or an image in a ``data:`` URI. Elements have no ``style`` attribute, so the page's
+policy can forbid all styles except its own sheet.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _ATTRIBUTES = frozenset({
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 
 # Characters that a browser cannot show, or that change the direction of surrounding text: C0 except tab and line feed,
-# DEL, C1; separators and direction marks; halves of surrogate pairs, which UTF-8 cannot encode; non-characters of XML.
+# DEL and C1; separators and direction marks; single surrogates, which UTF-8 cannot encode; and XML's non-characters.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
 
 
 def clean(text: str) -> str:
-    """Return ``text`` with characters that cannot be shown written as escapes."""
+    """Return ``text`` with escapes in place of characters that cannot be shown."""
     return _UNSAFE.sub(
         lambda match: f"\\x{ord(match[0]):02x}" if match[0] < "\x80" else f"\\u{ord(match[0]):04x}", text
     )
 
 
 def el(tag: str, /, *children: Child, **attributes: str | int | float | None) -> Element:
-    """Return an element. ``class_`` is the attribute ``class``, ``aria_label`` is ``aria-label``; `None` is omitted.
+    """Return an element. ``class_`` sets ``class``, and ``aria_label`` sets ``aria-label``. `None` is omitted.
 
     Raises:
-        ValueError: the element, an attribute or an address is not allowed in a report, which is a bug in this plugin.
+        ValueError: the element, an attribute or an address is not allowed in a report. This is a bug in the plugin.
     """
     if tag not in _ELEMENTS:
         raise ValueError(f"<{tag}> is not allowed in a report")
@@ -69,9 +69,9 @@ def el(tag: str, /, *children: Child, **attributes: str | int | float | None) ->
 
 
 def document(*, title: str, description: str, stylesheet: str, body: Iterable[Child]) -> str:
-    """Return the page. Its policy forbids scripts, loading, and all styles except ``stylesheet``, by its hash.
+    """Return the page. Its policy forbids scripts, loading, and all styles except ``stylesheet``, identified by hash.
 
-    ``stylesheet`` must be trusted, because it is written without escapes.
+    ``stylesheet`` must be trusted, because it is not escaped.
     """
     if "<" in stylesheet:
         raise ValueError("a style sheet must not contain '<', which could end its element")
@@ -89,7 +89,7 @@ def document(*, title: str, description: str, stylesheet: str, body: Iterable[Ch
     SubElement(head, "meta", {"name": "referrer", "content": "no-referrer"})
     SubElement(head, "meta", {"name": "description", "content": clean(description)})
     SubElement(head, "title").text = clean(title)
-    SubElement(head, "link", {"rel": "icon", "href": "data:,"})  # prevents a browser's request for an icon
+    SubElement(head, "link", {"rel": "icon", "href": "data:,"})  # prevents a request for an icon
     SubElement(head, "style").text = stylesheet
     _append(SubElement(root, "body"), body)
     return "<!doctype html>\n" + tostring(root, encoding="unicode", method="html") + "\n"

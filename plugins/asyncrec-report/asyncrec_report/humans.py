@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as text for people. This module does no I/O."""
+"""Formatting of numbers, sizes and times for people. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 
 def count(many: int, what: str, plural: str | None = None) -> str:
-    """Return a count with its noun: ``1 record``, ``2,000 records``."""
+    """Return a count with its noun, such as ``1 record`` or ``2,000 records``."""
     return f"{many:,} {what if many == 1 else plural or what + 's'}"
 
 
 def record(number: int) -> str:
-    """Return the name of a record, with its number among all records unless that is negative (unknown)."""
+    """Return the name of a record, with its number among all records unless the number is negative (unknown)."""
     return f"record {number:,}" if number >= 0 else "a record"
 
 
 def size(many: float) -> str:
-    """Return a size in bytes with three digits: ``1,023 B``, ``1.50 KiB``, ``256 MiB``."""
+    """Return a size in bytes with three digits, such as ``1,023 B``, ``1.50 KiB`` or ``256 MiB``."""
     if many < 1024:
         return f"{many:,.0f} B"
     for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
@@ -28,7 +28,7 @@ def size(many: float) -> str:
 
 
 def amount(many: float) -> str:
-    """Return a count in a few characters: ``950``, ``12.3k``, ``1.2M``."""
+    """Return a count in a few characters, such as ``950``, ``12.3k`` or ``1.2M``."""
     for unit, times in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if many >= times * 10 or (unit != "k" and many >= times):
             scaled = many / times
@@ -37,7 +37,7 @@ def amount(many: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with about four significant digits, or as an integer: ``3``, ``0.1235``, ``1,234.5``."""
+    """Return a number as an integer or with about four significant digits, such as ``3``, ``0.1235`` or ``1,234.5``."""
     if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
         whole = int(value)
         return f"{whole:,}" if abs(whole) < 10**15 else f"{value:.3e}"
@@ -51,7 +51,7 @@ def number(value: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a percentage. A small share is not rounded to 0, nor a large one to 100."""
+    """Return a percentage. A share above 0 is not shown as 0, and a share below 100 % is not shown as 100."""
     if not whole:
         return "0 %"
     percent = 100 * part / whole
@@ -63,7 +63,7 @@ def share(part: float, whole: float) -> str:
 
 
 def moment(text: str) -> str:
-    """Return a manifest's time as ``2026-11-21 03:20:15 UTC``; other text is returned unchanged."""
+    """Return a manifest's time in the form ``2026-11-21 03:20:15 UTC``. Return other text unchanged."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError):
@@ -71,7 +71,7 @@ def moment(text: str) -> str:
 
 
 def day(text: str) -> str:
-    """Return a time's date as ``21 November 2026``; the year need not have four digits."""
+    """Return a time's date in the form ``21 November 2026``. The year need not have four digits."""
     try:
         then = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -80,7 +80,7 @@ def day(text: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration: ``41 seconds``, ``3 minutes``, ``5 hours``, ``12 days``."""
+    """Return a duration in the largest suitable unit, such as ``41 seconds``, ``3 minutes`` or ``12 days``."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             return count(round(seconds / length), unit)

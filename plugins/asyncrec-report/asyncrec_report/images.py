@@ -1,4 +1,4 @@
-"""Detection of an image's kind and size from its first bytes, without trust in any description.
+"""Detection of an image's kind and size from its first bytes alone.
 
 Only formats that browsers show and that cannot contain a script are detected: PNG, JPEG, GIF and WebP, but not SVG. The
 width and the height are read from the header, because a small file may be an image of 50,000 by 50,000 pixels, which no
@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-_MOST_SEGMENTS = 200  # of a JPEG before its size; usually about ten
+_MOST_SEGMENTS = 200  # the most segments before a JPEG's size; a usual file has about ten
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image. ``kind`` is its MIME subtype: "png", "jpeg", "gif" or "webp". Width and height are in pixels."""
+    """An image's MIME subtype ("png", "jpeg", "gif" or "webp"), and its width and height in pixels."""
 
     kind: str
     width: int
@@ -23,7 +23,7 @@ class Image:
 
 
 def image_of(data: bytes) -> Image | None:
-    """Return the image that begins with ``data``; `None` for other data, or if the header is truncated or invalid."""
+    """Return the image that begins with ``data``, or `None` if the data is no image or its header is invalid."""
     try:
         found = _png(data) or _jpeg(data) or _gif(data) or _webp(data)
     except (struct.error, IndexError):
@@ -32,7 +32,7 @@ def image_of(data: bytes) -> Image | None:
 
 
 def _png(data: bytes) -> Image | None:
-    # w3.org/TR/png: the signature, then IHDR
+    # w3.org/TR/png: the signature is followed by IHDR
     if not data.startswith(b"\x89PNG\r\n\x1a\n") or data[12:16] != b"IHDR":
         return None
     return Image("png", *struct.unpack_from(">II", data, 16))
@@ -45,7 +45,7 @@ def _gif(data: bytes) -> Image | None:
 
 
 def _jpeg(data: bytes) -> Image | None:
-    # itu.int/rec/T-REC-T.81: segments, up to a start of frame (C0 to CF but for C4, C8 and CC)
+    # itu.int/rec/T-REC-T.81: segments up to a start of frame (C0 to CF except C4, C8 and CC)
     if not data.startswith(b"\xff\xd8\xff"):
         return None
     at = 2
@@ -53,7 +53,7 @@ def _jpeg(data: bytes) -> Image | None:
         if data[at] != 0xFF:
             return None
         marker = data[at + 1]
-        if marker == 0xFF:  # a filling byte
+        if marker == 0xFF:  # a fill byte
             at += 1
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):

@@ -17,7 +17,7 @@ from .findings import Fault, Findings
 from .gather import gather
 from .page import render
 
-# With this many records, histograms and shares are accurate to a percent, and take a second or two.
+# This many records take a second or two, and give histograms and shares that are accurate to a percent.
 SAMPLE = 20_000
 
 Progress = Callable[[int, "int | None"], None]
@@ -29,8 +29,8 @@ class PageReport:
 
     Attributes:
         html: the page.
-        records: the number of records; `None` if unknown.
-        bytes: the stored size.
+        records: the number of records, or `None` if unknown.
+        bytes: the stored size in bytes.
         read: the number of records read for the page.
         sampled: whether only some of the records were read.
         faults: the damage found while reading.
@@ -46,7 +46,7 @@ class PageReport:
     faults: list[Fault]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary, without the page."""
+        """Return the summary without the page."""
         return {
             "path": self.path,
             "records": self.records,
@@ -71,28 +71,29 @@ async def report(
     """Return a page about a file, a folder, a pattern or a data set. Nothing is written.
 
     The page shows shards and sizes, every feature with its values, classes and images, the damage found, and the
-    writers and times of commits. It is a single text without scripts that loads nothing, so it works from a file.
-    Records are shown as text, and nothing in them can run.
+    writers and times of commits. It is a single file that contains no scripts and loads nothing. Records are shown as
+    text, and nothing in them can run.
 
-    All records are read if there are at most ``sample`` records and 256 MiB. Otherwise stretches of records are read,
-    drawn evenly from all shards if these have indexes, or from the beginnings of shards. The page states this. Memory
-    is bounded, regardless of the size of the data set.
+    All records are read if there are at most ``sample`` records and 256 MiB. Otherwise, stretches of records are read,
+    drawn evenly from all shards if these have indexes, or else from the beginnings of shards. The page states which.
+    Memory is bounded, regardless of the size of the data set.
 
     Args:
-        sample: the maximum number of records to read; `None` reads all.
-        class_feature: the feature whose values are the classes; by default one named "label", "class", "category", ...
-        jobs: the number of shards to read concurrently, while records are counted in another thread; by default the
-            number of processors that this process may use, and at least 8 for a distant store. All shards share 256 MiB
-            for reading ahead, and each shard also has a chunk of half a MiB. A shard with damage or a record larger
-            than 4 MiB is read ahead only up to that point. In its turn, it is opened again and read from its beginning,
+        sample: the most records to read. `None` reads all.
+        class_feature: the feature whose values are the classes. By default, this is a feature with a name such as
+            "label", "class" or "category".
+        jobs: the number of shards to read concurrently, while records are counted in another thread. By default, this
+            is the number of processors that this process may use, and at least 8 for a distant store. All shards share
+            256 MiB for reading ahead, and each shard also has a chunk of half a MiB. A shard is read ahead only up to
+            damage or a record larger than 4 MiB. When its turn comes, it is opened again and read from its beginning,
             so shards with such records are read one after the other. The number does not affect the page.
-        progress: called with the number of records read and the number to read (`None` if unknown).
+        progress: a function to call with the number of records read and the number to read (`None` if unknown).
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or the path cannot be listed.
         ManifestError: a manifest cannot be read.
         ObjectChangedError: a shard was replaced while it was being read.
-        StorageError: a store failed. Damaged and missing shards are not errors; the page lists them.
+        StorageError: a store failed. Damaged and missing shards are not errors, but are listed on the page.
         ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
     """
     check_jobs(jobs)

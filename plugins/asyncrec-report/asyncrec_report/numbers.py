@@ -1,6 +1,6 @@
 """`Numbers`: a summary of the range and distribution of millions of numbers in bounded memory. It does no I/O.
 
-Counts, extremes, mean and deviation are of all numbers. Histogram and quantiles are of an even sample of them.
+Counts, extremes, mean and deviation cover all numbers. The histogram and quantiles are computed from an even sample.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy.typing as npt
 
 Values = npt.NDArray[Any]
 
-# The size of the sample, which takes at most 256 KiB and makes quantiles accurate to half a percent.
+# The size of the sample. It takes at most 256 KiB, and makes quantiles accurate to half a percent.
 _KEPT = 1 << 14
-# The maximum number of different integers that are counted one by one. A label has fewer values, an identifier more.
+# The most different integers to count one by one. A label has fewer values, and an identifier has more.
 _DISTINCT = 1000
 _BINS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A bin of ``count`` numbers from ``low`` up to ``high`` (inclusive if they are equal)."""
+    """A bin of ``count`` numbers from ``low`` up to ``high`` (inclusive if the two are equal)."""
 
     low: float
     high: float
@@ -36,8 +36,8 @@ class Histogram:
     """Bins in ascending order.
 
     Attributes:
-        scale: ``"log"`` if each bin is the same multiple of its predecessor; ``"each"`` if each bin is one integer.
-        below, above: how many outliers are omitted at either end, because they would compress the other bins.
+        scale: ``"log"`` if each bin is the same multiple of the one before, ``"each"`` if each bin is a single integer.
+        below, above: the number of outliers omitted at either end, because they would compress the other bins.
     """
 
     bins: tuple[Bin, ...]
@@ -51,13 +51,13 @@ class Histogram:
 
 
 class Numbers:
-    """A bounded summary of arrays of integers or of floats.
+    """A bounded summary of arrays of integers or floats.
 
     Attributes:
         count: the number of values, including NaN and infinities.
-        nan, infinite, zeros: the numbers of these values.
-        minimum, maximum: of the finite values; NaN without finite values.
-        values: the frequency of each integer; `None` for floats, and for more than 1,000 different integers.
+        nan, infinite, zeros: the number of NaNs, of infinities, and of zeros.
+        minimum, maximum: the smallest and the largest finite value, or NaN if no value is finite.
+        values: the frequency of each integer, or `None` for floats and for more than 1,000 different integers.
     """
 
     def __init__(self) -> None:
@@ -123,17 +123,17 @@ class Numbers:
         return math.sqrt(max(self._squares / self.finite - mean * mean, 0.0))
 
     def quantiles(self, *levels: float) -> list[float]:
-        """Return quantiles of the finite values, each of which is an actual value; NaN without finite values."""
+        """Return quantiles of the finite values. Each is an actual value, or NaN if no value is finite."""
         sample = self._sample()
         if not sample.size:
             return [math.nan] * len(levels)
         return [float(value) for value in np.quantile(sample, levels, method="inverted_cdf")]
 
     def histogram(self, bins: int = _BINS) -> Histogram:
-        """Return a histogram of the finite values, scaled up from the sample. A few integers have a bin each."""
+        """Return a histogram of the finite values, scaled up from the sample. If integers are few, each has its bin."""
         if not self.finite:
             return Histogram((), "linear")
-        # Use the integers themselves, because above 2**53 floats cannot distinguish neighbours.
+        # Use the integers themselves, because floats cannot distinguish neighbours above 2**53.
         if self.values is not None and max(self.values) - min(self.values) < bins:
             whole = range(min(self.values), max(self.values) + 1)
             return Histogram(tuple(Bin(value, value, self.values[value]) for value in whole), "each")
@@ -206,7 +206,7 @@ def _counted(integers: Values) -> tuple[Values, Values]:
 
 
 def _spans(positive: Values) -> tuple[float, float] | None:
-    """Return the minimum and the maximum if most values are so far apart that a linear scale would show one bar."""
+    """Return the minimum and maximum if values are spread so widely that a linear scale would show only one bar."""
     if positive.size < 2:
         return None
     low, high = float(positive.min()), float(positive.max())

@@ -1,4 +1,4 @@
-"""Rendering of findings as the page of a report. The same findings make the same page. This module does no I/O."""
+"""Rendering of findings as the page of a report. Equal findings result in equal pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .html import document, el
 from .humans import count, day, share, size
 from .storing import history_section, shards_section
 
-# The maximum number of faults on the page; `asyncrec verify` lists all.
+# The most faults on the page. `asyncrec verify` lists all of them.
 _FAULTS = 50
 
 
 def render(findings: Findings, *, made_at: datetime, version: str) -> str:
-    """Return the HTML of the whole page."""
+    """Return the HTML of the page. Reads the style sheet from the package."""
     name = findings.path.rstrip("/").rpartition("/")[2] or findings.path
     body = el(
         "main",

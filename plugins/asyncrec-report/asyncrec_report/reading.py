@@ -1,4 +1,4 @@
-"""`read_part` reads a shard, or stretches of it, for a report, and passes on the records in blocks.
+"""`read_part` reads a shard or stretches of a shard for a report, and passes on the records in blocks.
 
 The blocks, their boundaries and the findings at the end of a shard depend only on the shard.
 """
@@ -18,12 +18,12 @@ from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 from .findings import Fault
 from .profile import Columns
 
-# The maximum size of an index that is read whole to find a record; it has more than a million lines.
+# The largest index to read whole to find a record. It has more than a million lines.
 _INDEX_BYTES = 32 << 20
 _LINE_BYTES = 30
-# The maximum number of faults reported for a shard.
+# The most faults to report for a shard.
 MOST_FAULTS = 100
-# A block is full with this many records or bytes, which make the fixed cost of a block small.
+# A block with this many records or bytes is full. Its fixed cost is then small.
 _BLOCK_RECORDS = 2048
 _BLOCK_BYTES = 2 << 20
 
@@ -34,11 +34,11 @@ class Part:
 
     Attributes:
         place: the index of the shard among all shards.
-        stretches: the number of the first record, and the number of records, of each stretch; `None` reads from the
-            beginning. Without an index, ``most`` records are read from the beginning instead.
-        most: the maximum number of records to read from the beginning; `None` reads all.
-        room: the maximum size in bytes of each stretch, or of the records from the beginning. One record is always
-            read, regardless of its size.
+        stretches: the first record's number and the number of records of each stretch, or `None` to read from the
+            beginning. If the shard has no index, ``most`` records are read from the beginning instead.
+        most: the most records to read from the beginning. `None` reads all.
+        room: the most bytes of each stretch, or of the records from the beginning. One record is always read,
+            regardless of its size.
     """
 
     place: int
@@ -53,7 +53,7 @@ class Block:
     """Consecutive records.
 
     Attributes:
-        first: the number of the first record in its shard; `None` after damage.
+        first: the number of the first record in its shard, or `None` after damage.
         columns: the decoded records, if they are Examples that can be decoded together.
     """
 
@@ -68,7 +68,7 @@ class PartRead:
 
     Attributes:
         ended: whether the shard ends after the records read.
-        from_beginning: whether the stretches could not be found, because there was no index.
+        from_beginning: whether records were read from the beginning because the shard has no index to find stretches.
     """
 
     compression: str | None = None
@@ -84,11 +84,11 @@ Take: TypeAlias = Callable[[Part, Block], Awaitable[None]]
 
 
 class InTurn:
-    """The way to read a part and to pass on its blocks, one after the other.
+    """A way to read a part and pass on its blocks, one after the other.
 
     Attributes:
         options: the options for reading the part.
-        info: the version of the shard, once reading has begun. It is pinned when the shard is opened again.
+        info: the version of the shard, set once reading has begun. If the shard is opened again, the version is pinned.
     """
 
     options: dict[str, Any]
@@ -102,25 +102,25 @@ class InTurn:
         self._take = take
 
     async def pull(self, batches: AsyncIterator[list[bytes]]) -> list[bytes]:
-        """Return the next records; an empty list at the end."""
+        """Return the next records, or an empty list at the end."""
         return await anext(batches, [])
 
     async def give(self, records: list[bytes], first: int | None) -> None:
         await self._take(self.part, Block(records, first, await self.columns_of(records)))
 
     async def columns_of(self, records: list[bytes]) -> Columns | None:
-        """Return the columns of the block that is about to be passed on."""
+        """Return the columns of the block that will be passed on next."""
         return await in_thread(decode_columns, records)
 
     def stretch_ends(self) -> None:
-        """Note that no more of the pulled records are passed on."""
+        """Note that the rest of the pulled records will not be passed on."""
 
 
 async def read_part(selection: Selection, part: Part, way: InTurn) -> PartRead:
-    """Pass on the records of a part in the given ``way``, and return its findings.
+    """Pass on the records of a part in the given ``way``, and return the findings about the part.
 
     Raises:
-        StorageError: the store failed, or the shard has another version than the one that ``way`` read before.
+        StorageError: the store failed, or the shard's version differs from the one that ``way`` read before.
         FormatError: the shard is damaged, and ``way`` reads with ``on_corrupt="raise"``.
     """
     read = PartRead()
@@ -154,7 +154,7 @@ async def _read(
     index: RecordIndex | None,
     most: int | None,
 ) -> None:
-    """Pass on up to ``most`` records, with up to the part's room of bytes, but at least one record."""
+    """Pass on at most ``most`` records, and at most as many bytes as the part's room, but at least one record."""
     path = part.shard.display_path
     collected = _Collected(first)
     try:
@@ -172,7 +172,7 @@ async def _read(
                     if len(records) < len(batch) or collected.taken == most:
                         read.ended = False
                         break
-                    del batch, records  # release them before the next ones are read
+                    del batch, records  # release these records before the next are read
                 await _give(way, collected.rest())
             finally:
                 way.info = reader.info
@@ -182,7 +182,7 @@ async def _read(
     except FormatError as error:
         if way.options["on_corrupt"] == "raise":
             raise
-        await _give(way, collected.rest())  # salvage also failed
+        await _give(way, collected.rest())  # salvaging also failed
         message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
         read.faults.append(Fault(path, message))
     except ObjectNotFoundError:
@@ -214,7 +214,7 @@ class _Collected:
     def add(self, records: Sequence[bytes], *, known: bool) -> Iterable[tuple[list[bytes], int | None]]:
         """Add records. Yield full blocks, each with the number of its first record.
 
-        ``known`` is whether that number is known from the count of records; otherwise it is `None`.
+        ``known`` says whether that number follows from the count of records. If not, `None` is yielded for it.
         """
         if known != self._known:
             yield from self.rest()
@@ -245,7 +245,7 @@ _REASONS = {
 
 
 def _note(read: PartRead, path: str, damage: list[Damage]) -> None:
-    """Add new damage as faults. Two stretches may report the same damage."""
+    """Add new damage to the faults. Two stretches may report the same damage."""
     for each in damage[:MOST_FAULTS]:
         fault = _fault(path, each)
         if fault not in read.faults and len(read.faults) < MOST_FAULTS:
@@ -261,7 +261,7 @@ def _fault(path: str, damage: Damage) -> Fault:
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:
-    """Return the first records that together have at most ``room`` bytes."""
+    """Return the first records whose total size is at most ``room`` bytes."""
     for taken, record in enumerate(records):
         room -= len(record)
         if room < 0:

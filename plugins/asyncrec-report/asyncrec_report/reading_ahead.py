@@ -1,8 +1,8 @@
 """`read_parts` reads several shards concurrently for a report, and passes on their records in order.
 
-A shard is read, decompressed and checked in a task of its own, one or two blocks ahead of the consumer, if there is
-room in memory. All shards share this room, which does not grow with their number. The blocks depend only on the shards,
-but not on the number of concurrent shards or on timing.
+Each shard has its own task, which reads, decompresses and checks the shard one or two blocks ahead of the consumer if
+there is room in memory. All shards share this room, which does not grow with their number. The blocks depend only on
+the shards, but not on the number of concurrent shards or on timing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from asyncrec.tools import Selection
 from .profile import Columns
 from .reading import Block, InTurn, Part, PartRead, Take, read_part
 
-# The bytes that all concurrent parts may hold together: as much as a single record may have.
+# The bytes that all concurrent parts may hold together. A single record may have as many.
 _AHEAD_BYTES = 256 << 20
-# A larger record is not read ahead of its part's turn. Without this limit, any part may contain a record of 256 MiB,
-# whose size is known only when it has been read.
+# A larger record is not read ahead of its part's turn. Without this limit, any part might contain a record of 256 MiB,
+# whose size is known only after it has been read.
 _AHEAD_RECORD = 4 << 20
-# A reader returns at most 4 MiB decompressed and one more record at a time, and copies them while it splits them.
+# A reader returns at most 4 MiB of decompressed data and one more record at a time, and copies both to split them.
 _BATCH_BYTES = 2 * ((4 << 20) + _AHEAD_RECORD)
-# Columns of strings or floats are as large as their records; columns of one-byte integers are eight times as large.
-# Short strings and many features take more, which is known only after decoding.
+# Columns of strings or floats are as large as their records. Columns of one-byte integers are eight times as large.
+# Short strings and many features take more memory, which is known only after decoding.
 _COLUMN_TIMES = 8
-# The size of a record or string besides its bytes: the object, and its slots in lists.
+# The memory of a record or string in addition to its bytes, for the object and its slots in lists.
 _OBJECT_BYTES = 64
 
 
@@ -46,17 +46,17 @@ async def read_parts(
 ) -> None:
     """Await ``take`` for each block, and call ``end`` after the last block of a part, in the order of the parts.
 
-    If ``end`` returns False, no later part is taken.
+    If ``end`` returns False, no later part is passed on.
 
-    With several ``jobs``, that many parts are read concurrently, each up to two blocks ahead. Together they hold
-    `_AHEAD_BYTES`, regardless of ``jobs``, and one block of the part whose turn it is, which continues even without
-    room so that it ends. Half of the room is for data in transit from a store; the more parts there are, the less each
-    part may have in transit. In addition, each reader has a chunk of half a MiB. A part with damage or a record larger
-    than `_AHEAD_RECORD` is read up to that point. It then waits for its turn, and the same version is opened again and
-    read from its beginning. Indexes, which locate stretches, are not included in the room.
+    With several ``jobs``, that many parts are read concurrently, each up to two blocks ahead. Together they hold at
+    most `_AHEAD_BYTES`, regardless of ``jobs``, and one block of the part whose turn it is, because that part must
+    continue even without room. Up to half of the room is for data in transit from a store. The more parts are read, the
+    less each part may have in transit. In addition, each reader has a chunk of half a MiB. A part with damage or a
+    record larger than `_AHEAD_RECORD` is read up to that point. It then waits for its turn, and the same version is
+    opened again and read from its beginning. The room does not include the indexes that locate stretches.
 
     Raises:
-        StorageError: a store failed. The error is that of the first part that failed.
+        StorageError: a store failed. This is the error of the first part, in order, that failed.
     """
     if jobs == 1:
         for part in parts:
@@ -80,7 +80,7 @@ async def read_parts(
                 first.begin_turn()
                 async for block in first.blocks:
                     await take(first.part, block)
-                    del block  # release it before the next one arrives
+                    del block  # release this block before the next arrives
                     first.counted()
                 if not end(first.part, first.result()):
                     break
@@ -92,7 +92,7 @@ async def read_parts(
 
 
 class _Ahead(InTurn):
-    """A part that a task of its own reads. The task waits while a block has not yet been taken, or there is no room."""
+    """A part with its own reading task. The task waits while a block has not yet been taken or there is no room."""
 
     def __init__(self, selection: Selection, part: Part, room: _Room, read_ahead: int) -> None:
         self._send, self.blocks = anyio.create_memory_object_stream[Block](1)
@@ -101,10 +101,10 @@ class _Ahead(InTurn):
         self._room = room
         self._read_ahead = read_ahead
         self._turn = anyio.Event()
-        self._pulled = 0  # bytes of room for pulled records that were not yet passed on
-        self._given: deque[int] = deque()  # bytes of room for each block passed on but not yet counted
+        self._pulled = 0  # the bytes of room held for records pulled but not yet passed on
+        self._given: deque[int] = deque()  # the bytes of room held for each block passed on but not yet counted
         self._records = 0  # the number of records passed on
-        self._again = 0  # how many of these the second reading has not yet reached
+        self._again = 0  # the number of these that the second reading has not yet reached
         self._read: PartRead | None = None
         self._error: Exception | None = None
 
@@ -127,7 +127,7 @@ class _Ahead(InTurn):
         try:
             return await read_part(self._selection, self.part, self)
         except FormatError as error:
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # their frames keep records in memory
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # whose frames keep records in memory
             self.stretch_ends()
         await self._turn.wait()
         self.options = ahead | self._SALVAGE
@@ -172,19 +172,19 @@ class _Ahead(InTurn):
         self._pulled = 0
 
     def begin_turn(self) -> None:
-        """Note that the consumer now takes this part's blocks."""
+        """Note that the consumer now takes the blocks of this part."""
         self._turn.set()
         self._room.give(0)
 
     def counted(self) -> None:
-        """Release the room of the first block, which is no longer held."""
+        """Release the room of the oldest block, which the consumer no longer holds."""
         self._room.give(self._given.popleft())
 
     async def _send_on(self, part: Part, block: Block) -> None:
         await self._send.send(block)
 
     def result(self) -> PartRead:
-        """Return the findings, or raise the error, after the last block."""
+        """Return the findings, or raise the error of the task. Call this after the last block."""
         if self._error is not None:
             raise self._error
         assert self._read is not None, "its last block comes before its end"
@@ -192,10 +192,11 @@ class _Ahead(InTurn):
 
 
 class _Room:
-    """The bytes that all parts may hold together. Requests are granted in order, but a part that must continue is
-    granted its request at once.
+    """The bytes that all parts may hold together. Requests are granted in order, except that the request of a part that
+    must continue is granted at once.
 
-    Records may not use the last quarter, which is for columns, because a part that waits for columns holds records.
+    Records may not use the last quarter. It is reserved for columns, because a part that waits for columns holds
+    records.
 
     Attributes:
         used: the number of bytes held.
@@ -208,16 +209,16 @@ class _Room:
         self._for_columns: list[_Asked] = []
 
     async def take_for_records(self, part: _Ahead, size: int) -> None:
-        """Wait until ``size`` bytes fit, or no bytes are held, and hold them.
+        """Wait until ``size`` bytes fit or no bytes are held, and hold ``size`` bytes.
 
-        After a cancellation, the room must not be used.
+        After a cancellation, the room must not be used again.
         """
         await self._take(self._for_records, part, size)
 
     async def take_for_columns(self, part: _Ahead, size: int) -> None:
-        """Wait until ``size`` bytes fit beside the records, and hold them.
+        """Wait until ``size`` bytes fit in addition to the records or no bytes are held, and hold ``size`` bytes.
 
-        After a cancellation, the room must not be used.
+        After a cancellation, the room must not be used again.
         """
         await self._take(self._for_columns, part, size)
 
@@ -248,7 +249,7 @@ _Asked: TypeAlias = tuple[_Ahead, int, anyio.Event]
 
 
 def _columns_of(records: list[bytes]) -> tuple[Columns | None, int]:
-    """Return the columns of records, and their size in bytes."""
+    """Return the columns of records, and the size of the columns in bytes."""
     columns = decode_columns(records)
     if columns is None:
         return None, 0

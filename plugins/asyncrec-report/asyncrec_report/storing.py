@@ -11,7 +11,7 @@ from .findings import Findings, ShardFindings
 from .html import Child, el
 from .humans import amount, count, moment, number, size, span
 
-# The numbers of columns in a chart and of rows in a table. Readers do not look at more shards one by one.
+# The most columns in a chart, and rows in a table. Readers do not look at more shards one by one.
 _COLUMNS = 96
 _ROWS = 200
 
@@ -152,13 +152,13 @@ def _timeline(findings: Findings) -> Element | None:
     entries = [shard.shard.entry for shard in findings.shards if shard.shard.entry]
     commits = sorted((entry.committed, entry.records) for entry in entries if entry.committed > "1971")
     if len({committed for committed, _ in commits}) < 3 or _seconds(commits[-1][0]) - _seconds(commits[0][0]) < 1:
-        return None  # all commits at the same time, so there is nothing to draw
+        return None  # all commits were at about the same time, so there is nothing to draw
     points: list[tuple[float, float]] = []
     total = 0
     for committed, records in commits:
         total += records
         points.append((_seconds(committed), float(total)))
-    # Thin out many commits to a few for each column, and keep the last one.
+    # Reduce many commits to a few per column, and keep the last commit.
     points = points[:: -(-len(points) // (4 * _COLUMNS))] + points[-1:]
     length = points[-1][0] - points[0][0]
     label = f"Records committed, from {moment(commits[0][0])} to {moment(commits[-1][0])}"

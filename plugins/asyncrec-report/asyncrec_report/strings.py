@@ -1,4 +1,4 @@
-"""`Strings`: a summary of millions of byte strings in bounded memory: their lengths, kinds and frequencies.
+"""`Strings`: a summary of the lengths, kinds and frequencies of millions of byte strings in bounded memory.
 
 This module does no I/O.
 """
@@ -17,21 +17,19 @@ from .images import image_of
 from .numbers import Numbers
 from .texts import sniff_all
 
-# The maximum number of different values that are counted one by one, and the maximum length of such a value. Together
-# these are at most half a megabyte for each feature.
+# The most different values to count one by one, and the most bytes of such a value. Together, the values take at most
+# half a megabyte per feature.
 _DISTINCT = 4096
 _LONG = 120
 _EXAMPLES = 3
 _IMAGES = frozenset(("PNG", "JPEG", "GIF", "WebP"))
 _NO_EXAMPLES = _IMAGES | {"empty"}
-# The part of an example that is kept, which is enough to show it and to detect its kind.
+# The bytes of an example to keep, enough to show the example and to detect its kind.
 _EXAMPLE_BYTES = 1 << 12
-# The maximum number of images of a feature, and the maximum size of an image, so that the page opens quickly and can be
-# sent by mail.
+# The most images of a feature, and the most bytes of an image, so that the page opens quickly and can be sent by mail.
 IMAGES = 24
 _IMAGE_BYTES = 256 << 10
-# The maximum number of pixels of an image. A browser needs at most 1.6 GB for 24 decoded images; photographs have about
-# 12 million pixels.
+# The most pixels of an image. A photograph has about 12 million. A browser needs at most 1.6 GB to decode 24 images.
 _IMAGE_PIXELS = 1 << 24
 
 
@@ -41,7 +39,7 @@ Numbered: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image to show: its bytes, and the label from its record."""
+    """An image to show, with the number and the label of its record."""
 
     kind: str
     width: int
@@ -53,7 +51,7 @@ class Picture:
 
 @dataclass(slots=True)
 class PictureRoom:
-    """The bytes of images that all features together may still hold, at first four times as many as a page shows."""
+    """The bytes of images that all features together may still hold, initially four times as many as a page shows."""
 
     left: int = 16 << 20
 
@@ -62,12 +60,12 @@ class Strings:
     """A bounded summary of the values of one feature.
 
     Attributes:
-        lengths: the lengths of all values.
-        kinds: the number of values of each kind: "text", "JSON", "PNG", "binary", ...
-        values: the frequency of each value; `None` after a long value or more than 4,096 different ones.
-        examples: (record, beginning, length) of a few different values, drawn evenly from all.
-        pictures: images, drawn evenly from all.
-        too_large: the number of images that are too large to show, individually or together.
+        lengths: the lengths of all values in bytes.
+        kinds: the number of values of each kind, such as "text", "JSON", "PNG" or "binary".
+        values: the frequency of each value, or `None` after a long value or more than 4,096 different values.
+        examples: (record, beginning, length) of a few different values, drawn evenly from all values.
+        pictures: a few images, drawn evenly from all images.
+        too_large: the number of images that are too large to show, by themselves or together with others.
     """
 
     def __init__(self, room: PictureRoom | None = None) -> None:
@@ -82,7 +80,7 @@ class Strings:
         self._random, self._random_picture = np.random.default_rng(0), np.random.default_rng(0)
 
     def add(self, values: Sequence[bytes], records: Numbered, label_of: Callable[[int], str]) -> None:
-        """Add values. ``records[i]`` is the record of ``values[i]``; ``label_of`` returns the label of its image."""
+        """Add values. ``records[i]`` is the record of ``values[i]``, and ``label_of(record)`` its image's label."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         self.lengths.add(lengths)
         if self.values is not None:
@@ -108,11 +106,11 @@ class Strings:
 
     @property
     def kind(self) -> str:
-        """The most frequent kind, except "empty"."""
+        """The most frequent kind other than "empty", or "empty" if there is no other."""
         return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
 
     def _draw_examples(self, values: Sequence[bytes], records: Numbered, places: npt.NDArray[np.int64]) -> None:
-        """Keep some of the values at these places, so that all values so far are equally likely to be kept."""
+        """Keep some of the values at these indices, so that all values so far are equally likely to be kept."""
         begun = 0
         while begun < len(places) and len(self.examples) < _EXAMPLES:
             self._example(values, records, int(places[begun]), len(self.examples))

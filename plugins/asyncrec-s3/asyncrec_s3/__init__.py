@@ -1,5 +1,5 @@
 """S3, and every store that speaks its protocol, as a storage backend of asyncrec.
 
-Once installed, it serves ``s3://bucket/prefix`` (and ``s3a://``) wherever asyncrec accepts a path. The options are the
-fields of `asyncrec_s3.options.Options`. Nothing here is imported before the first such path is opened.
+Once this plugin is installed, asyncrec accepts ``s3://bucket/prefix`` (and ``s3a://``) wherever it accepts a path.
+`asyncrec_s3.options.Options` lists the options. The AWS SDK is imported only when the first such path is opened.
 """

@@ -1,13 +1,13 @@
-"""Request bodies: sent in blocks from their own memory, and hashed off the event loop if payloads are signed.
+"""Request bodies that are sent in blocks without a copy, and hashed off the event loop if payloads are signed.
 
-Neither HTTP client does that with the body types that the SDK accepts. aiohttp copies a whole `io.BytesIO` on the loop
-to learn its length (7 ms for 8 MiB), and writes `bytes` at once; httpx splits a `io.BytesIO` into lines. So a `Body` is
-neither: aiohttp finds its own `aiohttp.Payload` for it, and httpx iterates over it.
+Neither HTTP client sends the SDK's body types in this way. aiohttp copies a whole `io.BytesIO` on the loop to learn its
+length (7 ms for 8 MiB), and writes `bytes` at once. httpx splits an `io.BytesIO` into lines. A `Body` is therefore a
+type of its own, for which aiohttp finds a registered `aiohttp.Payload`, and over which httpx iterates.
 
-botocore hashes a body while it signs, on the loop's thread: 13 to 23 ms for 8 MiB. With ``payload_signing=True``, the
-hash is computed beforehand in a worker thread, and a subclass of the SDK's signer reads it from the body. The signer
-has a name of its own in the SDK's table, and only such clients choose it. Otherwise the payload is hashed only by our
-own checksum, whose header is signed.
+botocore hashes a body while it signs, on the loop's thread, which takes 13 to 23 ms for 8 MiB. With
+``payload_signing=True``, the hash is computed beforehand in a worker thread, and a subclass of the SDK's signer reads
+the hash from the body. The signer has a name of its own in the SDK's table, and only clients with this option choose
+it. Without the option, the payload is covered only by our own checksum, whose header is signed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import botocore.auth
 from asyncrec.storage import Buffer, in_thread
 
 _NAME = "asyncrec-s3v4"
-# Bytes passed to the socket at a time: about 0.2 ms of the loop, after which other tasks run.
+# Bytes passed to the socket at a time. This takes about 0.2 ms of the loop, and then other tasks run.
 _BLOCK = 512 << 10
 
 
@@ -36,7 +36,7 @@ class Body:
     The SDK calls ``read``, ``seek`` and ``tell`` to measure or hash the body.
 
     Attributes:
-        sha256: the hash in hexadecimal, if payloads are signed.
+        sha256: the hash in hexadecimal, or `None` if payloads are not signed.
     """
 
     sha256: str | None = None
@@ -71,9 +71,9 @@ class Body:
 
 
 class _Payload(aiohttp.Payload):
-    """Payload for aiohttp that sends a `Body`."""
+    """An aiohttp payload that sends a `Body`."""
 
-    _autoclose = True  # there is nothing to close
+    _autoclose = True  # nothing has to be closed
     _value: Body
 
     def __init__(self, value: Body, **options: Any) -> None:
@@ -86,7 +86,7 @@ class _Payload(aiohttp.Payload):
     async def write(self, writer: aiohttp.abc.AbstractStreamWriter) -> None:
         for block in self._value.blocks():
             await writer.write(block)
-            await asyncio.sleep(0)  # on a fast network the write never waits, so other tasks would not run
+            await asyncio.sleep(0)  # let other tasks run, because the write never waits on a fast network
 
     async def write_with_length(self, writer: aiohttp.abc.AbstractStreamWriter, content_length: int | None) -> None:
         assert content_length in (None, self._size), "the SDK has measured it"
@@ -97,7 +97,7 @@ aiohttp.PAYLOAD_REGISTRY.register(_Payload, Body)
 
 
 async def body_of(data: Buffer, *, hashed: bool, limiter: anyio.CapacityLimiter) -> Body:
-    """Return a new body for one attempt, which shares ``data``'s memory."""
+    """Return a new body for one attempt. The body shares the memory of ``data``."""
     body = Body(data)
     if hashed:
         body.sha256 = await in_thread(_sha256, data, limiter=limiter)
@@ -117,11 +117,11 @@ class _Signer(botocore.auth.S3SigV4Auth):  # type: ignore[misc]  # botocore ship
 
 
 def sign_in_thread(session: Any) -> None:
-    """Let the clients of this session read a body's hash from the body."""
+    """Make the clients of this session sign with the hash that a body already has."""
     botocore.auth.AUTH_TYPE_MAPS.setdefault(_NAME, _Signer)
     session.register("choose-signer.s3", _choose)
 
 
 def _choose(signature_version: Any = None, **_: Any) -> str | None:
-    # A client's version is "s3v4". The SDK's model of an operation takes precedence, and calls the same version "v4".
+    # A client's version is "s3v4". The SDK's model of an operation takes precedence, and calls this version "v4".
     return _NAME if signature_version in ("v4", "s3v4") else None

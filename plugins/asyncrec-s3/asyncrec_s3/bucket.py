@@ -1,6 +1,6 @@
-"""Requests to one bucket, each limited in time, with errors and responses translated into asyncrec's terms.
+"""Requests to one bucket, limited in time, with errors and responses translated into asyncrec's terms.
 
-`Bucket.call` is one attempt. The other methods are whole operations, retried while the fault is transient.
+`Bucket.call`, `Bucket.download` and `Bucket.begin` make one attempt. The other methods retry transient faults.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Bucket", "Found", "bare", "crc_of", "is_encrypted"]
 
 T = TypeVar("T")
 
-# The metadata by which a writer recognises its own object if the response to its last request was lost.
+# The metadata key by which a writer recognises its own object if the response to its last request was lost.
 _WRITER = "asyncrec-writer"
-# The members that every response of S3 has. Without them the response is from another server, such as a proxy with its
-# sign-in page, which the SDK would read as the list of an empty folder.
+# The members that every response of S3 has. A response without them is from another server, such as a proxy with its
+# sign-in page, which the SDK would read as the listing of an empty folder.
 _ALWAYS_SAID = {
     "complete_multipart_upload": ("ETag",),
     "create_multipart_upload": ("UploadId",),
@@ -50,7 +50,7 @@ _NO_SUCH_RANGE = 416
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as HEAD describes it. ``writer`` is the id with which it was written, or `None`."""
+    """An object as HEAD describes it. ``writer`` is the id of the writer that made it, or `None`."""
 
     info: ObjectInfo
     writer: str | None
@@ -58,11 +58,11 @@ class Found:
 
 
 class Bucket:
-    """A bucket. Its methods take full keys, with the storage's prefix.
+    """A bucket. Its methods take full keys, which include the storage's prefix.
 
     Attributes:
         name: the name of the bucket.
-        known: the facts that the store's responses have shown.
+        known: the store's capabilities that its responses have shown.
     """
 
     def __init__(self, connection: Connection, options: Options) -> None:
@@ -74,7 +74,7 @@ class Bucket:
 
     @property
     def checksum(self) -> str:
-        """The checksum sent with a body now: ``"crc32c"``, ``"md5"``, or ``"both"`` to learn what the store knows."""
+        """The checksum to send with the next body: ``"crc32c"``, ``"md5"``, or ``"both"`` to test the store."""
         if self._checksum != "auto":
             return self._checksum
         return {True: "crc32c", False: "md5", None: "both"}[self.known.crc32c]
@@ -86,11 +86,11 @@ class Bucket:
         return f"{operation} {self.shown(key)}"
 
     async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
-        """Send one attempt of one SDK request, which transfers ``size`` bytes.
+        """Make one attempt of one SDK request, which transfers ``size`` bytes.
 
         Raises:
-            StorageError: an error of the hierarchy; `TransientStorageError` also if the time has run out, or another
-                server than the store has responded.
+            StorageError: the translated error.
+            TransientStorageError: also if the time has run out, or if a server other than the store has responded.
         """
         condition: Condition = "none" if "IfNoneMatch" in params else ""
         with Limited(what, condition, self._patience, size):
@@ -108,7 +108,7 @@ class Bucket:
         return await retrying(operation, what=what, policy=policy)
 
     async def head(self, key: str, *, shown: str, policy: RetryPolicy = DEFAULT) -> Found:
-        """Return the description of an object. ``shown`` is the key relative to the storage, for the `ObjectInfo`."""
+        """Return the description of an object. ``shown`` is the key for the `ObjectInfo`, relative to the storage."""
         what = self.what("head", key)
 
         async def once() -> Found:
@@ -120,10 +120,10 @@ class Bucket:
         return await self.repeat(once, what, policy)
 
     async def download(self, key: str, start: int, end: int, etag: str) -> Download:
-        """Begin to read from ``start`` up to ``end``. The caller must close the download. One attempt.
+        """Begin to read the bytes ``[start, end)``, in one attempt. The caller must close the download.
 
         Raises:
-            ObjectChangedError: according to the response, the object is not the version of ``etag``.
+            ObjectChangedError: according to the response, the object is not the version with ``etag``.
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):
@@ -143,14 +143,14 @@ class Bucket:
     async def begin(self, key: str, start: int, end: int | None, *, shown: str) -> tuple[ObjectInfo, Download] | None:
         """Begin to read the current version, to its end if ``end`` is `None`. The caller must close the download.
 
-        Return `None` if there are no bytes from ``start`` on, or the response does not contain the version. One
-        attempt; ``shown`` is as for `head`.
+        Makes one attempt. Returns `None` if the object has no bytes from ``start`` on, or if the response does not
+        describe the version. ``shown`` is as for `head`.
 
         Raises:
-            ObjectNotFoundError, StorageError: as `call`.
+            ObjectNotFoundError, StorageError: as for `call`.
         """
         what = self.what("get", key)
-        # For a whole object, requested without a range, stores also send the checksum.
+        # Request a whole object without a range, because stores then also send its checksum.
         whole = start == 0 and end is None
         wanted = "" if whole else f"bytes={start}-{'' if end is None else end - 1}"
         with Limited(what, "", self._patience, 0):
@@ -190,7 +190,7 @@ class Bucket:
         async def once() -> None:
             answer = await self.call("delete_object", what, Key=key)
             if not _is_silent(answer):
-                # The response comes from another store or a proxy, so check whether the object still exists.
+                # The response is from another store or a proxy, so check whether the object still exists.
                 await self.call("head_object", what, Key=key)
                 raise TransientStorageError(f"{what}: the response is not from S3, and the object still exists")
 
@@ -201,7 +201,7 @@ class Bucket:
                 raise
 
     def objects(self, prefix: str, start_after: str) -> Listing:
-        """List the entries of all objects, ascending by UTF-8 bytes. Any other order is a `StorageError`."""
+        """Return the listing of all objects in ascending order of UTF-8 bytes. Another order raises StorageError."""
         params: dict[str, Any] = {"Prefix": prefix}
         if start_after:
             params["StartAfter"] = start_after
@@ -211,7 +211,7 @@ class Bucket:
         return Listing(ask, what, params, "Contents", marks, ordered=True)
 
     def uploads(self, prefix: str) -> Listing:
-        """List the entries of the multipart uploads that have begun but not ended."""
+        """Return the listing of the multipart uploads that have begun but not ended."""
         marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         what = self.what("list the unfinished uploads of", prefix)
         ask = partial(self._page, "list_multipart_uploads", what)
@@ -223,7 +223,7 @@ class Bucket:
         return bool((await self.repeat(request, what)).get("Parts"))
 
     def parts(self, key: str, upload_id: str) -> Listing:
-        """List the entries of an upload's parts in the store."""
+        """Return the listing of the parts of an upload that the store has."""
         marks = {"PartNumberMarker": "NextPartNumberMarker"}
         what = self.what("list the parts of an upload to", key)
         ask = partial(self._page, "list_parts", what)
@@ -233,12 +233,12 @@ class Bucket:
         return await self.repeat(partial(self.call, verb, what, **params), what)
 
     async def abort(self, key: str, upload_id: str) -> None:
-        """End an upload without publishing. It is not an error if the upload no longer exists."""
+        """Abort an upload. Do nothing if the upload no longer exists."""
         what = self.what("abort an upload to", key)
 
         async def once() -> None:
             if not _is_silent(await self.call("abort_multipart_upload", what, Key=key, UploadId=upload_id)):
-                # If it was aborted, the response to the next attempt says that it no longer exists.
+                # If the upload was aborted, the response to the next attempt says that it no longer exists.
                 raise TransientStorageError(f"{what}: the response is not from S3")
 
         try:
@@ -258,7 +258,7 @@ def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
 
 
 def _part_of(answer: dict[str, Any], start: int, end: int | None, part: ObjectInfo) -> ObjectInfo | None:
-    """Return the info of the object that contains the requested ``part``; `None` if the numbers are inconsistent."""
+    """Return the info of the object that contains the requested ``part``, or `None` if the numbers are inconsistent."""
     try:
         first, last, size = parse_content_range(answer["ContentRange"])
     except ValueError:
@@ -273,12 +273,12 @@ def writer_metadata(writer: str) -> dict[str, str]:
 
 
 def bare(etag: str) -> str:
-    """Return an ETag without its quotes."""
+    """Remove the quotes of an ETag."""
     return etag.strip('"')
 
 
 def crc_of(answer: dict[str, Any]) -> int | None:
-    """Return the CRC32C of the whole object, or `None` if the store keeps none."""
+    """Return the CRC32C of the whole object, or `None` if the store does not keep one."""
     return None if answer.get("ChecksumType") == "COMPOSITE" else crc_of_base64(answer.get("ChecksumCRC32C"))
 
 
@@ -287,11 +287,11 @@ def _is_silent(answer: dict[str, Any]) -> bool:
 
 
 def is_encrypted(answer: dict[str, Any]) -> bool:
-    """Return whether the object is encrypted in a way that makes its ETag something other than an MD5."""
+    """Return whether the object is encrypted such that its ETag is not an MD5."""
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
 
 def date_of(answer: dict[str, Any]) -> datetime:
-    """Return the time of a response by the store's clock, or by ours if the response has no date."""
+    """Return the date of a response by the store's clock, or the current time if the response has no date."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return parse_http_date(headers.get("date")) or datetime.now(UTC)

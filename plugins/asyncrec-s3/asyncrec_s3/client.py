@@ -1,10 +1,10 @@
-"""One client per event loop for all storages with the same endpoint, credentials and other client options.
+"""Clients. All storages of an event loop with the same endpoint, credentials and other client options share one.
 
-Making a client parses the SDK's model of the service and may request the machine's credentials. That takes up to 0.1 s
-the first time, so it is done in a worker thread. The model is kept for the process; later clients take a tenth of that.
-The client is shared, counted, and closed when the last storage that uses it closes.
+Creating a client parses the SDK's model of the service and may request the machine's credentials. The first time, this
+takes up to 0.1 s, so it runs in a worker thread. The process keeps the model, so later clients take a tenth of that. A
+client is closed when the last storage that uses it closes.
 
-A client belongs to the event loop on which it was opened: storages on two loops have two clients.
+A client belongs to the event loop on which it was opened, so storages on two loops have two clients.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ if TYPE_CHECKING:
     from .options import ClientOptions
 
 
-# AWS's header, which compatible stores also send, and moto's.
+# The header of AWS, which compatible stores also send, and the header of moto.
 _REQUEST_IDS = ("x-amz-request-id", "x-amzn-requestid")
 _NOT_FOUND = 404
 
 
 class Known:
-    """The capabilities of a store, learnt from its responses. Those of AWS are known beforehand.
+    """The capabilities of a store, learnt from its responses. The capabilities of AWS are known beforehand.
 
     If two responses disagree, several servers share the endpoint, and the weaker capability counts.
 
     Attributes:
-        crc32c: whether it compares the CRC32C of a body; `None` while unknown.
-        excludes_puts: whether it honours ``If-None-Match: *`` of a put; `None` while unknown.
-        excludes_parts: whether it honours that condition when a multipart upload is completed; Ceph 16 does not.
-        numbers_requests: whether its responses have a request id, which a proxy's responses lack.
+        crc32c: whether the store compares the CRC32C of a body; `None` while unknown.
+        excludes_puts: whether the store honours the ``If-None-Match: *`` of a put; `None` while unknown.
+        excludes_parts: whether the store honours that condition when a multipart upload is completed, as Ceph 16 does
+            not; `None` while unknown.
+        numbers_requests: whether the store's responses have a request id, which a proxy's responses lack.
     """
 
     def __init__(self, *, is_aws: bool) -> None:
@@ -77,11 +78,11 @@ class Known:
             self.excludes_parts = parts
 
     def learn_origin(self, answer: Mapping[str, Any]) -> None:
-        """Record a response that is the store's own, by its request id."""
+        """Record whether the store's own response has a request id."""
         self.numbers_requests = self.numbers_requests or _has_id(answer)
 
     def check_origin(self, answer: Mapping[str, Any], what: str) -> None:
-        """Check that a "not found" is from the store. The response to HEAD has only a status.
+        """Check that a "not found" is from the store, by its request id, because a response to HEAD has no body.
 
         Raises:
             TransientStorageError: the response has no request id, although the store's responses do.
@@ -99,7 +100,7 @@ def _has_id(answer: Mapping[str, Any]) -> bool:
     return any(name in headers for name in _REQUEST_IDS)
 
 
-# The SDK's model of S3, read and parsed once: 50 ms of processor time.
+# The SDK's model of S3, kept because reading and parsing it takes 50 ms of processor time.
 _loader: Any = None
 
 
@@ -107,10 +108,10 @@ class Connection:
     """A client, and the capabilities of its store.
 
     Attributes:
-        client: a client of aiobotocore, with the ``credentials`` that were passed or found. Its own retries are off:
-            the core's back-off is the only one.
-        is_aws: whether the endpoint is AWS's own rather than that of a compatible store.
-        known: the capabilities that its responses have shown.
+        client: a client of aiobotocore, with the ``credentials`` that were passed or found. It does not retry, because
+            only the core retries.
+        is_aws: whether the endpoint belongs to AWS rather than a compatible store.
+        known: the capabilities that the store's responses have shown.
     """
 
     def __init__(self, client: Any, credentials: Any = None) -> None:
@@ -120,29 +121,28 @@ class Connection:
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
         self.known = Known(is_aws=self.is_aws)
-        # Waiting for "100 Continue" would never end with a store that does not support it: aiohttp has no time limit
-        # for it.
+        # With a store that does not support "100 Continue", aiohttp would wait for it forever.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
         client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
         client.meta.events.register("before-send.s3.GetObject", show_sent)
 
     def gets(self, bucket: str) -> DirectGets:
-        """Return the object that reads objects of a bucket."""
+        """Return the `DirectGets` of a bucket."""
         return self._gets.setdefault(bucket, DirectGets(self.client, self._credentials, bucket, _user_agent()))
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
     """Ask the store for the checksum of a whole object.
 
-    With the SDK's own parameter, the SDK would also verify a CRC-32 or a SHA-256, on the loop.
+    If the SDK's own parameter were used, the SDK would also verify a CRC-32 or a SHA-256, on the loop.
     """
     if "Range" not in params["headers"]:
         params["headers"]["x-amz-checksum-mode"] = "ENABLED"
 
 
 def _remember(request: Any, **_: Any) -> None:
-    """Remember the credentials in a request, to remove them from the store's responses."""
+    """Remember the credentials in a request, so that they are removed from error messages and logs."""
     for name in ("X-Amz-Security-Token", "x-amz-s3session-token", "Authorization"):
         value = request.headers.get(name)
         value = value.decode() if isinstance(value, bytes) else value or ""
@@ -156,11 +156,11 @@ _Key = tuple["ClientOptions", frozenset[tuple[str, str]]]
 
 
 def connect(options: ClientOptions) -> AbstractAsyncContextManager[Connection]:
-    """Return a context with a client for ``options``, created now or shared on this event loop.
+    """Return a context manager for a client with ``options``, which is shared on this event loop.
 
     Raises (on entering):
         StoragePermissionError: the profile does not exist, or the credentials are incomplete.
-        StorageError: the file of authorities does not exist, or is invalid.
+        StorageError: the file of authorities does not exist or is invalid.
     """
     # The SDK reads the environment, so its variables are part of the client's key.
     return _CLIENTS.use(
@@ -197,10 +197,10 @@ def _user_agent() -> str:
 
 
 def _check_authorities(options: ClientOptions, session: Any) -> None:
-    """Check that the named bundle of authorities is usable; otherwise every request would fail, after its back-off.
+    """Check that the bundle of authorities is usable. If it were not, every request would fail, after its retries.
 
     Raises:
-        StorageError: the bundle is not usable. The error names the file, and the setting that named it.
+        StorageError: the bundle is not usable. The error names the file and the setting that names the file.
     """
     name, path = "verify", options.verify
     if path is True:
@@ -211,9 +211,9 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
 
 
 async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
-    """Make the client, and find its credentials.
+    """Create the client, and find its credentials.
 
-    Runs in a worker thread, on a temporary event loop of the same kind as the client's.
+    Run this in a worker thread, on a temporary event loop of the same kind as the client's.
     """
     global _loader
     quieten()
@@ -233,11 +233,11 @@ async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         max_pool_connections=options.max_connections,
-        # A given user agent is sent unchanged; the SDK would build its own from sixteen parts, twice for each request.
+        # This user agent is sent unchanged. The SDK would build its own from sixteen parts, twice per request.
         user_agent=_user_agent(),
         retries={"mode": "standard", "total_max_attempts": 1},
         s3=s3,
-        # Our own checksums are sent with every body; the SDK's default ones break stores that do not know them.
+        # Every body has our own checksum. Stores that do not know the SDK's default checksums would fail.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **(

@@ -1,15 +1,15 @@
 """`DirectGets`: GETs of a bucket's objects, formed and signed as by the SDK, but without it.
 
-For each request, the SDK takes 0.7 ms of the loop: it validates, resolves an endpoint by rules, emits twenty events,
-signs, and parses by a model. For many small reads, that is most of the time. But all GETs of a bucket are alike: only
-the key, the range and the condition differ. So the SDK sends the first one, which is the pattern of the others. It
-contains the address, with the endpoint and the style, and the region and service of the signature. The SDK's own HTTP
-session sends all requests, with its connections, proxies, time limits and errors.
+For each request, the SDK takes 0.7 ms of the loop to validate, resolve an endpoint by rules, emit twenty events, sign,
+and parse by a model. With many small reads, this is most of the time. All GETs of a bucket differ only in the key, the
+range and the condition, so the SDK sends only the first GET, which becomes the pattern of the others. The pattern
+contains the address, with the endpoint and the style, and the region of the signature. The SDK's own HTTP session sends
+all requests, with its connections, proxies, time limits and errors.
 
 If a request of the SDK is not understood completely, as for directory buckets, the SDK continues to send all requests.
-If a response redirects the client to another region, the SDK sends that request again, and its new request is the
-pattern. If the pattern has not changed, the store accepts from the SDK what it rejects from us, and the SDK continues
-to send all requests.
+If a response redirects the client to another region, the SDK sends that request again, and its new request becomes the
+pattern. If the pattern has not changed, the store accepts a request from the SDK that it rejects from us, so the SDK
+continues to send all requests.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from botocore.parsers import ResponseParserError, create_parser
 from .redaction import remember
 from .sdk import SharingSession, parse_date
 
-# The known headers of a GET, in lower case. The last ones are for the SDK's statistics.
+# The known headers of a GET, in lower case. The last two are for the SDK's statistics.
 _UNDERSTOOD = {
     "authorization", "if-match", "range", "x-amz-checksum-mode", "x-amz-content-sha256", "x-amz-date",
     "x-amz-security-token", "user-agent", "amz-sdk-invocation-id", "amz-sdk-request",
 }  # fmt: skip
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/,\s]+/\d{8}/([a-z0-9-]+)/s3/aws4_request, ")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
-# The statuses for a bucket in another region; some stores use 400.
+# The statuses for a bucket in another region. Some stores send 400.
 _ELSEWHERE = (301, 302, 307, 308, 400)
 _FAILED = 300
-# The members of a response that are used, and their headers.
+# The members of a response that asyncrec uses, and their headers.
 _MEMBERS = {
     "ETag": "etag", "ContentRange": "content-range", "ChecksumCRC32C": "x-amz-checksum-crc32c",
     "ChecksumType": "x-amz-checksum-type",
@@ -67,7 +67,7 @@ class Pattern:
 
     Attributes:
         address: the URL before the key.
-        region: the region of the signature; `None` if requests are not signed.
+        region: the region of the signature, or `None` if requests are not signed.
     """
 
     address: str
@@ -75,7 +75,7 @@ class Pattern:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, Any], key: str) -> Pattern | None:
-        """Return the pattern of a request that the SDK has sent for a key; `None` if the request is not understood."""
+        """Return the pattern of a request that the SDK sent for a key, or `None` if the request is not understood."""
         sent = {name.lower(): _text(value) for name, value in headers.items()}
         end = quoted(key)
         if not sent.keys() <= _UNDERSTOOD or not url.endswith(f"/{end}") or "?" in url or "#" in url:
@@ -92,8 +92,8 @@ class DirectGets:
 
     Args:
         client: the SDK's client.
-        credentials: the credentials that the SDK found; `None` if it found none.
-        user_agent: sent with each request.
+        credentials: the credentials that the SDK found, or `None`.
+        user_agent: the user agent to send with each request.
     """
 
     def __init__(self, client: Any, credentials: Any, bucket: str, user_agent: str) -> None:
@@ -106,10 +106,9 @@ class DirectGets:
         self._by_sdk = not isinstance(self._session, SharingSession)
 
     async def get(self, key: str, *, range: str = "", etag: str = "") -> dict[str, Any]:  # the header's
-        """Request an object or a range of it, if its version is ``etag``; return the response in the SDK's terms.
+        """Request an object or a range of it, if its version is ``etag``. Return a response in the SDK's form.
 
-        Raises:
-            ClientError, and any other error of the SDK.
+        Raises ClientError, and any other error of the SDK.
         """
         pattern = self._pattern
         if pattern is None or self._by_sdk:
@@ -133,7 +132,7 @@ class DirectGets:
         if status >= _FAILED:
             content = await response.content
             if status in _ELSEWHERE:
-                by_sdk = await self._get_by_sdk(key, range, etag)  # raises if the SDK is rejected, too
+                by_sdk = await self._get_by_sdk(key, range, etag)  # raises if the store also rejects the SDK's request
                 self._by_sdk = self._by_sdk or self._pattern == pattern
                 return by_sdk
             answer = {"headers": came, "status_code": status, "body": content}
@@ -142,7 +141,7 @@ class DirectGets:
         return _answer(status, came, response.raw)
 
     async def _get_by_sdk(self, key: str, range: str, etag: str) -> dict[str, Any]:
-        """Let the SDK send the request. Its request becomes the pattern unless one is known."""
+        """Send the request through the SDK. Its request becomes the pattern, unless the SDK sends all requests."""
 
         def learn(request: Any) -> None:
             self._pattern = Pattern.of(request.url, request.headers, key)
@@ -162,7 +161,7 @@ _learning: ContextVar[Callable[[Any], None] | None] = ContextVar("asyncrec_s3_le
 
 
 def show_sent(request: Any, **_: Any) -> None:
-    """Show a request to the task in which the SDK sends it. A handler for the SDK's event before sending."""
+    """Pass a request to `DirectGets` in the task that sends it. This handles the SDK's event before sending."""
     learn = _learning.get()
     if learn is not None:
         learn(request)
@@ -186,7 +185,7 @@ def _answer(status: int, headers: Mapping[str, str], raw: Any) -> dict[str, Any]
 
 
 def quoted(key: str) -> str:
-    """Return a key as quoted in a URL."""
+    """Quote a key for a URL."""
     return quote(key, safe="/~")
 
 
@@ -194,7 +193,7 @@ def sign(
     url: str, headers: dict[str, str], region: str, access_key: str, secret_key: str, token: str | None,
     *, now: datetime | None = None,
 ) -> None:  # fmt: skip
-    """Add the signature of a GET without a body to its headers: AWS Signature Version 4, in S3's form."""
+    """Add the signature of a GET without a body to its headers (AWS Signature Version 4 in S3's form)."""
     time = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
     headers["X-Amz-Date"] = time
     headers["X-Amz-Content-SHA256"] = _OF_NOTHING
@@ -222,7 +221,7 @@ def _signing_key(secret_key: str, day: str, region: str) -> bytes:
 
 
 def _host(parts: Any) -> str:
-    """Return the host as aiohttp sends it."""
+    """Return the value of the Host header that aiohttp sends."""
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     host: str = parts.netloc.rpartition("@")[2]
     return host.removesuffix(f":{usual}").lower()

@@ -14,22 +14,22 @@ from asyncrec.storage.http import StraightBody
 
 from .errors import Limited
 
-# Bytes read from a body at a time: a step of the loop copies no more.
+# Bytes read from a body at a time, so that an iteration of the event loop copies no more.
 _BLOCK = 256 << 10
-# Seconds for closing the rest of a body that is not needed.
+# Seconds to close a body whose rest is not needed.
 _CLOSE_SECONDS = 2.0
 
 
 class Download:
     """A body in transit. It holds a connection until it is complete or closed.
 
-    Its blocks are not joined, because the copy would be most of the cost of reading.
+    The blocks are not joined, because the copy would be most of the cost of reading.
 
     Args:
         body: the body of the SDK's response.
         size: the expected number of bytes.
-        what: the object, for errors.
-        patience: seconds without a byte after which the request fails.
+        what: the object, for error messages.
+        patience: the seconds without a byte after which the request fails.
     """
 
     def __init__(self, body: Any, size: int, what: str, patience: float) -> None:
@@ -37,18 +37,18 @@ class Download:
         self._size = self._missing = size
         self._what = what
         self._patience = patience
-        # httpx's body is iterated here, because the SDK would leave an abandoned body to the garbage collector.
+        # httpx's body is iterated here because the SDK would leave an abandoned body to the garbage collector.
         raw: Any = getattr(body, "raw_stream", None)
         self._chunks: AsyncGenerator[bytes] | None = raw.aiter_raw() if hasattr(raw, "aiter_raw") else None
         self._straight = StraightBody.of(raw, size) if isinstance(raw, aiohttp.ClientResponse) else None
 
     async def receive(self, size: int) -> Sequence[bytes]:
-        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer if the body ends or breaks off.
+        """Return blocks with a total of ``size`` bytes or up to 512 KiB more, or fewer bytes if the body ends early.
 
         If cancelled, the bytes received are lost, and the download cannot be used again.
 
         Raises:
-            TransientStorageError: no byte arrived.
+            TransientStorageError: no bytes arrived.
             StorageError: more bytes arrived than were requested.
         """
         blocks: list[bytes] = []
@@ -56,7 +56,7 @@ class Download:
         wanted = min(size, self._missing)
         try:
             with Limited(self._what, "same", self._patience, size):
-                # Read to the very end, which returns the connection. So the last read finds nothing.
+                # Read until a read returns nothing, because only that releases the connection.
                 while came < wanted or not self._missing:
                     block = await self._next()
                     if not block:
@@ -76,10 +76,10 @@ class Download:
         return blocks
 
     async def whole(self) -> Sequence[bytes]:
-        """Receive all blocks, or fewer if the body breaks off, but at least one; then close the body.
+        """Return all blocks, or fewer but at least one if the connection fails, and close the body.
 
         Raises:
-            TransientStorageError, StorageError: as `receive`.
+            TransientStorageError, StorageError: as for `receive`.
         """
         try:
             return await self.receive(self._size)
@@ -87,13 +87,13 @@ class Download:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Return the connection if the body is complete, otherwise close it: shielded, within two seconds."""
+        """Return the connection to the pool if the body is complete, or close it. Shielded for at most two seconds."""
         if self._straight is not None:
             self._straight.leave()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._body.aclose()
-            # httpx's generators are nested five deep, and not all close the inner one: they end by reading a closed
-            # stream.
+            # httpx's generators are nested five deep, and not all of them close the inner one. They end by reading from
+            # a closed stream.
             with suppress(Exception):
                 while self._chunks is not None and await self._next():
                     pass

@@ -1,7 +1,7 @@
-"""Translate the errors of S3, the SDK and the HTTP clients into asyncrec's. Only this module says which are transient.
+"""Translate the errors of S3, the SDK and the HTTP clients into asyncrec's, and classify transient ones.
 
-Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. A message names operation and object, the
-store's code and its text without credentials (stores do echo them), and a remedy if one is known.
+Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. A message names the operation and the
+object, the store's code and text without credentials (which stores do echo), and a remedy if one is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage.http import connection_fault, parse_retry_after
 from .redaction import redact, strike
 
 Condition = Literal["", "none", "same"]
-"""The condition of a request: none, that the object does not exist, or that it is the version that was opened."""
+"""The condition of a request: no condition, that the object does not exist, or that it is the version opened."""
 
 _TRANSIENT = {
     "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
@@ -51,13 +51,13 @@ _ADVICE = {
 
 
 class UploadGoneError(StorageError):
-    """The upload no longer exists: completed or aborted, by a request whose response was lost, or by another."""
+    """The upload no longer exists because it was completed or aborted, perhaps by a request whose response was lost."""
 
 
 class CompletingError(StorageError):
-    """According to the store, the upload is already being completed: by our earlier request, whose response was lost.
+    """The store reports that our earlier request, whose response was lost, is still completing the upload.
 
-    Ceph's gateways lock an upload while they complete it. The lock of a gateway that was killed lasts for ten minutes
+    Ceph's gateways lock an upload while they complete it. The lock of a killed gateway lasts for ten minutes
     (``rgw_mp_lock_max_time``), and until then it is unknown whether the object will appear.
     """
 
@@ -67,10 +67,10 @@ class InvalidPartError(IntegrityError):
 
 
 def translate(error: Exception, what: str, *, condition: Condition = "") -> StorageError:
-    """Return the error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
+    """Return the error to raise in place of ``error`` in the operation ``what``, such as ``"get s3://bucket/key"``.
 
-    ``condition`` is the condition of the request, which determines the meaning of its failure: with ``"none"`` the
-    object already exists, with ``"same"`` it has changed.
+    ``condition`` is the condition of the request. If it failed, the object already exists (``"none"``) or has changed
+    (``"same"``).
     """
     scrub(error)
     if isinstance(error, sdk.ClientError):
@@ -88,7 +88,7 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
             f"{text}. The credential_process of the profile failed; run it by hand to see why"
         )
     if isinstance(error, OSError) and error.filename is not None:
-        # The only file that a request reads is a token file, named by the SDK's configuration or environment.
+        # A request reads only one file, the token file named by the SDK's configuration or environment.
         return StoragePermissionError(
             f"{text}: the token file cannot be read; check AWS_WEB_IDENTITY_TOKEN_FILE, or web_identity_token_file "
             "in the profile"
@@ -105,7 +105,7 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
         return StorageError(text)
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
         return StorageError(text)
-    # The remaining errors come from sockets, HTTP and truncated responses: aiohttp, httpx, OSError, timeouts.
+    # The remaining errors come from sockets, HTTP and truncated responses (aiohttp, httpx, OSError, timeouts).
     fault = connection_fault(error, what)
     return TransientStorageError(text, lasting=fault.lasting) if isinstance(fault, TransientStorageError) else fault
 
@@ -117,7 +117,7 @@ _TRANSIENT_SDK = (
     sdk.ConnectionError,
     sdk.HTTPClientError,
     sdk.IncompleteReadError,
-    sdk.CredentialRetrievalError,  # the machine's metadata service, overloaded or briefly unavailable
+    sdk.CredentialRetrievalError,  # the machine's metadata service is overloaded or briefly unavailable
     sdk.MetadataRetrievalError,
 )
 
@@ -167,7 +167,7 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
 def scrub(error: BaseException) -> None:
     """Remove credentials from an error of the SDK and its chain, because errors are kept in logs and reports.
 
-    The SDK keeps the signed request in some errors, and stores echo parts of it in theirs.
+    Some of the SDK's errors contain the signed request, and stores echo parts of it in their messages.
     """
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
@@ -183,30 +183,31 @@ def scrub(error: BaseException) -> None:
         if isinstance(one, sdk.BotoCoreError):
             one.kwargs = {key: strike(str(value)) for key, value in one.kwargs.items() if key != "request"}
         if "_request" in vars(one):
-            vars(one)["_request"] = None  # httpx keeps the signed request, too
+            vars(one)["_request"] = None  # httpx also keeps the signed request
         if isinstance(one, json.JSONDecodeError):
-            one.doc = ""  # the response of a service of the machine, perhaps credentials
+            one.doc = ""  # the response of a local service, which may contain credentials
         if isinstance(one, sdk.ClientError):
             details = one.response.get("Error", {})
             one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if details.get(key)}
 
 
-# Bytes per second below which a transfer counts as stalled. The timeouts of sockets do not notice a store that reads
-# nothing, or sends a byte now and then.
+# The rate in bytes per second below which a transfer counts as stalled. Socket timeouts do not detect a store that
+# reads nothing, or that sends a byte now and then.
 _SLOWEST = 64 << 10
 
 
 class Limited:
-    """Context that limits the time of a request, and translates its errors.
+    """A context manager that limits the time of a request and translates its errors.
 
     Args:
-        what: the operation and its object, for errors.
+        what: the operation and its object, for error messages.
         condition: the condition of the request, which determines the meaning of its failure.
-        patience: seconds without a byte, including those for connecting.
+        patience: the seconds allowed without a byte, including the time to connect.
         size: the number of bytes that the request transfers.
 
     Raises:
-        StorageError: an error of the hierarchy; `TransientStorageError` also if the time has run out.
+        StorageError: the translated error.
+        TransientStorageError: also if the time has run out.
     """
 
     def __init__(self, what: str, condition: Condition, patience: float, size: int) -> None:

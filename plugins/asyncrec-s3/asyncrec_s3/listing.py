@@ -1,6 +1,6 @@
 """`Listing`: the entries of a listing, fetched a page at a time.
 
-It is a class rather than a generator, so that an abandoned listing needs no closing.
+`Listing` is a class rather than an async generator, so that an abandoned listing need not be closed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from asyncrec.errors import StorageError
 
 
 class Listing:
-    """Async iterator over the entries of a listing.
+    """An async iterator over the entries of a listing.
 
     Args:
-        ask: sends a request with these parameters, retrying if that may help, and returns the response.
-        what: the operation, for errors.
+        ask: a function that sends a request with the given parameters, retries it if that may help, and returns the
+            response.
+        what: the operation, for error messages.
         params: the parameters of the first request.
         entries: the member of a response that holds the entries.
         marks: the parameters of the next request, and the members of a response that hold their values.
-        ordered: whether keys that do not ascend are an error.
+        ordered: whether keys that are not in ascending order are an error.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Listing:
         self._entries = entries
         self._marks = marks
         self._ordered = ordered
-        # The current page, last entry first.
+        # The rest of the current page, last entry first.
         self._page: list[dict[str, Any]] = []
         self._last = b""
 

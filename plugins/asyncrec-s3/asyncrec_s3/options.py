@@ -1,7 +1,7 @@
-"""The options of a bucket and its client, checked before a storage is opened.
+"""The options of a bucket and its client, validated before a storage is opened.
 
-Missing options are found as the AWS SDK finds them: in its environment variables, its configuration files, the role of
-the machine. The SDK refreshes credentials found there as they expire; credentials passed as options are used unchanged.
+Missing options are found as the AWS SDK finds them, in its environment variables, its configuration files, or the role
+of the machine. The SDK refreshes such credentials as they expire. Credentials passed as options are never refreshed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .parts import MIB, MIN_PART
 
 __all__ = ["ClientOptions", "Options"]
 
-# The last is the name that tensorboardX and TensorFlow's S3 file system use; the SDK's own names take precedence.
+# tensorboardX and TensorFlow's S3 file system use the last name. The SDK's own names take precedence.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT")
 
 
@@ -28,21 +28,21 @@ class ClientOptions:
     """The options of one client. Storages with equal client options share their connections.
 
     Attributes:
-        endpoint_url: the endpoint of an S3-compatible store; `None` means ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``
-            or ``S3_ENDPOINT`` if set, otherwise AWS.
-        region: the region; `None` means that of the SDK's configuration.
-        profile: a profile of the SDK's configuration files.
-        aws_access_key_id, aws_secret_access_key, aws_session_token: used in place of the credentials that the SDK
-            finds.
-        anonymous: sign no requests, for public buckets.
-        addressing_style: ``"path"``, ``"virtual"`` or ``"auto"`` (path for a given endpoint, virtual for AWS).
-        payload_signing: hash every body into the signature. Off by default: each body has a checksum, which is signed,
-            and a second hash would double the work. For stores that require it.
-        verify: `False` accepts any certificate; a `str` is the path of a bundle of authorities.
-        connect_timeout: seconds.
-        read_timeout: seconds without a byte, after which a request fails and is retried.
-        max_connections: 64 suffices for 16 interleaved sources with their read-ahead besides the uploads. Idle sources
-            hold at most a quarter of them.
+        endpoint_url: the endpoint of an S3-compatible store. `None` means ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``
+            or ``S3_ENDPOINT`` if set, or AWS otherwise.
+        region: the region. `None` means the region of the SDK's configuration.
+        profile: a profile in the SDK's configuration files.
+        aws_access_key_id, aws_secret_access_key, aws_session_token: the credentials to use instead of those that the
+            SDK finds.
+        anonymous: whether to send unsigned requests, for public buckets.
+        addressing_style: ``"path"``, ``"virtual"`` or ``"auto"`` (path if an endpoint is set, virtual for AWS).
+        payload_signing: whether to hash every body into the signature, for stores that require it. Off by default,
+            because each body has a checksum, which is signed, and a second hash would double the work.
+        verify: `False` to accept any certificate, or the path of a bundle of authorities.
+        connect_timeout: the seconds after which connecting fails.
+        read_timeout: the seconds without a byte after which a request fails and is retried.
+        max_connections: the most connections. 64 suffices for 16 interleaved sources with their read-ahead in addition
+            to the uploads. Idle sources hold at most a quarter of the connections.
     """
 
     endpoint_url: str | None = None
@@ -68,14 +68,15 @@ class Options(ClientOptions):
     """All options of one storage.
 
     Attributes:
-        bucket, prefix: from the URL; the prefix is empty or ends with ``/``.
-        chunk_size: bytes of a part, at least 5 MiB. The default is 8 MiB: smaller parts cost more requests, larger ones
-            more memory. It doubles every 900 parts, so that 10,000 parts hold 5 TiB.
-        max_concurrency: parts in transit, over all sinks of this storage; 32 MiB with the defaults. If parts have
-            grown, fewer fit in the same memory, but always at least one.
-        checksum: ``"crc32c"`` of each part and of the whole object, kept by the store; ``"md5"`` of each part, which
-            every store knows, but which takes thirty times as long; ``"auto"`` means CRC32C for AWS. To any other
-            endpoint it sends both with the first parts, and then CRC32C if the store confirmed that it compares it.
+        bucket, prefix: the bucket and the prefix, from the URL. The prefix is empty or ends with ``/``.
+        chunk_size: the bytes of a part, at least 5 MiB. The default is 8 MiB. Smaller parts need more requests, and
+            larger parts more memory. The size doubles every 900 parts, so that 10,000 parts hold 5 TiB.
+        max_concurrency: the most parts in transit, over all sinks of this storage. The defaults hold 32 MiB. Once parts
+            have grown, fewer fit in the same memory, but always at least one.
+        checksum: ``"crc32c"`` for each part and for the whole object, which the store keeps, or ``"md5"`` for each
+            part, which every store knows but which takes thirty times as long. ``"auto"`` means CRC32C for AWS. For any
+            other endpoint, it sends both with the first parts, and then CRC32C if the store has confirmed that it
+            compares it.
     """
 
     bucket: str = ""
@@ -85,7 +86,7 @@ class Options(ClientOptions):
     checksum: str = "auto"
 
     def __post_init__(self) -> None:
-        # The values of credentials are never part of a message.
+        # No message contains the value of a credential.
         if not self.bucket:
             raise ArgumentValueError("the URL names no bucket: write s3://bucket/prefix")
         if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
@@ -118,8 +119,8 @@ class Options(ClientOptions):
         """Return the options of a URL. If no endpoint is passed, it comes from the environment.
 
         Raises:
-            ValueError: the URL or an option is invalid; credentials are not shown.
-            TypeError: an option is unknown, or has another type.
+            ValueError: the URL or an option is invalid. The message does not contain credentials.
+            TypeError: an option is unknown or has the wrong type.
         """
         types = {name: kind for name, kind in get_type_hints(cls).items() if name not in ("bucket", "prefix")}
         check_options("s3", options, types | {"connect_timeout": float | int, "read_timeout": float | int})

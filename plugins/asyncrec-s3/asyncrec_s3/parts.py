@@ -1,4 +1,4 @@
-"""The arithmetic of multipart uploads: sizes of parts, ETags, checksums. Pure functions.
+"""Pure functions for multipart uploads: sizes of parts, ETags, checksums.
 
 Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts, each of 5 MiB to 5 GiB except
 the last, 5 TiB in all).
@@ -20,13 +20,13 @@ MIB = 1 << 20
 MIN_PART = 5 * MIB
 MAX_PART = 5 << 30
 MAX_PARTS = 10_000
-# 900 parts of 5 MiB, 900 of 10 MiB, ... reach 5 TiB before the 10,000th part; with 1,000 they would not. The first 7
-# GiB (with 8 MiB) are written in parts of the first size, so every usual shard takes the same memory.
+# 900 parts of 5 MiB, 900 parts of 10 MiB, and so on reach 5 TiB before the 10,000th part, but 1,000 of each would not.
+# With 8 MiB, the first 7 GiB are written in parts of the first size, so every usual shard takes the same memory.
 _DOUBLED_EVERY = 900
 
 
 def part_size(number: int, first: int) -> int:
-    """Return the size in bytes of part ``number`` (from 1), if the first part has ``first`` bytes.
+    """Return the size in bytes of part ``number`` (from 1) if the first part has ``first`` bytes.
 
     Raises:
         ValueError: the number is out of range.
@@ -40,14 +40,14 @@ def part_size(number: int, first: int) -> int:
 
 
 class Digest:
-    """The checksum of one body. For a large body, compute it in a worker thread.
+    """The checksums of one body. Create it in a worker thread if the body is large.
 
     CRC32C takes a thirtieth of the time of MD5. ``kind`` is ``"md5"``, ``"crc32c"`` or ``"both"``.
 
     Attributes:
         params: the parameters for the request that sends the body.
-        md5: the MD5 in hexadecimal, which the ETag should equal; `None` without MD5.
-        crc32c: the CRC of this body alone, in S3's encoding; `None` without CRC32C.
+        md5: the MD5 in hexadecimal, which the ETag should equal, or `None` without MD5.
+        crc32c: the CRC of this body alone, in S3's encoding, or `None` without CRC32C.
     """
 
     __slots__ = ("crc32c", "md5", "params")
@@ -65,12 +65,12 @@ class Digest:
 
 
 def base64_of_crc(value: int) -> str:
-    """Encode a CRC32C as S3 does: base64 of four bytes, big endian."""
+    """Encode a CRC32C in S3's encoding, base64 of four big-endian bytes."""
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 
 
 def crc_of_base64(text: str | None) -> int | None:
-    """Decode the CRC32C of a whole object; return `None` if missing, or a checksum of checksums (``...-N``)."""
+    """Decode the CRC32C of a whole object. Return `None` if it is missing or a checksum of checksums (``...-N``)."""
     if not text or "-" in text:
         return None
     try:
@@ -86,7 +86,7 @@ def is_md5(etag: str) -> bool:
 
 
 def multipart_etag(etags: Iterable[str]) -> str | None:
-    """Return the ETag of an object made of parts with these ETags; `None` if they are not MD5s."""
+    """Return the ETag of an object whose parts have these ETags, or `None` if they are not MD5s."""
     raw = []
     for etag in etags:
         if not is_md5(etag) or "-" in etag:

@@ -1,6 +1,6 @@
-"""The plugin's hook: its schemes, and how to open them. Importing it is cheap.
+"""The plugin's hook, which returns its schemes and their opener. Importing this module is cheap.
 
-The SDK is imported when a storage is first entered, in a worker thread, because that takes 0.3 s.
+The SDK is imported when a storage is first entered, in a worker thread because the import takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
 
 
 class _Opening:
-    """Opens an `S3Storage`, importing it on entering."""
+    """A context manager that imports and opens an `S3Storage` on entering."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

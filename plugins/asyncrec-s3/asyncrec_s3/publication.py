@@ -1,15 +1,15 @@
 """`Publication` determines whether an object was published, even if responses were lost.
 
-The last request of an object (a put, or the Complete of an upload) may take effect although its response is lost. If it
-is repeated, it is then refused. So each object is written with its writer's id in its metadata, and HEAD decides: an
-object with our id is ours. The stored object is compared with the data sent: its size, its CRC32C if the store keeps
-one, and its ETag if the ETag follows from the MD5s.
+The last request of an object (a put, or the Complete of an upload) may take effect although its response is lost. The
+store then rejects a repeated request. Each object is therefore written with its writer's id in its metadata, and HEAD
+shows whether the object is ours. The stored object's size, its CRC32C if the store keeps one, and its ETag if the ETag
+follows from the MD5s are compared with the data sent.
 
-For an exclusive object, the condition of the last request decides: ``If-None-Match: *``. A store whose responses have
-not shown that it honours the condition is not trusted. Its first put follows a look, is sent once more, and must then
-be refused. The completion of an upload cannot be tested in this way, because it may replace an existing object. So
-there is a look before it, and one after it. If two writers complete at the same moment, both may still win: see
-`Storage.open_sink`.
+For an exclusive object, the condition of the last request, ``If-None-Match: *``, decides. A store is not trusted until
+its responses have shown that it honours the condition. Its first put follows a HEAD and is sent once more, and the
+store must then reject it. The completion of an upload cannot be tested in this way, because it may replace an existing
+object. It is therefore preceded and followed by a HEAD. If two writers complete at the same moment, both may still
+succeed (see `Storage.open_sink`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .bucket import Bucket, Found, bare, crc_of, date_of
 from .errors import CompletingError, UploadGoneError
 from .parts import is_md5
 
-# For a look that only saves work, or detects most races. If the store is down, the next request reports it, so that the
-# caller at an exit does not wait twice.
+# The policy for a HEAD that only saves work or detects most races. If the store is down, the next request reports it,
+# so a caller at an exit does not wait twice.
 _BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 
@@ -36,7 +36,7 @@ class Content:
 
     Attributes:
         size: the number of bytes.
-        crc32c: the checksum of the whole content; `None` if it was not sent.
+        crc32c: the checksum of the whole content, or `None` if it was not sent.
         etag: the ETag that the object should have, if known.
         certain: whether ``etag`` follows from the data sent, so that another ETag means other bytes.
     """
@@ -48,7 +48,7 @@ class Content:
 
 
 class Publication:
-    """The last step of one object. ``shown`` is its key in the storage, ``key`` its key in the bucket."""
+    """The publication of one object. ``shown`` is its key in the storage, and ``key`` its key in the bucket."""
 
     def __init__(self, bucket: Bucket, key: str, shown: str, writer: str, *, exclusive: bool) -> None:
         self._bucket = bucket
@@ -63,11 +63,7 @@ class Publication:
         return {"IfNoneMatch": "*"} if self._exclusive else {}
 
     def refuse_unable(self) -> None:
-        """Reject an exclusive object if the store is known to ignore the condition.
-
-        Raises:
-            StorageError
-        """
+        """Raise StorageError if the object is exclusive and the store is known to ignore the condition."""
         if self._exclusive and self._bucket.known.excludes_puts is False:
             raise StorageError(
                 f"{self._bucket.what('create', self._key)}: the store ignores If-None-Match, so two writers could "
@@ -76,12 +72,9 @@ class Publication:
             )
 
     async def refuse_existing(self) -> None:
-        """Reject an exclusive object that already exists, before all of it is uploaded.
+        """Raise ObjectExistsError early if the object is exclusive and another writer's object exists.
 
-        The condition of the last request decides, so a store that does not permit a look is no obstacle.
-
-        Raises:
-            ObjectExistsError
+        The condition of the last request decides in the end, so a failed HEAD is ignored.
         """
         if self._exclusive:
             try:
@@ -101,14 +94,14 @@ class Publication:
     ) -> ObjectInfo:
         """Send the request, determine its outcome, and verify the stored object.
 
-        ``withdraw`` ensures that no request in transit can still publish. It is awaited before a HEAD without an object
-        is trusted.
+        ``withdraw`` ensures that no request in transit can still publish. It is awaited before a HEAD that finds no
+        object is trusted.
 
         Raises:
             ObjectExistsError: the upload is exclusive, and another writer's object exists.
-            IntegrityError: the stored object differs from the data sent; it was deleted.
-            CompletingError: the object does not exist yet, but may appear later: call this again, or `give_up`.
-            StorageError: the object does not exist; a note says so if even that is unknown.
+            IntegrityError: the stored object differs from the data sent, and was deleted.
+            CompletingError: the object does not yet exist but may appear later. Call this again, or call `give_up`.
+            StorageError: the object does not exist, or a note says that this is unknown.
         """
         put = withdraw is None
         self._tried = content, withdraw
@@ -127,7 +120,7 @@ class Publication:
                 self._bucket.known.learn_exclusion(**{"puts" if put else "parts": True})
             info = await self._settle(error, content, withdraw)
         else:
-            # If the store compared a checksum of the put, its response is sufficient, and no HEAD is needed.
+            # If the store compared a checksum of the put, its response is sufficient without a HEAD.
             confirmed = put and _confirmed(answer, content)
             info = self._of_answer(answer, content) if confirmed else await self._verify(answer, content, put=put)
         if self._exclusive and put and self._bucket.known.excludes_puts is None:
@@ -135,29 +128,29 @@ class Publication:
         return info
 
     async def give_up(self, error: StorageError) -> ObjectInfo:
-        """Make sure that a completion which `publish` left unfinished does not take effect later; or return its object.
+        """Withdraw the completion that `publish` left unfinished, or return its object if it was published.
 
         Raises:
-            StorageError: ``error``, or the errors of `publish`.
+            StorageError: ``error``, or an error of `publish`.
         """
         assert self._tried is not None, "it was tried"
         return await self._settle(error, *self._tried)
 
     async def _prove(self, request: Callable[[], Awaitable[dict[str, Any]]], what: str) -> None:
-        """Send the same request again, which must be refused now that the object exists.
+        """Send the same request again. The store must reject it now that the object exists.
 
         Raises:
-            StorageError: it was not refused, so the first success proves nothing. The object was deleted again.
+            StorageError: the store accepted it, so the first success proves nothing. The object was deleted.
         """
         try:
-            # Twice, because another writer may have deleted the object in between, as it may.
+            # Twice, because another writer is allowed to delete the object in between.
             for _ in range(2):
                 await self._bucket.repeat(request, what)
         except ObjectExistsError:
             self._bucket.known.learn_exclusion(puts=True)
             return
         except StorageError:
-            return  # our object was accepted; the next put will show it
+            return  # the store accepted our object, and the next put will test it again
         self._bucket.known.learn_exclusion(puts=False)
         found = await self._look()
         if found is not None and found.writer == self._writer:
@@ -193,22 +186,22 @@ class Publication:
             )
         if not self._is_ours(found, content):
             if self._exclusive and not put and not self._bucket.known.excludes_parts:
-                # Our object was published, and then replaced by another writer's, exclusive or not. In both cases ours
-                # no longer exists.
+                # Our object was published, and then replaced by another writer's object, exclusive or not. Either way,
+                # our object no longer exists.
                 raise ObjectExistsError(
                     f"{self._bucket.what('create', self._key)}: another writer published its object at the same time"
                 )
-            # Another writer has replaced the object since, as it may; ours was published.
+            # Our object was published, and another writer has since replaced it, which is allowed.
             return self._of_answer(answer, content)
         try:
             info = self._check(found, content)
             if content.etag in (None, info.etag) or found.encrypted:
                 return info
-            # The content is right, but its ETag does not follow from those of the parts, so one response was wrong.
+            # The content is right, but its ETag does not follow from the parts' ETags, so one response was wrong.
             again = await self._look()
             return self._check(again, content) if again is not None and self._is_ours(again, content) else info
         except IntegrityError as error:
-            # This response may also have been damaged, so a second one decides.
+            # This response, too, may have been damaged, so a second one decides.
             found = await self._look()
             if found is not None and self._is_ours(found, content):
                 try:
@@ -232,7 +225,7 @@ class Publication:
     def _is_ours(self, found: Found, content: Content) -> bool:
         if found.writer is not None:
             return found.writer == self._writer
-        # A store that drops metadata: recognise the object by its content, as far as possible.
+        # The store discards metadata, so recognise the object by its content as far as possible.
         same_crc = content.crc32c is not None and found.info.crc32c == content.crc32c
         return found.info.size == content.size and (same_crc or found.info.etag == content.etag)
 

@@ -1,8 +1,8 @@
 """Remove credentials from errors, and from the SDK's logs.
 
-Credentials that were passed as an option, or seen in a signed request, are known by value, because stores echo them.
-Others are found by the name before them (a header in a canonical request, a field in a response of STS). The SDK logs
-such data when debugging, and a log has more readers than the credentials have holders.
+Credentials passed as options, or seen in signed requests, are remembered by value, because stores echo them. Other
+credentials are found by the name before them (a header in a canonical request, or a field in a response of STS). The
+SDK logs such data when debugging, and more people may read a log than may hold the credentials.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 
 from asyncrec.storage.http import Redacting
 
-# Values of every client in this process. Refreshed credentials replace the oldest, which have long expired.
+# The values of all clients in this process. Refreshed credentials replace the oldest, which expired long ago.
 _known: deque[str] = deque(maxlen=64)
 
 _BY_NAME = re.compile(
@@ -27,7 +27,7 @@ _LOGGERS = (
 
 
 def remember(value: str | None) -> None:
-    """Remember a credential, which is then removed from all texts. Very short values would match inside words."""
+    """Remember a credential, to remove it from all texts. Ignore very short values, which would match inside words."""
     if value and len(value) >= 8 and value not in _known:
         _known.append(value)
 
@@ -39,7 +39,7 @@ def redact(text: str) -> str:
 
 
 def strike(text: str) -> str:
-    """Do the same as `redact`, and remove values in the place of a credential, such as a service's new credentials."""
+    """Do as `redact` does, and also remove values that follow a credential's name, such as newly issued credentials."""
     return redact(_BY_NAME.sub(r"\1***", text))
 
 
@@ -47,5 +47,5 @@ _redacting = Redacting(strike)
 
 
 def quieten() -> None:
-    """Remove credentials from the SDK's loggers. Repeated calls have no effect."""
+    """Make the SDK's loggers remove credentials. Repeated calls have no effect."""
     _redacting.install(_LOGGERS)

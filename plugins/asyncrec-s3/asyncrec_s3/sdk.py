@@ -1,10 +1,10 @@
 """Replacements for parts of the SDK that would block the event loop, or work only on asyncio.
 
-- Sessions, whose credentials are found and renewed on trio, too.
-- Dates in a store's responses. The SDK's own parser guesses the format: 0.15 ms for a date, so 1,000 of them in a page
-  of a listing would block the loop.
-- The SDK's models, read so that other threads run meanwhile, and in half the time and memory.
-- Its HTTP session on asyncio, whose clients share their trusted authorities.
+- Sessions, whose credentials are also found and renewed on trio.
+- Dates in a store's responses. The SDK's own parser guesses the format, which takes 0.15 ms per date, so the 1,000
+  dates in a page of a listing would block the loop.
+- The SDK's models, read in half the time and memory while other threads can run.
+- The SDK's HTTP session on asyncio, whose clients share their trusted authorities.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from asyncrec.storage.http import parse_http_date
 
 
 class Session(AioSession):  # type: ignore[misc]  # without types
-    """Session of the SDK whose clients are created in one thread and entered in another.
+    """A session of the SDK whose clients are created in one thread and entered in another.
 
-    The SDK's own method also enters the client, which must happen on the loop that will use it.
+    The SDK's own method also enters the client, but a client must be entered on the loop that will use it.
     """
 
     async def make_client(self, service: str, **options: Any) -> Any:
@@ -45,7 +45,7 @@ class Session(AioSession):  # type: ignore[misc]  # without types
             StoragePermissionError: the credentials cannot be sent.
         """
         found = await super().get_credentials()
-        # Renewable credentials come from services rather than from a user's file.
+        # Renewable credentials come from services rather than a user's file, so they are not checked.
         if found is not None and not hasattr(found, "refresh_needed"):
             for what in ("access_key", "secret_key", "token"):
                 if not (getattr(found, what) or "").isprintable():
@@ -60,8 +60,8 @@ class Session(AioSession):  # type: ignore[misc]  # without types
 class SessionOnTrio(Session):
     """The same session for trio.
 
-    The SDK finds and renews credentials by asyncio's own means: subprocesses, and aiohttp requests to the services that
-    issue them. So both are done on a temporary asyncio loop, in a worker thread.
+    The SDK finds and renews credentials with asyncio's subprocesses, and with aiohttp requests to the services that
+    issue them. This session therefore does both on a temporary asyncio loop in a worker thread.
     """
 
     async def get_credentials(self) -> Any:
@@ -71,17 +71,17 @@ class SessionOnTrio(Session):
 
 
 class _Renewed:
-    """Credentials that the SDK has found and will renew, with the methods that signing needs."""
+    """Credentials that the SDK found and renews, with the methods that signing needs."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
-        self._renewing: anyio.Lock | None = None  # created on trio's loop, because this object is created on another
+        self._renewing: anyio.Lock | None = None  # created later, on trio's loop; this object is created on another
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
 
     async def get_frozen_credentials(self) -> Any:
-        """Return the credentials to sign with now. One caller renews them for all. If cancelled, finish the renewal."""
+        """Return the current credentials. One caller renews them for all, and finishes even if it is cancelled."""
         if self._found.refresh_needed():
             self._renewing = self._renewing or anyio.Lock()
             async with self._renewing:
@@ -91,9 +91,10 @@ class _Renewed:
 
 
 def parse_date(value: Any) -> datetime:
-    """Parse a date, with its time zone.
+    """Return a date with its time zone.
 
-    RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, all other formats by the SDK.
+    Dates in the formats of RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, and all others by the
+    SDK.
 
     Raises:
         ValueError: the value is not a date.
@@ -117,15 +118,15 @@ def _rfc_3339(value: str) -> datetime | None:
 
 
 class Models(JSONFileLoader):  # type: ignore[misc]  # without types
-    """File reader for the SDK's loader.
+    """A file reader for the SDK's loader.
 
-    The SDK's own reader lets C parse a whole file at once, 1.2 MiB of endpoints and 1.4 MiB of S3. It holds the GIL,
-    and so blocks the event loop, for 10 to 30 ms each. A Python function that is called for each object lets other
-    threads run. It also makes plain dicts, in half the time and memory of the SDK's ordered ones.
+    The SDK's own reader parses a whole file at once in C, 1.2 MiB of endpoints and 1.4 MiB of S3. For each file, it
+    holds the GIL, and so blocks the event loop, for 10 to 30 ms. This reader calls a Python function for each object,
+    which lets other threads run. It also makes plain dicts, in half the time and memory of the SDK's ordered dicts.
     """
 
     def load_file(self, file_path: str) -> Any:
-        """Return the content of a file, named without its extension; `None` if the file does not exist."""
+        """Return the content of a file, named without its extension, or `None` if the file does not exist."""
         for ending, opened in ((".json", open), (".json.gz", gzip.open)):
             try:
                 with opened(file_path + ending, "rb") as file:
@@ -142,7 +143,7 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @lru_cache(8)
 def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
-    """Return the context of clients that trust the authorities in a file in this state. It is shared, never changed."""
+    """Return a shared context, which must not change, for the authorities in a file whose state is ``changed``."""
     context: ssl.SSLContext = create_urllib3_context()
     context.check_hostname = True
     context.load_verify_locations(path)
@@ -152,9 +153,10 @@ def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
 class SharingSession(AIOHTTPSession):  # type: ignore[misc]  # without types
     """The SDK's HTTP session on asyncio, whose clients share their trusted authorities.
 
-    Otherwise each client would read and parse the same 140 authorities: 25 ms of processor time, as long as the rest of
-    its opening. On trio each client does: httpx sets the protocols of each connection on its context, which another
-    thread may be using. A client with its own certificate, or a proxy, has its own context, because the SDK changes it.
+    Otherwise, each client would read and parse the same 140 authorities, which takes 25 ms of processor time, as long
+    as the rest of its opening. On trio, each client does so, because httpx sets the protocols of each connection on its
+    context, which another thread may be using. A client with its own certificate or a proxy has its own context,
+    because the SDK changes that context.
     """
 
     def __init__(self, *, verify: Any = True, proxies: Any = None, client_cert: Any = None, **rest: Any) -> None:

@@ -1,12 +1,12 @@
 """`S3Sink`: one object being written, as one put or as a multipart upload of unknown length.
 
-An object shorter than a chunk is one put, sent at the exit. Otherwise the first full chunk begins an upload. Each chunk
-is a part, uploaded by a task of the storage while the caller continues. The storage's `PartSlots` bound the bytes in
-transit; slots are acquired before a chunk is copied.
+An object shorter than a chunk is one put, sent at the exit. Otherwise, the first full chunk begins an upload. Each
+chunk is a part, uploaded by a task of the storage while the caller continues. The storage's `PartSlots` bound the bytes
+in transit. Slots are acquired before a chunk is copied.
 
 After the exit, the object is either published and verified, or removed, even if the last responses were lost
-(`publication`, `upload`). The deciding requests run in tasks of the storage, which a cancellation of the caller reaches
-late.
+(`publication`, `upload`). The deciding requests run in tasks of the storage, which continue for a while after the
+caller was cancelled.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .upload import MultipartUpload
 
 B = TypeVar("B", bytearray, memoryview)
 
-# Seconds for the last request and determining its outcome: the back-off's own time, and some for HEAD.
+# Seconds to send the last request and determine its outcome. This is the back-off's own time, and some time for HEAD.
 _PUBLISH_SECONDS = 150.0
-# Seconds that this may take after the caller was cancelled.
+# Seconds that publication may take after the caller was cancelled.
 _CANCELLED_SECONDS = 20.0
-# For an upload that, according to the store, is already being completed: longer than Ceph keeps the lock of a gateway
-# that died (600 s), and about half as many attempts again as are needed on average.
+# The policy for an upload that, according to the store, is already being completed. Its time exceeds the 600 s during
+# which Ceph keeps the lock of a killed gateway. It allows half as many attempts again as are needed on average.
 _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 
 class S3Sink(ByteSink):
-    """A sink of one object, made by `S3Storage.open_sink`. It is its own context."""
+    """A sink for one object, created by `S3Storage.open_sink`. The sink is its own context manager."""
 
     def __init__(self, shared: Shared, key: str, *, exclusive: bool) -> None:
         self.chunk_size = shared.options.chunk_size
@@ -100,7 +100,7 @@ class S3Sink(ByteSink):
         with self._state.working():
             self._last_sent = size < self.chunk_size
             if self._last_sent and not self._upload.started:
-                # Without a slot: a task with several short objects open must not wait for itself.
+                # Acquires no slot, so that a task with several short objects open does not wait for itself.
                 self._short = await self._copy(buffers, size, bytearray(size))
             else:
                 await self._send_part(buffers, size)
@@ -121,7 +121,7 @@ class S3Sink(ByteSink):
             self.chunk_size = part_size(self._upload.started + 1, self._shared.options.chunk_size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Return 0, because no data of an unfinished upload can be read back. Raises the error of a failed part."""
+        """Return 0 because data of an unfinished upload cannot be read back. Raises the error of a failed part."""
         self._check()
         await anyio.lowlevel.checkpoint()
         return 0
@@ -145,7 +145,9 @@ class S3Sink(ByteSink):
                 await self._wait_for_completion(backoff, TransientStorageError(str(error)))
 
     async def _wait_for_completion(self, backoff: Backoff, busy: TransientStorageError) -> None:
-        """Wait a while, unshielded, so that a cancelled caller need not wait. After the last wait, the object decides.
+        """Wait before the next attempt. If cancelled, or after the last wait, give up unless the object was published.
+
+        The wait is not shielded, so that a cancelled caller need not wait.
 
         Raises:
             TransientStorageError: the time has run out, and the object does not exist.
@@ -163,7 +165,7 @@ class S3Sink(ByteSink):
                 raise
 
     async def _attempt(self, publish: Callable[[], Awaitable[ObjectInfo]]) -> None:
-        """Run ``publish`` in a task of the storage, which a cancellation of the caller reaches late."""
+        """Run ``publish`` in a task of the storage, which continues for a while if the caller is cancelled."""
         outcome: list[Exception] = []
 
         async def job() -> None:
@@ -189,8 +191,8 @@ class S3Sink(ByteSink):
             await self._publication.refuse_existing()
         data = self._short
         threads = self._shared.threads
-        # Only parts test which checksum the store knows: the refusal of a put would not show whether that was the
-        # reason.
+        # Only parts test which checksum the store knows, because a rejected put would not show whether the checksum was
+        # the reason.
         kind = "crc32c" if self._bucket.checksum == "crc32c" else "md5"
         if len(data) <= MIB // 4:
             digest = Digest(data, kind)
@@ -210,7 +212,8 @@ class S3Sink(ByteSink):
                 **self._publication.condition,
             )
 
-        # Not certain: an encrypted object's ETag is not an MD5, and the store has already compared the MD5 sent.
+        # The ETag is not certain, because that of an encrypted object is not an MD5. The store has already compared the
+        # MD5 sent.
         crc = self._crc if kind == "crc32c" else None
         content = Content(size=len(data), crc32c=crc, etag=digest.md5, certain=False)
         return await self._publication.publish(request, content, what)

@@ -1,4 +1,4 @@
-"""`S3Source`: ranges of one version of an object or, for a reader that keeps up, one response to its end."""
+"""`S3Source`: ranges of one version of an object or, for a reader that keeps up, a single response to its end."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .shared import Shared
 
 __all__ = ["S3Source"]
 
-# The maximum that one request for a range fetches. At 8 MiB, the request's latency (some 30 ms on S3) is small compared
-# with the transfer at a connection's speed.
+# The most bytes that one request for a range fetches. At 8 MiB, the request's latency (about 30 ms on S3) is small
+# compared with the transfer at the speed of one connection.
 WINDOW = 8 * MIB
-# The maximum number of bytes kept for comparison, in case their response named a wrong version.
+# The most bytes kept for comparison, in case their response named a wrong version.
 _COMPARED = MIB // 2
-# glibc returns freed memory to the system, and gets it again page by page, until the process has once freed a large
-# block; then it keeps twice that size. When reading in blocks of 256 KiB, a third of the time was spent on that.
+# Free a large block once. Until then, glibc returns freed memory to the system and obtains it again page by page, but
+# later it keeps up to twice the size of that block. Reading in blocks of 256 KiB spent a third of its time on this.
 bytes(WINDOW)
 
 
 class S3Source(RangedSource):
-    """A source of one object, made by `S3Storage.open_source`. It is its own context."""
+    """A source for one object, created by `S3Storage.open_source`. The source is its own context manager."""
 
     window = WINDOW
 
@@ -32,9 +32,9 @@ class S3Source(RangedSource):
         self._shared = shared
         self._shown = key
         self._key = shared.options.prefix + key
-        self._certain = info is not None  # of the version: from the caller, or confirmed by a second response
+        self._certain = info is not None  # whether the version is the caller's, or confirmed by a second response
         self._start = start
-        self._given = bytearray()  # bytes returned to the caller, from the only response so far
+        self._given = bytearray()  # the bytes returned to the caller, all from the only response so far
         super().__init__(
             f"read s3://{shared.options.bucket}/{self._key}", start=start, end=end, info=info, slots=shared.streams
         )
@@ -76,11 +76,15 @@ class S3Source(RangedSource):
             raise
 
     async def _changed(self, error: ObjectChangedError) -> None:
-        """Handle a response with another version, which is trusted if HEAD agrees.
+        """Handle a response that names another version. The version has changed only if HEAD agrees.
 
-        The change is ignored if only one response had named the version, the new one has the same size, on which the
-        caller relies, and it has the same few bytes that the caller has already received: then that response was
-        damaged.
+        Even then, the change is ignored if only one response had named the old version, the new version has the same
+        size, on which the caller relies, and it has the same few bytes that the caller has already received. The first
+        response was then damaged.
+
+        Raises:
+            TransientStorageError: HEAD still returns the old version.
+            ObjectChangedError: ``error``, because the object has changed.
         """
         found = await self.look()
         if found.etag == self.info.etag:

@@ -1,7 +1,8 @@
-"""`MultipartUpload`: the parts of one object in transit, as tasks of the storage; and their removal.
+"""`MultipartUpload`: the parts of one object in transit, as tasks of the storage, and their removal.
 
-The first failure cancels the other parts and is raised by `finish`. `abandon` always leaves the store as it was, if it
-responds within the time limit. That includes an upload whose beginning was never acknowledged.
+The first failure cancels the other parts, and `finish` raises it. `abandon` restores the store's previous state,
+provided that the store responds within the time limit. It also removes an upload whose beginning was never
+acknowledged.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ logger = logging.getLogger("asyncrec.storage.s3")
 
 
 class SentParts:
-    """The parts of one upload, as described by the store, by number."""
+    """The parts of one upload by number, as the store describes them."""
 
     def __init__(self) -> None:
         self._entries: dict[int, dict[str, Any]] = {}
         self._sizes: dict[int, int] = {}
         self._md5s: dict[int, str] = {}
-        # Whether this store's ETags of parts are their MD5s, until one differs.
+        # Whether this store's ETags of parts are their MD5s. True until one differs.
         self._plain = True
 
     def __len__(self) -> int:
@@ -44,12 +45,12 @@ class SentParts:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The entries that complete the upload, in order."""
+        """The entries for the request that completes the upload, in order."""
         return [self._entries[number] for number in sorted(self._entries)]
 
     @property
     def etag(self) -> str | None:
-        """The ETag that the object will have, by the ETags of its parts; `None` if they are not MD5s."""
+        """The ETag that the object will have according to its parts' ETags, or `None` if those are not MD5s."""
         return multipart_etag(bare(entry["ETag"]) for entry in self.entries)
 
     @property
@@ -58,10 +59,10 @@ class SentParts:
         return self._plain and len(self._md5s) == len(self._entries)
 
     def judge(self, number: int, answer: dict[str, Any], digest: Digest, what: str) -> None:
-        """Compare the ETag of a response with the MD5 that was sent, which the store has compared, too.
+        """Compare the ETag of a response with the MD5 sent, which the store has also compared.
 
-        If they differ, either the store's ETags are not MD5s (it encrypts, or has another scheme), or this response is
-        wrong, and a second one will be right.
+        If they differ, either the store's ETags are not MD5s, because it encrypts or has another scheme, or this
+        response is wrong and a second one will be right.
 
         Raises:
             TransientStorageError: this response may be wrong.
@@ -80,7 +81,7 @@ class SentParts:
         self._sizes[number] = size
 
     def correct(self, listed: dict[str, Any]) -> bool | None:
-        """Use a part's ETag from a listing; return whether it was different, or `None` for another writer's part."""
+        """Adopt a part's ETag from a listing. Return whether it differed, or `None` if the part is another writer's."""
         number = listed["PartNumber"]
         entry = self._entries.get(number)
         if entry is None or listed.get("Size") != self._sizes[number]:
@@ -90,16 +91,16 @@ class SentParts:
         return wrong
 
 
-# Seconds for removing everything. After that, a warning names the rest.
+# Seconds to remove everything. If they run out, a warning is logged.
 _CLEAN_SECONDS = 10.0
 
 
 class MultipartUpload:
-    """One upload. ``prepare`` is awaited before it begins, and its errors fail the upload.
+    """One upload. ``prepare`` is awaited before the upload begins, and an error of ``prepare`` fails the upload.
 
     Attributes:
-        started: the number of parts passed to it so far.
-        whole: whether the store was told to expect the CRC32C of the whole object.
+        started: the number of parts passed to the upload so far.
+        whole: whether the upload was created with a CRC32C of the whole object.
         sent: the parts that the store has.
     """
 
@@ -120,7 +121,7 @@ class MultipartUpload:
         self._creating = anyio.CancelScope(shield=True)
 
     def start(self, data: memoryview, slots: int) -> None:
-        """Upload the next part in the background. Its ``slots`` and its memory are released at the end."""
+        """Upload the next part in the background. Its ``slots`` and its memory are released when it has been sent."""
         if not self.started:
             self._tasks.start(self._create, 0)
         self.started += 1
@@ -149,10 +150,10 @@ class MultipartUpload:
         return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": self.sent.entries}}
 
     async def correct_etags(self) -> bool:
-        """Replace the ETags of the parts by those in the store's listing, because a response may have been wrong.
+        """Replace the parts' ETags with those in the store's listing, because a response may have been wrong.
 
-        Return whether any ETag was wrong. No other writer has parts in this upload, and the store has compared the
-        checksum of each part with its body.
+        Return whether any ETag was wrong, or False if another writer's part is listed or the listing fails. The new
+        ETags can be trusted, because the store has compared the checksum of each part with its body.
         """
         assert self._id is not None, "its parts were uploaded"
         wrong = False
@@ -167,12 +168,12 @@ class MultipartUpload:
         return wrong
 
     async def abort(self) -> None:
-        """Abort the upload in the store. It is not an error if the upload no longer exists."""
+        """Abort the upload in the store. Do nothing if the upload no longer exists."""
         if self._id is not None:
             await self._bucket.abort(self._key, self._id)
 
     async def abandon(self) -> None:
-        """Cancel the parts and remove the upload, shielded, within ten seconds. A failure is logged, not raised."""
+        """Cancel the parts and remove the upload, shielded for at most ten seconds. Logs a failure without raising."""
         self._tasks.cancel()
         with shielded(_CLEAN_SECONDS / 2) as limit:
             self._creating.deadline = limit.deadline
@@ -180,7 +181,7 @@ class MultipartUpload:
             await self._shared.settle(self._clean)
 
     async def tidy(self) -> None:
-        """Remove, after the end, any upload that a lost response may have left behind."""
+        """Remove, after publication, any upload that a lost response may have left behind."""
         if self._stray:
             await self._shared.settle(self._clean)
 
@@ -200,7 +201,7 @@ class MultipartUpload:
         if self.whole:
             params |= {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"}
         deadline = self._creating.deadline
-        # Shielded, because the id of an upload that has begun would otherwise be lost; `abandon` limits its time.
+        # Shielded, because otherwise the id of an upload that has begun would be lost. `abandon` limits the time.
         with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
             try:
                 answer = await self._bucket.call("create_multipart_upload", what, **params)
@@ -216,14 +217,13 @@ class MultipartUpload:
         try:
             await self._upload_part(number, data)
         finally:
-            # After a response, nothing reads the memory any more; after a fault, a connection that is being closed
-            # might.
+            # Nothing reads the memory after a response, but after a fault, a connection that is being closed might.
             self._shared.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
 
     async def _upload_part(self, number: int, data: memoryview) -> None:
         await self._created.wait()
         if self._id is None:
-            return  # `_create` has failed, and raises its own error
+            return  # `_create` has failed and raises its own error
         kind = "crc32c" if self.whole else self._bucket.checksum
         digest = await in_thread(Digest, data, kind, limiter=self._shared.threads)
         what = f"{self._bucket.what('upload to', self._key)}, part {number}"
@@ -232,7 +232,7 @@ class MultipartUpload:
         except StorageError as error:
             if type(error) is not StorageError or digest.md5 is None or digest.crc32c is None:
                 raise
-            # Rejected without a known reason: some stores reject every request with a header they do not know.
+            # The reason is unknown, but some stores reject every request that has an unknown header.
             self._bucket.known.learn_crc32c(False)
             digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
@@ -258,7 +258,7 @@ class MultipartUpload:
             if echo is not None and echo != digest.crc32c:
                 raise TransientStorageError(f"{what}: the CRC32C in the response differs from that of the data sent")
             if echo is None and digest.md5 is None:
-                # The store compared nothing, whatever it did before, so only its ETag can be compared.
+                # The store did not compare the checksum, even if it did so before, so only its ETag can be compared.
                 digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
         self.sent.judge(number, answer, digest, what)
         part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
@@ -289,7 +289,7 @@ class MultipartUpload:
             )
 
     async def _remove_strays(self) -> None:
-        """Remove uploads whose beginning was never acknowledged: to this very key, with another id, without a part.
+        """Remove uploads that may be ours but were never acknowledged, because they are to this key and have no parts.
 
         Another writer's upload to this key looks the same until its first part has arrived. That writer then fails with
         an error, which is the lesser evil.

@@ -1,11 +1,11 @@
-"""`Addon`: an add-on that installs the components for these settings with one line in ``ADDONS``.
+"""`Addon`: an add-on that installs the plugin's components with one line in ``ADDONS``. Its settings are:
 
-ASYNCREC_PAGES           the data set of pages; without it, pages are not stored
-ASYNCREC_ITEMS           the data set of items; without it, items are not stored
-ASYNCREC_KNOWN           the handling of a request whose page was stored by an earlier run: "replay" (the default)
+ASYNCREC_PAGES           the data set of pages; if unset, pages are not stored
+ASYNCREC_ITEMS           the data set of items; if unset, items are not stored
+ASYNCREC_KNOWN           how to handle a request whose page was stored by an earlier run: "replay" (the default)
                          serves the stored page, "skip" ignores the request, "fetch" fetches and stores the page again,
                          and "revisit" asks the server whether the page has changed, and stores a revisit if it has not
-ASYNCREC_ITEM_KEY        the field that identifies an item, which is then not stored twice
+ASYNCREC_ITEM_KEY        the field that identifies an item; an item with a stored key is not stored again
 ASYNCREC_OPTIONS         options of `asyncrec.open_sharded_writer` for both data sets
 """
 
@@ -22,14 +22,14 @@ from ._store import FETCHED_ONCE
 
 KNOWN = (*FETCHED_ONCE, "fetch", "revisit")
 
-# Closer to the engine than Redirect, HttpCompression, MetaRefresh and Retry, so that responses are final and decoded.
+# Closer to the engine than Redirect, HttpCompression, MetaRefresh and Retry, so responses are final and decoded.
 _PAGES_ORDER = 545
-# After pipelines that clean and drop items.
+# After the pipelines that clean and discard items.
 _ITEMS_ORDER = 900
 
 
 class Addon:
-    """A Scrapy add-on for ``ADDONS``. See the module for its settings."""
+    """A Scrapy add-on for ``ADDONS``. The module's docstring lists its settings."""
 
     def update_settings(self, settings: Any) -> None:
         if not settings.get("ASYNCREC_PAGES") and not settings.get("ASYNCREC_ITEMS"):
@@ -50,7 +50,7 @@ class Addon:
 
 
 def _add(settings: Any, name: str, component: str, order: int) -> None:
-    """Add a component to a setting, unless the user has already added it in another place."""
+    """Add a component to a setting, unless the user has already added it, perhaps with another order."""
     components = dict(settings.getdict(name))
     if component not in components:
         settings.set(name, {**components, component: order}, priority=max(20, settings.getpriority(name) or 0))

@@ -1,4 +1,4 @@
-"""`ItemsPipeline`: a pipeline that stores each item as an Example. Any item can be stored, regardless of its values.
+"""`ItemsPipeline`: a pipeline that stores each item as an Example, whatever the item's values.
 
 value                                    stored as
 text, bytes, a number, a bool            itself
@@ -54,7 +54,7 @@ class ItemsPipeline:
 
 
 def features_of(item: Any) -> dict[str, Any]:
-    """Return the features of an item of any type that Scrapy accepts: a dict, an Item, a dataclass, an attrs class."""
+    """Return the features of an item of any type that Scrapy accepts: a dict, Item, dataclass or attrs instance."""
     fields = item if isinstance(item, Mapping) else ItemAdapter(item)
     features: dict[str, Any] = {}
     for name, value in fields.items():
@@ -63,7 +63,7 @@ def features_of(item: Any) -> dict[str, Any]:
 
 
 def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
-    if _is_plain(value):  # most values are plain, and ItemAdapter.is_item is slow
+    if _is_plain(value):  # checked first because most values are plain and ItemAdapter.is_item is slow
         if value is not None:
             _add(features, name, value)
         return
@@ -77,7 +77,7 @@ def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is stored unchanged, or is None."""
+    """Return whether a value is None or can be stored unchanged."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii())
@@ -85,7 +85,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _add(features: dict[str, Any], name: str, made: Any) -> None:
-    while name in features:  # {"a": {"b": 1}, "a/b": 2}: both are kept
+    while name in features:  # keep both values of {"a": {"b": 1}, "a/b": 2}
         name += "_"
     features[name] = made
 

@@ -1,5 +1,5 @@
 """`PagesMiddleware`: a middleware that stores each response as a page. Stored pages are served from the data set,
-skipped, or requested again if they have changed.
+skipped, fetched again, or requested on the condition that they have changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asyncrec.storage import in_thread
 from ._store import store_of
 
 _FLAG = "asyncrec"
-# The digest of this many bytes takes about a millisecond.
+# Computing the digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
 
 
@@ -41,14 +41,14 @@ class PagesMiddleware:
         return cls(crawler)
 
     def process_request(self, request: Any, spider: Any = None) -> Any:
-        """Return `None` or an awaitable. Most requests of a first run need no coroutine."""
+        """Return `None`, or an awaitable if the request needs one. In a first run, most requests do not."""
         store = self._store
         if store.ready and ((store.known is None and self._known != "skip") or self._is_fetched(request)):
             return None
         return self._serve(request)
 
     def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
-        """Return the response or an awaitable."""
+        """Return the response, or an awaitable of it if it is stored."""
         if _FLAG in response.flags or request.meta.get(_FLAG) is False:
             return response
         if pages.is_temporary(response.status) or response.status in self._transient:
@@ -70,13 +70,13 @@ class PagesMiddleware:
         return _response(await pages.resolve(self._store.known, page), request)
 
     async def _conditions(self, request: Any) -> Any:
-        """Return the conditions of the first requested URL, before any redirect, which is the key."""
+        """Return the conditions for the URL that was requested before any redirect. That URL is the key."""
         url = (request.meta.get("redirect_urls") or [request.url])[0]
         key = pages.page_key({"url": str(url), "method": request.method}, request.body)
         return await pages.conditions(self._store.known, key)
 
     def _is_fetched(self, request: Any) -> bool:
-        """Return whether a request is fetched even if its page is stored."""
+        """Return whether to fetch a request even if its page is stored."""
         return bool(self._known == "fetch" or request.meta.get(_FLAG) is False or request.meta.get("redirect_urls"))
 
     async def _serve(self, request: Any) -> Any:
@@ -86,7 +86,7 @@ class PagesMiddleware:
         if self._is_fetched(request):
             return None
         if self._known == "skip":
-            # The start of a crawl is always fetched, because otherwise the crawl would end there.
+            # Always fetch the start of a crawl, because the crawl would otherwise end there.
             if request.meta.get("depth", 0) and store.has(_key_of(request)):
                 store.count("pages/skipped")
                 raise IgnoreRequest("the page was crawled before")
@@ -100,14 +100,14 @@ class PagesMiddleware:
         try:
             record = await store.known.get_by_key(_key_of(request))
             page = await pages.resolve(store.known, pages.PAGE.decode(record))
-        except KeyError:  # or a revisit whose body is in another data set
+        except KeyError:  # not stored, or a revisit whose body is in another data set
             return None
         store.count("pages/replayed")
         return _response(page, request)
 
 
 def _key_of(request: Any) -> str:
-    """Return the key of a request that was not redirected, as for a page from `pages.from_scrapy`."""
+    """Return the key of a request that was not redirected. It equals the key of the page from `pages.from_scrapy`."""
     return pages.page_key({"url": request.url, "method": request.method}, request.body)
 
 

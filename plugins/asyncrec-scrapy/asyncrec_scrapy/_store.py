@@ -1,8 +1,9 @@
-"""`Store`: the data sets of one crawl, which are opened with its spider, and committed when the spider closes.
+"""`Store`: the data sets of one crawl, opened when its spider opens, and committed when the spider closes.
 
-The task that enters a context must also exit it, but Scrapy calls from many tasks. So one task owns the writers. If a
-handler raises an error, Scrapy only logs it and exits with status 0. An error here instead stops the crawl with the
-reason ``asyncrec_failed``, is in the statistics under ``asyncrec/failed``, and makes the process exit with status 1.
+The task that enters a context must also exit it, but Scrapy calls from many tasks, so one task owns the writers. If a
+handler raises an error, Scrapy only logs it and exits with status 0. An error in the store instead stops the crawl with
+the reason ``asyncrec_failed``, is reported in the statistics as ``asyncrec/failed``, and makes the process exit with
+status 1.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from asyncrec.pages import PAGE
 _log = logging.getLogger(__name__)
 _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 
-# The values of ASYNCREC_KNOWN with which a page of an earlier run is not fetched again.
+# The values of ASYNCREC_KNOWN for which a page of an earlier run is not fetched again.
 FETCHED_ONCE = ("replay", "skip")
 _SHARD_BYTES = 64 << 20
-# The maximum number of turns of the loop from the engine's start signal until the engine runs.
+# The most iterations of the event loop from the engine's start signal until the engine runs.
 _MOST_TURNS = 1000
 
 
 def store_of(crawler: Any) -> Store:
-    """Return the store of a crawler, which is created at the first call."""
+    """Return the store of a crawler. The first call creates it."""
     store = _stores.get(crawler)
     if store is None:
         store = _stores[crawler] = Store(crawler)
@@ -44,7 +45,7 @@ class _Writer:
         self._last = 0
 
     async def write(self, record: Any, key: str | bytes | None) -> bool:
-        """Write a record. Return whether it was stored; False for a duplicate."""
+        """Write a record. Return whether it was stored, which is False for a duplicate."""
         ticket = await self.inner.write(record, key=key)
         stored = ticket > self._last  # a duplicate has the ticket of an earlier write
         self._last = ticket
@@ -55,7 +56,7 @@ class Store:
     """The data sets of a crawl.
 
     Attributes:
-        known: the pages of earlier runs; `None` on the first run, or if they are not used.
+        known: the pages of earlier runs, or `None` in the first run or if stored pages are not used.
         error: the error that stopped the crawl, or `None`.
     """
 
@@ -80,7 +81,7 @@ class Store:
 
     @property
     def ready(self) -> bool:
-        """Whether all data sets are open, and no error has occurred."""
+        """Whether all data sets are open and no error has occurred."""
         return self.error is None and self._opened.is_set()
 
     async def opened(self) -> bool:
@@ -89,7 +90,7 @@ class Store:
         return self.ready
 
     async def write(self, name: str, record: Any, key: str | bytes | None) -> None:
-        """Write a record to ``"pages"`` or ``"items"``. An error stops the crawl, but is not raised."""
+        """Write a record to ``"pages"`` or ``"items"``. An error stops the crawl but is not raised."""
         if not self.ready and not await self.opened():
             return
         try:
@@ -100,7 +101,7 @@ class Store:
             self.count(f"{name}/stored" if stored else f"{name}/known")
 
     def has(self, key: str) -> bool:
-        """Return whether a page with this key was written, in this run or an earlier one."""
+        """Return whether a page with this key was written in this run or an earlier one."""
         return "pages" in self._writers and self._writers["pages"].inner.has(key)
 
     def count(self, name: str, number: int = 1) -> None:
@@ -172,9 +173,9 @@ class Store:
             self._stopping = task
 
     async def _stop(self, engine: Any) -> None:
-        """Close the spider, in a task of its own because the engine waits for the failed handler.
+        """Close the spider once the engine runs. Run this in a task, because the engine waits for the failed handler.
 
-        Wait until the engine runs: if a spider is closed before that, the engine ends without a message.
+        If the spider were closed earlier, the engine would end without a message.
         """
         await self._started.wait()
         for _ in range(_MOST_TURNS):
@@ -195,6 +196,6 @@ class Store:
             await asyncio.wait({self._task})
 
     def _tell(self) -> None:
-        """After an error, remove the crawler's spider, so that Scrapy's commands exit with status 1."""
+        """Remove the crawler's spider after an error, so that Scrapy's commands exit with status 1."""
         if self.error is not None:
             self._crawler.spider = None

@@ -2,7 +2,7 @@
 
 A crawl that commits every minute leaves thousands of shards, and each costs a reader a request or an open file. Shards
 are joined a piece at a time (`_rewriting`); other calls pass over such a piece. Readers can go on with the old shards,
-which stay for a grace (docs/design/2026-11-28-compacting-shards.md).
+which stay for a grace (docs/design/compacting-shards.md).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A page has to be taken down. The naive way is to note that its record is deleted
 each reader must know of the note forever, and the bytes are still there. So the shards concerned are rewritten, a piece
 at a time. A piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
 removals, and ends with one segment that adds the new shards and removes the old ones. After that the old shards are
-deleted, with everything that was made from them. docs/design/deleting-records.md gives the reasons, and
-the effects of races.
+deleted, with everything that was made from them. docs/design/deleting-records.md gives the reasons, and the effects of
+races.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A crawl that commits every minute leaves thousands of shards, each of which costs readers a request or an open file.
 Shards are joined one piece at a time (`_rewriting`). Other calls skip a piece that is being joined. Readers can keep
-reading the old shards, which stay for a grace period (docs/design/2026-11-28-compacting-shards.md).
+reading the old shards, which stay for a grace period (docs/design/compacting-shards.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Suppose that a page has to be taken down. If its record were only marked as dele
 mark forever, and the bytes would remain. Therefore, the shards concerned are rewritten, one piece at a time. A piece is
 a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends with one
 segment that adds the new shards and removes the old ones. Then the old shards are deleted, with everything derived from
-them. docs/design/2026-11-28-forgetting-records.md gives the reasons, and the effects of races.
+them. docs/design/deleting-records.md gives the reasons, and the effects of races.
 """
 
 from __future__ import annotations

@@ -1,33 +1,33 @@
-"""Paths to bytes: stores, and the tools for writing a storage plugin. The names below are public.
+"""Stores of objects, and the tools for writing a storage plugin. The names below are public.
 
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
     UnfinishedUploads, ExclusiveParts, LocalFiles     optional interfaces of a storage
     SinkState                                         the state machine of a sink, for authors of sinks
-    StorageFactory                                    the entry of a plugin, by `asyncrec.plugins.hookimpl`
-    register_writer_factory                           the same for one program, as in tensorboardX
-    schemes                                           the schemes of URLs that can be opened here
-    directory_check, make_valid_tf_name               two functions known from tensorboardX
-    retrying, RetryPolicy, Backoff, DEFAULT           the one back-off
+    StorageFactory                                    the type that the hook of a plugin returns
+    register_writer_factory                           registers a backend in one program, as in tensorboardX
+    schemes                                           the schemes of the URLs that can be opened
+    directory_check, make_valid_tf_name               two functions that tensorboardX also has
+    retrying, RetryPolicy, Backoff, DEFAULT           the back-off that all backends share
     check_key, join, local_path, redact, scheme_of    keys and URLs
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
     MemoryStorage                                     objects in memory, for tests
     ReadOnlyStorage                                   a base class for storages that cannot write
     TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner; protection from cancellation
 
-The common code of backends over HTTP is in `asyncrec.storage.http`, which is not stable.
+The common code of backends over HTTP is in `asyncrec.storage.http`, whose names are not stable.
 
 The names are imported on first use, so a plugin's module that imports only `StorageFactory` loads nothing else.
 
 _base             the interface of a backend: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
 _factory          the type that the hook of a plugin returns
-_url              split and join paths and keys
-_backends         the built-in and installed backends; _foreign: simple objects that only write
-_registry         from a path to its backend
-_local            files; _memory: this process; _prefixed: a part of any storage
-_retry            the one back-off
-_chunk_writer     bytes -> chunks; _resuming_source: continue after a fault, and read ahead
-_files            any bytes under a path
+_url              splits and joins paths and keys
+_backends         the built-in and installed backends; _foreign: simple objects that can only write
+_registry         finds the backend of a path
+_local            files on disks; _memory: objects in this process; _prefixed: a part of any storage
+_retry            the back-off
+_chunk_writer     gathers bytes into chunks; _resuming_source: continues after a fault, and reads ahead
+_files            writes bytes of any format to a path
 _listing          a part of a listing, by number or by pattern; _checksums: checksums of stored objects
 http              the common code of backends over HTTP
 _shelter          operations that a cancellation must not interrupt

@@ -1,7 +1,7 @@
 """Find the storage backends: the built-in ones, and those of the installed plugins.
 
-A built-in scheme has the same meaning whatever is installed, and is opened without looking for plugins: no plugin can
-claim it.
+A built-in scheme has the same meaning whatever is installed, and is opened without looking for plugins, because no
+plugin can claim it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _BUILT_IN = (local, memory)
 
 
 class Backends:
-    """The backends that were found.
+    """The backends found so far.
 
     Attributes:
-        plugins: the installed plugins; their ``broken`` and ``disabled`` are for messages.
+        plugins: the installed plugins; messages name those in their ``broken`` and ``disabled``.
         by_scheme: the factories that serve each scheme.
         built_in: the schemes of the built-in backends.
         loaded: whether the factories of plugins are included.
@@ -56,7 +56,7 @@ class Backends:
                 self.by_scheme.setdefault(scheme, []).append(factory)
 
     def _checked(self, name: str, factory: Any) -> StorageFactory:
-        """Return the factory. Raise PluginError if it is not one, or its schemes are invalid or built in."""
+        """Return the factory. Raise PluginError if its type or name is wrong, or a scheme is invalid or built in."""
         if not isinstance(factory, StorageFactory):
             raise PluginError(f"the plugin {name!r} returned {factory!r} instead of a StorageFactory")
         if not isinstance(factory.name, str):

@@ -1,20 +1,21 @@
 """The interface of a storage backend: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
 
-An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
-renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
+An object store is not a file system. Objects are written once, whole, and appear in one step; there are no folders, no
+renames and no appends. The contract is five methods, and every backend, built in or not, passes the same conformance
+kit.
 
 A *short* exclusive object, smaller than one chunk of its sink, decides between writers. Creating it is atomic on every
 store that may be used for exclusive writing; a backend rejects a store that ignores the condition. For a longer object,
-a store may ignore the condition (Ceph 16 does when a multipart upload is completed), and a check before or after only
-notices what has happened. So a program that needs one winner first creates a short object, which decides.
+a store may ignore the condition (Ceph 16 does when a multipart upload is completed), and a check before or after the
+upload can only detect the conflict. So a program that needs exactly one winner first creates a short object, which
+decides.
 
-Keys are relative to the root of the `Storage`, use ``/``, and never begin with one. A prefix is a plain string:
-``"c"`` matches ``"c/1"`` and ``"cc/1"``.
+Keys are relative to the root of the `Storage`, have ``/`` between their parts, and never begin with ``/``. A prefix is
+a plain string: ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
-Division of labour: a backend maps its errors to `asyncrec.errors`, and marks the transient ones
-(`TransientStorageError`). The core resumes reads (`ResumingSource`, `Storage.get`), so a backend's source simply
-raises. For everything else, a backend wraps each request in `asyncrec.storage.retrying`, so that the back-off is the
-same everywhere.
+A backend maps its errors to `asyncrec.errors`, and raises transient ones as `TransientStorageError`. The core resumes
+reads (`ResumingSource`, `Storage.get`), so a backend's source simply raises the error. For everything else, a backend
+wraps each request in `asyncrec.storage.retrying`, so that the back-off is the same everywhere.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class ObjectInfo:
     """An object as a store describes it.
 
     Attributes:
-        key: its key, relative to the root of the storage.
-        size: its size in bytes.
-        etag: changes whenever the content does; opaque, never empty. For local files it consists of inode, size and
-            mtime.
+        key: the key, relative to the root of the storage.
+        size: the size in bytes.
+        etag: an opaque string that changes whenever the content changes; never empty. For local files, it consists of
+            inode, size and mtime.
         crc32c: the checksum of the whole content, unmasked, if the store keeps one.
         modified: the time of the last change, with a time zone.
     """
@@ -55,11 +56,12 @@ class ObjectInfo:
 
 
 class ByteSink(ABC):
-    """One object being written. Made by `Storage.open_sink`; used by one task.
+    """One object being written. `Storage.open_sink` opens it, and one task uses it.
 
     Attributes:
         chunk_size: the number of bytes that the next `send` must carry. Read it again before each `send` (S3 increases
-            it as it approaches its maximum number of parts). It is also the most that the sink makes its caller hold.
+            it as it approaches its maximum number of parts). It is also the maximum number of bytes that the caller has
+            to hold.
         published: `None` until the context has exited cleanly, then the store's description of the object.
     """
 
@@ -72,8 +74,8 @@ class ByteSink(ABC):
 
         Together the buffers have exactly `chunk_size` bytes. Only the last chunk of an object is shorter (never empty),
         and nothing is sent after it. The buffers are never joined for the backend. After this returns, they belong to
-        the caller again, so a backend that still needs them must copy them. This waits while the backend's memory is
-        full.
+        the caller again, so a backend that still needs them must copy them. The call waits while the backend's memory
+        is full.
 
         After a cancellation or any error, the object can only be abandoned.
         """
@@ -89,25 +91,25 @@ class ByteSink(ABC):
         """Make the bytes sent so far durable, and as much of ``tail`` as the store allows.
 
         ``tail`` holds the caller's unsent bytes, shorter than `chunk_size`; they will be sent again as part of the next
-        chunk. Return how many bytes of it have left this process: for a local file all of them, for S3 none, for GCS
-        whole multiples of 256 KiB.
+        chunk. Return the number of bytes of ``tail`` that have left this process: all of them for a local file, none
+        for S3, a multiple of 256 KiB for GCS.
 
-        If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never discarded:
-        if the context then exits with an exception, the unfinished file is kept for recovery, and is still never
-        visible under its key.
+        If `Storage.flush_level` is ``"spooled"``, this call is an fsync, and the bytes that it has acknowledged are
+        never discarded. If the context then exits with an exception, the unfinished file is kept for recovery, but
+        never becomes visible under its key.
         """
 
 
 class ByteSource(ABC):
-    """One object being read, from a fixed version of it. Made by `Storage.open_source`; used by one task.
+    """One object being read, in a fixed version. `Storage.open_source` opens it, and one task uses it.
 
     Attributes:
         info: the description of the version being read.
-        buffered: the number of bytes that arrived with an earlier response but have not yet been received: returning
-            more than was requested, in one piece, would have needed a copy. They count towards the limit of the caller
-            that requested them.
-        flowing: whether the next bytes come without a request, because a response is in progress. Then little needs to
-            be read ahead.
+        buffered: the number of bytes that have arrived but have not yet been received. The source keeps them as they
+            arrived, because joining them would need a copy. They count towards the limit of the caller that requested
+            them.
+        flowing: whether the next bytes arrive without another request, because a response is in progress. Little then
+            needs to be read ahead.
     """
 
     info: ObjectInfo
@@ -131,13 +133,13 @@ class Storage(ABC):
     """A root under which objects are written and read. Any number of tasks may use it at once.
 
     Attributes:
-        root: the URL for which it was opened, without credentials; shown in errors.
-        read_ahead: the number of bytes a reader should request ahead while it processes the last ones. 0 if a read has
-            almost no latency (local files, memory).
+        root: the URL with which the storage was opened, without credentials; shown in errors.
+        read_ahead: the number of bytes that a reader should request ahead while it processes earlier bytes. 0 if a read
+            has almost no latency (local files, memory).
         flush_level: the level that `ByteSink.flush` reaches: ``"spooled"`` if the bytes survive the process, otherwise
             ``"buffered"``.
-        lists_by_pages: whether the beginning of a listing is cheap, however long the listing is. If it is false,
-            nothing is listed only to explain an error.
+        lists_by_pages: whether the beginning of a listing is cheap, however long the listing is. If it is false, no
+            listing is made merely to explain an error.
     """
 
     root: str
@@ -147,13 +149,14 @@ class Storage(ABC):
 
     @abstractmethod
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
-        """Write an object. On a clean exit it is published: complete, verified, visible at once.
+        """Write an object. On a clean exit, the verified object becomes visible, complete, in one step.
 
         On any exception, cancellation included, nothing becomes visible and no data is left behind; the clean-up is
         shielded and limited in time. With ``exclusive``, entering or exiting the context raises `ObjectExistsError` if
         the object exists; without it, the object is replaced. If two exclusive writers race, exactly one wins, provided
-        that their objects are shorter than `ByteSink.chunk_size`. With longer objects, the store decides as well as it
-        can; both may win, and the last object stays. A caller that needs exactly one winner lets a short object decide.
+        that their objects are shorter than `ByteSink.chunk_size`. With longer objects, the outcome depends on the
+        store. Both writers may win, and the last object stays. A caller that needs exactly one winner lets a short
+        object decide.
 
         Raises:
             ValueError: the key is empty, absolute, or leads out of the root.
@@ -165,18 +168,18 @@ class Storage(ABC):
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        """Read the bytes ``[start, end)`` of an object; up to its end if ``end`` is `None` or past it.
+        """Read the bytes ``[start, end)`` of an object, or up to its end if ``end`` is `None` or past the end.
 
         If ``start`` is at or past the end, the source is empty. Without ``info``, the source is pinned to the version
         found on opening.
 
         ``info`` describes the version to read, as returned before by this storage: from `head`, a listing, `put` or
-        another source. The source is pinned to its etag and need not request known values: a backend over a network
-        requests the bytes at once, under the condition that they belong to this version.
+        another source. The source is pinned to its etag and need not look at the object first. A backend over a network
+        requests the bytes immediately, under the condition that they belong to this version.
 
         Raises:
-            ObjectNotFoundError: there is no such object. The message names the key.
-            StoragePermissionError: the credentials do not allow it.
+            ObjectNotFoundError: the object does not exist. The message names the key.
+            StoragePermissionError: the credentials do not permit the request.
             ObjectChangedError: the object is not the version of ``info``.
             TransientStorageError: the same call may succeed.
 
@@ -187,8 +190,8 @@ class Storage(ABC):
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """List the objects whose key begins with ``prefix`` and is greater than ``start_after``.
 
-        They are in ascending order of the UTF-8 bytes of their keys. Unpublished objects are never listed. If no key
-        has the prefix, the list is empty.
+        The listing is in ascending order of the UTF-8 bytes of the keys. Unpublished objects are never listed. If no
+        key has the prefix, the listing is empty.
         """
 
     @abstractmethod
@@ -196,8 +199,8 @@ class Storage(ABC):
         """Return the store's description of one object. This needs no permission to list.
 
         Raises:
-            ObjectNotFoundError: there is no such object. The message names the key.
-            StoragePermissionError: the credentials do not allow it.
+            ObjectNotFoundError: the object does not exist. The message names the key.
+            StoragePermissionError: the credentials do not permit the request.
             TransientStorageError: the same call may succeed.
         """
 
@@ -206,7 +209,7 @@ class Storage(ABC):
         """Delete an object. It is not an error if the object does not exist."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """Read the whole content of a small object, from one version. Start again after a transient fault.
+        """Return the whole content of a small object, from one version. After a transient fault, start again.
 
         Raises:
             ValueError: the object is larger than ``max_bytes``; nothing was read.
@@ -224,7 +227,7 @@ class Storage(ABC):
             while block := await source.receive(1 << 20):
                 blocks.append(block)
         content = b"".join(blocks)
-        if len(content) < size:  # half a claim would look like that of another writer
+        if len(content) < size:  # half a claim would look like another writer's
             raise TransientStorageError(
                 f"{join(self.root, key)}: the response ended early, at byte {len(content):,} of {size:,}"
             )
@@ -251,10 +254,10 @@ class UnfinishedUploads(Protocol):
     """An optional interface of a `Storage` whose uploads can be left unfinished, and are billed (S3)."""
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the uploads that were begun and neither completed nor aborted.
+        """List the uploads that were begun but neither completed nor aborted.
 
-        The ``etag`` of each is the id of the upload, ``modified`` the time when it began; ``size`` is 0 if the store
-        does not report it.
+        In each entry, ``etag`` is the id of the upload, and ``modified`` is the time at which it began. ``size`` is 0
+        if the store does not report the size.
         """
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
@@ -280,7 +283,7 @@ class LocalFiles(Protocol):
 
 @runtime_checkable
 class ExclusiveParts(Protocol):
-    """An optional interface of a `Storage` that publishes a long object with another request than a short one (S3)."""
+    """An optional interface of a `Storage` that publishes long and short objects by different requests (S3)."""
 
     async def excludes_parts(self, key: str) -> bool:
         """Test whether the store refuses to publish a long object exclusively if the object exists.
@@ -290,7 +293,7 @@ class ExclusiveParts(Protocol):
 
 
 class ReadOnlyStorage(Storage):
-    """Base class for the storage of a backend that cannot write as asyncrec does.
+    """Base class for storages that cannot be written in the way that asyncrec requires.
 
     Attributes:
         why: the reason, as the end of a sentence after "cannot be written: ".

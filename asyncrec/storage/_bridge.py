@@ -1,9 +1,9 @@
 """Run a `Storage` whose client supports only asyncio under another event loop, on a portal thread of its own.
 
 `BridgedStorage` starts one thread with an asyncio loop (`anyio.from_thread.start_blocking_portal`), opens the storage
-there, and is itself a `Storage` for the loop on which it is used. A call costs 0.2 to 0.5 ms, whatever its number of
-bytes, which is little compared with a chunk of 8 MiB. `_other_loop` transfers the calls. The thread is started and
-joined from a worker thread, and has ended when the context has exited.
+there, and is itself a `Storage` for the loop on which it is used. A call costs 0.2 to 0.5 ms, regardless of its number
+of bytes, which is little compared with a chunk of 8 MiB. `_other_loop` transfers the calls. A worker thread starts and
+joins the portal thread, which has ended once the context has exited.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class BridgedStorage(Storage):
         return _BridgedSource(OtherContext(self._loop, opener))
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        # Each batch is a separate listing, so that a listing abandoned early leaves nothing on the other loop.
+        # Each batch is a separate listing, so that a listing abandoned early leaves no generator open on the other
+        # loop.
         while True:
             batch = await self._call(partial(_listing.list_some, self._inner, prefix, start_after))
             for info in batch:
@@ -89,7 +90,7 @@ class BridgedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._call(partial(self._inner.delete, key))
 
-    # Whole objects in one call instead of three or four.
+    # Transfer a whole object in one call instead of three or four.
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         return await self._call(partial(self._inner.get, key, max_bytes=max_bytes))
@@ -104,7 +105,7 @@ class BridgedStorage(Storage):
 
 
 class _BridgedSink(ByteSink):
-    """A sink of the other loop, and its context."""
+    """A sink on the other loop, with its context."""
 
     def __init__(self, context: OtherContext[ByteSink]) -> None:
         self._context = context
@@ -129,7 +130,7 @@ class _BridgedSink(ByteSink):
 
 
 class _BridgedSource(ByteSource):
-    """A source of the other loop, and its context."""
+    """A source on the other loop, with its context."""
 
     def __init__(self, context: OtherContext[ByteSource]) -> None:
         self._context = context

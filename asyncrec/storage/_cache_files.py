@@ -1,4 +1,4 @@
-"""The files of a `DiskCache`: `CachedVersion`, a version of an object; `Filling`, pieces; `CacheRoom`, the folder."""
+"""The files of a `DiskCache`: `CachedVersion` (a version), `Filling` (its pieces) and `CacheRoom` (the folder)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors, read_a
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import open_own
 
-# Large enough for a negligible cost per request (0.125 requests per MiB), small enough to arrive soon.
+# Large enough for a negligible cost per request (0.125 requests per MiB), but small enough to arrive soon.
 PIECE_BYTES = 8 << 20
 # A copy of a shard keeps the suffix, so that any tool can read it; all other copies have the second suffix.
 SUFFIXES = (_SHARD, _OTHER) = (".tfrecord", ".copy")
@@ -31,8 +31,8 @@ class CachedVersion:
 
     Attributes:
         path: the object's path, for messages.
-        name: the name of its file.
-        crc32c: the checksum that its content must have; `None` if it is unknown.
+        name: the name of the version's file.
+        crc32c: the expected checksum of the content; `None` if it is unknown.
     """
 
     path: str
@@ -49,7 +49,7 @@ class CachedVersion:
 
     @property
     def number(self) -> int:
-        """A number from the beginning of its name, for spreading locks."""
+        """A number from the beginning of the name, which spreads the pieces over the locks."""
         return int(self.name[:8], 16)
 
     @property
@@ -61,15 +61,15 @@ class CachedVersion:
         return position // PIECE_BYTES
 
     def piece(self, number: int) -> tuple[int, int]:
-        """Return the first byte of a piece, and the byte after its last."""
+        """Return the offsets of a piece's first byte and of the byte after its last."""
         return number * PIECE_BYTES, min(self.size, (number + 1) * PIECE_BYTES)
 
 
 class Filling:
-    """An open file with some pieces of an object.
+    """An open file that has some pieces of an object.
 
     Attributes:
-        there: one byte for each piece, nonzero once the piece was seen in the file.
+        there: one byte for each piece, nonzero once the piece has been seen in the file.
     """
 
     def __init__(self, version: CachedVersion, fd: int) -> None:
@@ -84,7 +84,7 @@ class Filling:
     def look(self) -> None:
         """Determine which pieces are in the file."""
         version = self.version
-        if os.fstat(self.fd).st_size == version.size:  # renamed meanwhile
+        if os.fstat(self.fd).st_size == version.size:  # the file was renamed meanwhile
             self.there[:] = b"\1" * version.pieces
         else:
             marks = read_at(self.fd, version.pieces, version.size)
@@ -107,7 +107,7 @@ def checksum_of(fd: int, size: int, path: str) -> int:
 
 # An unfinished file of this age was left by a process that was killed.
 _ABANDONED_SECONDS = 24 * 3600
-# Files that this process has verified, in folders that others can write to: folder, name and inode.
+# The folder, name and inode of files that this process has verified, in folders that others can write to.
 _trusted: set[tuple[str, str, int]] = set()
 _MOST_TRUSTED = 1 << 16
 
@@ -126,7 +126,7 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """Evict files that exceed ``max_bytes``, left by a process with a higher bound.
+        """Evict files until ``max_bytes`` holds, because a process with a higher bound may have left more.
 
         Raises:
             StorageError: the path is not a folder.
@@ -141,7 +141,8 @@ class CacheRoom:
                 self.make_room(0)
 
     def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Return whether a copy can be trusted. In a folder that others can write to, verify it once per process."""
+        """Return whether a copy can be trusted. In a folder that others can write to, verify the copy once per process.
+        """
         file = (self.folder, version.name, status.st_ino)
         if file in _trusted or not self._is_shared():
             return True
@@ -157,7 +158,7 @@ class CacheRoom:
         """Evict files until ``size`` more bytes fit. Call it within `evicting`."""
         files: list[tuple[float, int, str]] = []
         for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError, PermissionError):  # gone, or left to the other user who owns it
+            with suppress(FileNotFoundError, PermissionError):  # already gone, or another user's file
                 status = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
                     continue
@@ -175,7 +176,7 @@ class CacheRoom:
 
     @contextmanager
     def evicting(self) -> Iterator[None]:
-        """Prevent other processes from evicting, creating or renaming a file meanwhile."""
+        """Prevent other processes from evicting, creating or renaming a file within the context."""
         lock = FileLock(*self.opened(".lock-evict"), wait=True)
         try:
             yield
@@ -184,8 +185,8 @@ class CacheRoom:
 
     def opened(self, name: str) -> tuple[int, str]:
         """Return the descriptor of an open file to lock, and its path."""
-        # A folder created here is this user's alone. Users that share a folder created it themselves, with the mode
-        # they chose.
+        # A folder created here is this user's alone. Users who share a folder create it themselves, with a mode of
+        # their choice.
         with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)
         path = os.path.join(self.folder, name)

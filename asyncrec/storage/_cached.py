@@ -1,10 +1,10 @@
 """`CachedStorage` is a storage that is read through a `DiskCache`. It implements ``cache=`` for all readers.
 
-The version of an object determines whether the cache has its copy. The version is known from a caller, from its
-manifest (`by_content`), or from a listing by this storage; otherwise the store is asked once, by HEAD. The bytes then
+The version of an object determines whether the cache has its copy. The version comes from a caller, from the manifest
+(`by_content`), or from a listing by this storage; otherwise the store is asked once, by a HEAD request. The bytes then
 come from the copy, or from the pieces in the cache. One process fetches a missing piece for all others. Bytes for which
 the cache or the disk has no room are read from the store. No task runs in the background: a reader that needs a piece
-fetches it. So nothing has to be ended at an exit, and only pieces that a reader needs are fetched.
+fetches it. So no task has to be ended at an exit, and only pieces that a reader needs are fetched.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._retry import BRIEF, patience
 from asyncrec.storage._url import join
 
-# The bound for all cached files: it fits beside other data on the disk of a machine that trains.
+# The bound for all cached files, which fits beside other data on the disk of a training machine.
 CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
-# The first and the longest pause between checks whether another process has fetched a piece.
+# The first and the longest pause between two checks of whether another process has fetched a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# The longest wait for a piece, so that a process that was stopped does not block the others for good.
+# The longest wait for a piece, so that a stopped process does not block the others for ever.
 _MOST_SECONDS = 60.0
-# The number of remembered objects. For an object that was forgotten, the store is asked once more.
+# The maximum number of remembered objects. A forgotten object costs one more request.
 _MOST_LISTED = 1 << 16
 # The prefix of the etag of a version that is identified by its content.
 _BY_CONTENT = "crc32c:"
@@ -63,9 +63,10 @@ def through(storage: Storage, cache: DiskCache | None) -> Storage:
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Return the version to read through a cache, from an object's entry in a manifest; `None` if that is impossible.
+    """Return the version to read through a cache, from an object's entry in a manifest.
 
-    Its etag is not the store's: it is valid only for this storage and the objects that it returns.
+    Return `None` without a checksum or a cache. The version's etag is not the store's, and is valid only for ``folder``
+    and the objects that it returns.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
@@ -80,7 +81,7 @@ def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
 
 
 class CachedStorage(ReadOnlyStorage):
-    """A storage whose objects are read through a cache. For one event loop. It does not close the inner storage.
+    """A storage whose objects are read through a cache, on one event loop. It does not close the inner storage.
 
     Attributes:
         cache: the cache, a folder.
@@ -96,7 +97,7 @@ class CachedStorage(ReadOnlyStorage):
         self.lists_by_pages = storage.lists_by_pages
         self._storage = storage
         self._listed: dict[str, ObjectInfo] = {}
-        self._stored: dict[str, ObjectInfo] = {}  # by the name of the copy: the store's version
+        self._stored: dict[str, ObjectInfo] = {}  # the store's version, by the name of the copy
         self._stuck: set[tuple[str, int]] = set()  # pieces whose wait has timed out
         self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop fetches or waits for
 
@@ -156,7 +157,7 @@ class CachedStorage(ReadOnlyStorage):
         return self._storage.open_source(key, start=start, end=end, info=known)
 
     def check(self, key: str, info: ObjectInfo, found: ObjectInfo) -> None:
-        """Raise an error if an object is not the expected one.
+        """Raise an error if the object found is not the expected one.
 
         Raises:
             ObjectChangedError: the object has another size.
@@ -177,7 +178,7 @@ class CachedStorage(ReadOnlyStorage):
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Return whether a damaged record of this version may be intact when read again: see `DiskCache`."""
+        """Return whether a damaged record of this version may be intact when it is read again. See `DiskCache`."""
         return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
 
     async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
@@ -202,7 +203,7 @@ class CachedStorage(ReadOnlyStorage):
         """Fetch a piece, or wait until another process has fetched it."""
         cache, (pause, longest) = self.cache, _POLL_SECONDS
         at, deadline = (filling.version.name, piece), anyio.current_time() + _MOST_SECONDS
-        # Polled rather than waited for, so that a cancelled wait leaves no thread behind.
+        # Poll the lock instead of waiting for it, so that a cancelled wait leaves no thread behind.
         while (lock := await acquire_in_thread(partial(cache.claim, filling, piece), _release)) is None:
             if filling.there[piece]:
                 return
@@ -214,7 +215,7 @@ class CachedStorage(ReadOnlyStorage):
         try:
             name, (start, end) = filling.version.name, filling.version.piece(piece)
             known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
-            # The reader has its own, longer patience, in which a broken connection is resumed.
+            # The reader has its own, longer patience, with which it resumes after a broken connection.
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:

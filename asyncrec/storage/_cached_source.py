@@ -19,7 +19,7 @@ from asyncrec.storage._local.source import LocalSource
 
 
 class ReadsThrough(Protocol):
-    """The methods of a storage that a source needs: see `CachedStorage`."""
+    """The part of `CachedStorage` that a source needs."""
 
     cache: DiskCache
 
@@ -114,7 +114,7 @@ class CachedSource(ByteSource):
         return self._source is not None and self._source.flowing
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """Return the next bytes, or `None` if the cache cannot hold them, so that they must come from the store."""
+        """Return the next bytes, or `None` if the cache cannot hold them and they must come from the store."""
         piece = filling.version.piece_of(self._position)
         try:
             await self._storage.ensure(self._key, self.info, filling, piece)

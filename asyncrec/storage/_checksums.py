@@ -1,7 +1,7 @@
 """Checksums of stored objects.
 
-`check_sent` compares an object with the bytes sent. `stored_crc32c`, and `end_crc32c` for the end alone, read an object
-back, for stores that keep no checksum.
+`check_sent` compares an object with the bytes sent. For stores that keep no checksum, `stored_crc32c` reads an object
+back, and `end_crc32c` reads only its end.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-# Checksummed on the event loop, in about 50 us.
+# The checksum of a block is computed on the event loop, in about 50 us.
 _BLOCK = 1 << 20
 
 
 def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: int | None, then: str) -> None:
     """Compare the object that a sink has published at ``path`` with the bytes sent.
 
-    ``then`` says, in the message, what happens to the object.
+    ``then`` ends the message, and says what happens to the object.
 
     Raises:
         IntegrityError: the two differ.

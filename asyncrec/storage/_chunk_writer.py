@@ -1,6 +1,6 @@
-"""`ChunkWriter` stands between records and a sink, and makes chunks of bytes.
+"""`ChunkWriter` gathers the bytes of records into the chunks that a sink accepts.
 
-It is used by one task at a time, like the sink it wraps.
+Like the sink that it wraps, it is used by one task at a time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from asyncrec.storage._resuming_source import ResumingSource
 
 __all__ = ["END_BYTES", "ChunkWriter", "ResumingSource"]
 
-# Copies and checksums above this size run in a thread: 1 MiB takes 50 to 100 us for either, and its frame a bit more.
+# Data above this size is copied and checksummed in a thread. For 1 MiB, either takes 50 to 100 us, and framing takes a
+# little more.
 _MOST_ON_LOOP = 2 << 20
-# Buffers up to this length are gathered in slabs: a hundred thousand tiny buffers in a chunk would cost more to keep
-# and pass on than to copy.
+# Buffers up to this length are gathered in slabs, because keeping and passing on a hundred thousand tiny buffers in a
+# chunk would cost more than copying them.
 _SMALL = 4 << 10
 _SLAB = 64 << 10
 # The maximum number of bytes that `end_crc32c` covers: less than a page to read, but several records of a kilobyte.
@@ -29,17 +30,17 @@ END_BYTES = 4 << 10
 
 
 class ChunkWriter:
-    """Writer that accepts buffers of any length and sends chunks of exactly ``sink.chunk_size``, gathered, not joined.
+    """Writer that accepts buffers of any length and sends them, unjoined, in chunks of exactly ``sink.chunk_size``.
 
     A buffer must not be changed until it has been sent. The last buffers, at most ``chunk_size`` bytes, are kept until
-    the next call. They keep nothing larger alive: the rest of a long buffer is copied.
+    the next call. These bytes keep no larger buffer alive, because the rest of a long buffer is copied.
 
     After an error or a cancellation, every later call raises; the object can only be abandoned.
 
     Attributes:
         size: the number of bytes accepted.
-        crc32c: the checksum of all of them; 0 without ``checksum``, for callers that do not need it.
-        end: the last `END_BYTES` of them, or all if there are fewer; empty without ``checksum``.
+        crc32c: the checksum of the accepted bytes; 0 without ``checksum``, for callers that do not need it.
+        end: the last `END_BYTES` of the accepted bytes, or all if there are fewer; empty without ``checksum``.
     """
 
     def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
@@ -59,14 +60,14 @@ class ChunkWriter:
         return self._held_size
 
     def tail(self) -> Sequence[Buffer]:
-        """Return the unsent bytes, for a caller that makes them durable. Do not write meanwhile."""
+        """Return the unsent bytes, for a caller that makes them durable before the next `write`."""
         return self._held
 
     async def write(self, buffers: Sequence[Buffer]) -> None:
         """Accept the buffers, and send as many chunks as they fill.
 
         Raises:
-            ClosedResourceError: `finish` was called before.
+            ClosedResourceError: `finish` has been called.
         """
         self._check()
         self._begin()
@@ -139,7 +140,7 @@ class ChunkWriter:
         self._held_size += size
         if size <= _SMALL:
             last = self._held[-1] if self._held else None
-            # Only our own slabs are bytearrays here, because `_bytewise` converts those of the caller.
+            # Only our own slabs are bytearrays here, because `_bytewise` converts the caller's bytearrays.
             if isinstance(last, bytearray) and len(last) + size <= _SLAB:
                 last += buffer
             elif size:
@@ -160,7 +161,7 @@ class ChunkWriter:
             raise anyio.ClosedResourceError
 
     def _begin(self) -> None:
-        # Set during a call, so that a concurrent call raises it, and so does a later call if this one does not end.
+        # Set during a call, so that a concurrent call raises it, as does any later call if this call is cancelled.
         self._error = StorageError(
             "an earlier write was cancelled, so the object can only be abandoned; write it again"
         )
@@ -172,7 +173,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """Return the buffer with a length in bytes, and never as a bytearray: those are the writer's own slabs."""
+    """Return the buffer as bytes or as a view of bytes, never as a bytearray, the type of the writer's own slabs."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)

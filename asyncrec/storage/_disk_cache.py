@@ -2,21 +2,21 @@
 
 *The problem.* Sixteen workers of one machine read the same shards, and each would request all of them from the store.
 *The naive solution* is to download a shard to a file when it is first read. Then the first batch waits for whole
-shards, all those of the window at once. Reading ranges from the store meanwhile would request the same bytes twice, and
-once for each worker. *The design:* an object is fetched in pieces of 8 MiB, the requested piece first. One process
-fetches a piece, under a lock. The others wait for it, and all of them read it as soon as it is complete.
+shards, and for all shards of the window at once. Reading ranges from the store meanwhile would request the same bytes a
+second time, and once for each worker. *The design:* an object is fetched in pieces of 8 MiB, the requested piece first.
+One process fetches a piece, under a lock. The others wait for it, and all of them read it as soon as it is complete.
 
-Until all pieces are complete, they lie in one file, at their places, which only processes of this user read. After the
-object's bytes, the file has one more byte for each piece, set when the piece is complete: a process that is killed
-leaves the byte unset and the lock free. The process that fetches the last piece compares the checksum, truncates these
-bytes, and renames the file. From then on the file is never changed. Files are evicted one at a time, the least recently
-used first (a file's modification time is the time of its last use). The lock for evicting also covers creating and
-renaming a file, so the bound holds, and no incomplete file gets a whole object's name. A file that is evicted while it
-is read stays readable until it is closed.
+Until all pieces are complete, they are in one file, each at its offset, and only processes of this user read that file.
+After the object's bytes, the file has one more byte for each piece, set when the piece is complete. If a process is
+killed, the byte stays unset and the lock is released. The process that fetches the last piece compares the checksum,
+truncates these bytes, and renames the file. From then on the file is never changed. Files are evicted one at a time,
+the least recently used first (a file's modification time is the time of its last use). The lock for evicting also
+covers creating and renaming a file, so the bound holds, and no incomplete file gets a whole object's name. A file that
+is evicted while it is read stays readable until it is closed.
 
-A file's name is derived from the object's address, its size, and its checksum or else its etag. So another version is
-another file, and an object listed in a manifest is found without asking the store. All functions block, and belong in
-worker threads.
+A file's name is derived from the object's address, its size, and its checksum or else its etag. So another version has
+another file, and an object listed in a manifest is found without a request to the store. All functions block, and
+belong in worker threads.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 
 _log = logging.getLogger("asyncrec.storage")
 
-# Locks of pieces. At most this many lock files are in the folder; two pieces that share a lock wait for each other.
+# The maximum number of lock files in the folder. Two pieces that share a lock wait for each other.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# Each failed attempt means that another task discarded the file at that moment.
+# The maximum number of attempts. Each failure means that another task discarded the file at that moment.
 _TRIES = 10
 
 
@@ -57,8 +57,8 @@ class DiskCache:
 
     Attributes:
         room: the folder.
-        downloads: the number of pieces this cache has fetched.
-        full: whether the disk was full; then no more pieces are fetched.
+        downloads: the number of pieces that this cache has fetched.
+        full: whether the disk has been full. If so, no more pieces are fetched.
     """
 
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
@@ -73,17 +73,17 @@ class DiskCache:
         self._dropped: set[str] = set()
 
     def takes(self, size: int) -> bool:
-        """Return whether an object of this size is cached at all. One object must not evict all others."""
+        """Return whether objects of this size are cached. One object must not evict all others."""
         return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
         return os.path.join(self.room.folder, version.name)
 
     def open_copy(self, version: CachedVersion) -> int:
-        """Open the copy of an object, and record its use. In a folder that others can write to, verify it once.
+        """Open the copy of an object, and record its use. In a folder that others can write to, verify the copy once.
 
         Raises:
-            FileNotFoundError: there is no copy, or no trusted one.
+            FileNotFoundError: the copy does not exist, or is not trusted.
         """
         path = self.path_of(version)
         try:
@@ -106,7 +106,7 @@ class DiskCache:
     def open_filling(self, version: CachedVersion) -> Filling | None:
         """Open an object's file of pieces. If it does not exist, create it with room for the whole object.
 
-        Return `None` if the copy exists by now.
+        Return `None` if the copy already exists.
 
         Raises:
             NotCachedError: the disk is full.
@@ -119,8 +119,7 @@ class DiskCache:
         with self._full_disk(version):
             fd = self._opened(path, version)
             if fd is None:
-                # Making room and filling it happen under one lock; otherwise two processes would each find room for its
-                # own file.
+                # Make room and create the file under one lock. Otherwise two processes would both use the same room.
                 with self.room.evicting():
                     # Another process may have renamed its file since the copy was looked for.
                     with suppress(FileNotFoundError):
@@ -154,7 +153,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Create a file of pieces. An existing file may be discarded as damaged while it is opened."""
+        """Create a file of pieces. Retry if another task discards an existing file while it is opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -171,7 +170,7 @@ class DiskCache:
         return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
-        """Claim the fetching of a piece; return `None` if another process fetches it, or has fetched it by now."""
+        """Claim the fetching of a piece; return `None` if another process is fetching it, or has already fetched it."""
         with self._full_disk(filling.version):
             lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
@@ -190,7 +189,7 @@ class DiskCache:
             write_at(filling.fd, data, position)
 
     def finish(self, filling: Filling, piece: int) -> None:
-        """Mark a piece as complete. The last piece turns the file into a copy.
+        """Mark a piece as complete. If it is the last piece, turn the file into a copy.
 
         Raises:
             NotCachedError: the disk is full.
@@ -212,8 +211,8 @@ class DiskCache:
     def drop_damaged(self, version: CachedVersion) -> bool:
         """Return whether a damaged record read from the cache may be intact when read again.
 
-        A copy that differs from the fetched object is discarded. If that is unknown (without a checksum, or while some
-        pieces are missing), the copy is discarded the first time.
+        A copy that differs from the fetched object is discarded. If this cannot be determined (without a checksum, or
+        while some pieces are missing), the first call discards the copy.
         """
         name, path = version.name, self.path_of(version)
         if name in self._looked_at:
@@ -258,7 +257,8 @@ class DiskCache:
         found = version.crc32c if cut or version.crc32c is None else checksum_of(fd, version.size, path)
         with mapped_errors("renaming", path):
             if found == version.crc32c and version.pieces == 1:
-                # A longer object need not be durable: records detect any part lost in a crash.
+                # A longer object need not be durable, because the checksums of its records reveal any part lost in a
+                # crash.
                 os.fsync(fd)
             # Under the lock, so that no other process puts another file under this name meanwhile.
             with self.room.evicting(), suppress(FileNotFoundError):
@@ -266,7 +266,7 @@ class DiskCache:
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):
                     if found == version.crc32c:
                         os.ftruncate(fd, version.size)
-                        with suppress(PermissionError):  # another user's file has the name, and is not trusted
+                        with suppress(PermissionError):  # another user's file has the name, but is not trusted
                             os.rename(path, self.path_of(version))
                     else:
                         os.unlink(path)

@@ -1,4 +1,4 @@
-"""`StorageFactory`, which a plugin returns from the hook ``asyncrec_storage_factories``. Imports nothing heavy."""
+"""`StorageFactory`, which a plugin returns from the hook ``asyncrec_storage_factories``. It imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ class StorageFactory:
 
     Attributes:
         name: the name shown to users, e.g. ``"s3"``.
-        schemes: the schemes of the URLs that it serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a scheme.
+        schemes: the schemes of the URLs that the backend serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a
+            scheme.
         open: ``open(url, **options)`` returns a context in which the `Storage` rooted at ``url`` can be used; heavy
-            imports belong inside it. Options are plain values, so that other processes can open their own.
-        backends: the event loops on which it runs.
+            imports belong inside this function. Options are plain values, so that other processes can open their own
+            storages.
+        backends: the event loops on which the backend runs.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Files by path in any store: `open_file` and `directory_check`; and `make_valid_tf_name`.
+"""`open_file` and `directory_check`, for files by path in any store, and `make_valid_tf_name`.
 
-The names and their meaning are tensorboardX's (``tensorboardX.record_writer``, ``tensorboardX.summary``).
+The names and their meanings are those of tensorboardX (``tensorboardX.record_writer``, ``tensorboardX.summary``).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._registry import foreign_factory, located
 from asyncrec.storage._url import join
 
-# The maximum that is copied on the event loop.
+# The maximum number of bytes that are copied on the event loop.
 _MOST_ON_LOOP = 1 << 20
 
 
 async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Make sure that objects can be written below ``path``, a folder or a prefix.
 
-    A local folder is created, with its parents. An object store is asked for an object that does not exist: any answer
-    shows that the store can be reached. A refusal is an answer, too: S3 reports a missing object only to callers that
-    may list, and writing does not need that permission. A factory of `register_writer_factory` answers itself.
+    A local folder is created, with its parents. An object store is asked for an object that does not exist. Any answer
+    shows that the store can be reached, even if access is denied: S3 reports a missing object only to callers that may
+    list, a permission that writing does not need. A factory of `register_writer_factory` makes the check itself.
 
     Raises:
         StorageError: the store cannot be reached, or the folder cannot be created.
@@ -52,7 +52,7 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
 
 
 class FileWriter:
-    """An object that is being written by `open_file`. Used by one task."""
+    """An object being written by `open_file`. One task uses it."""
 
     def __init__(self, chunks: ChunkWriter) -> None:
         self._chunks = chunks
@@ -61,7 +61,7 @@ class FileWriter:
         """Write ``data``, which may be changed afterwards.
 
         Raises:
-            TypeError: ``data`` is not made of bytes.
+            TypeError: ``data`` is not a buffer of bytes.
             StorageError: this or an earlier write failed.
             ClosedResourceError: the context has exited.
         """
@@ -79,7 +79,7 @@ class FileWriter:
 async def open_file(
     path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[FileWriter]:
-    """Write any bytes to ``path``, as an object that appears whole if the context exits cleanly, or else not at all.
+    """Write bytes of any format to ``path``, as an object that appears, whole, only if the context exits cleanly.
 
     Raises: as `open_storage`, and `StorageError`.
     """
@@ -97,8 +97,8 @@ async def open_file(
 def make_valid_tf_name(name: str) -> str:
     """Convert ``name`` into a valid name of a TensorFlow node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
 
-    A name begins with a letter, a digit or a dot (otherwise a dot is put before it), and everything between runs of
-    letters, digits and ``_.-/`` becomes ``_``, as in tensorboardX.
+    As in tensorboardX, a dot is prepended unless the name begins with a letter, a digit or a dot, and each run of
+    characters other than letters, digits and ``_.-/`` becomes ``_``, or is removed at the end.
     """
     if not re.match(r"[A-Za-z0-9.]", name):
         name = "." + name

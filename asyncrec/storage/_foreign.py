@@ -1,12 +1,12 @@
-"""Use another program's simple object, with ``open(path)`` and ``directory_check(path)``, as a `Storage`.
+"""Use an object of another program, which has only ``open(path)`` and ``directory_check(path)``, as a `Storage`.
 
 tensorboardX calls such an object a writer factory. ``open`` returns a file object with ``write(bytes)``, ``close()``
 and, optionally, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in
 worker threads. Paths reach the factory exactly as the user passed them, and its errors reach the user unchanged.
 
 On a clean exit the file is closed. On an exception it is aborted or discarded if it supports that, and otherwise never
-closed: the file object then decides whether the bytes written so far are visible. This is the declared exception to
-"all or nothing". Such a storage can only write: reading, listing and deleting raise `io.UnsupportedOperation`.
+closed: the file object then decides whether the bytes written so far are visible. This is the documented exception to
+"all or nothing". Such a storage can only write; reading, listing and deleting raise `io.UnsupportedOperation`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from asyncrec.storage._url import join, redact
 
 logger = logging.getLogger("asyncrec.storage")
 
-# Joined, because such a file takes one bytes object. This is the most that is copied on the event loop.
+# The buffers of a chunk are joined, because such a file accepts one bytes object. This is the maximum number of bytes
+# that are copied on the event loop.
 _CHUNK_SIZE = 1 << 20
 # Seconds for closing or aborting, which no cancellation interrupts.
 _CLOSING = 60.0
@@ -37,20 +38,20 @@ _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """A factory that `asyncrec.storage.register_writer_factory` accepts besides a `StorageFactory`."""
+    """A factory that `asyncrec.storage.register_writer_factory` accepts in place of a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...
 
 
 async def call(func: Callable[..., Any], *args: Any) -> Any:
-    """Call ``func(*args)``: await it if it is async, else run it in a worker thread."""
+    """Return the result of ``func(*args)``. Await an async function; run any other function in a worker thread."""
     result = func(*args) if inspect.iscoroutinefunction(func) else await in_thread(func, *args)
     return await result if inspect.isawaitable(result) else result
 
 
 class ForeignStorage(Storage):
-    """The storage of one such object. It is its own context, with nothing to open or close."""
+    """The storage of a `ForeignFactory`. It is its own context manager, with nothing to open or close."""
 
     def __init__(self, root: str, factory: ForeignFactory) -> None:
         self.root = redact(root)
@@ -130,7 +131,7 @@ class _ForeignSink(ByteSink):
             return
         with anyio.fail_after(_CLOSING, shield=True):
             await call(self._file.close)
-        # The etag is made up, because nothing else is known of the file.
+        # The etag is invented, because nothing else is known about the file.
         self.published = ObjectInfo(self._key, self._size, f"written-{self._size}", None, datetime.now(UTC))
 
     async def _write(self, buffers: Sequence[Buffer]) -> None:

@@ -13,12 +13,12 @@ from asyncrec.storage._base import ObjectInfo, Storage
 
 _SPECIAL = re.compile(r"[*?\[]")
 
-# One page of the stores, so that no request is made for less.
+# One page of a store's listing, so that no request is made for less than a page.
 LISTED = 1_000
 
 
 async def list_some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
-    """List the first objects, at most `LISTED`. Fewer means that there are no more. The listing is closed on return."""
+    """Return the first objects, at most `LISTED`; fewer if there are no more. The listing is closed on return."""
     listing = storage.list_objects(prefix, start_after=start_after)
     found: list[ObjectInfo] = []
     try:

@@ -1,8 +1,8 @@
 """`MemoryStorage` (``memory://name/...``) keeps objects in this process, for tests, examples and small caches.
 
 All storages of one name share one store for the life of the process; `MemoryStorage()` without a name has a store of
-its own. It follows the contract to the letter, so that it serves as the reference: every operation is a checkpoint,
-reads are pinned to a version, and checksums are kept.
+its own. It follows the contract to the letter, so it serves as the reference. Every operation is a checkpoint, reads
+are pinned to a version, and checksums are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._url import check_key, join
 
 # Small enough for several chunks in a test of a few hundred kilobytes, large enough that copying is the main cost.
 _CHUNK_SIZE = 64 << 10
-# Keys processed between two checkpoints of a listing.
+# The number of keys processed between two checkpoints of a listing.
 _LIST_BATCH = 1_000
 
 
@@ -74,7 +74,7 @@ class MemoryStorage(Storage):
 
     Args:
         name: the name of the store; `None` means a new store that is not shared.
-        chunk_size: the chunk size of its sinks.
+        chunk_size: the chunk size of the store's sinks.
     """
 
     def __init__(self, name: str | None = None, *, chunk_size: int = _CHUNK_SIZE) -> None:
@@ -186,7 +186,7 @@ class _MemorySource(ByteSource):
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         await anyio.lowlevel.checkpoint()
         assert self._end is not None, "set on entering"
-        # An empty slice if the position is past the end.
+        # The slice is empty if the position is past the end.
         block = self._data[self._position : min(self._position + max_bytes, self._end)]
         self._position += len(block)
         return block

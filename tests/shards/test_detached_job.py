@@ -177,16 +177,15 @@ async def test_commit_racing_next_run_has_one_winner(path: str, before: bool, mo
 
 async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> None:
     committed: list[int] = []
-    told: list[int] = []
+    late: list[int] = []
 
     async def run(number: int) -> None:
         try:
             job = await begin(path)
             await commit(job, await made(job, [b"%d" % number]))
-            if job.header is not None:
-                committed.append(number)
+            (late if job.header is None else committed).append(number)
         except ConflictError:
-            told.append(number)
+            late.append(number)
 
     async with anyio.create_task_group() as group:
         for number in range(5):
@@ -195,7 +194,7 @@ async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> Non
         await run(9)
     assert await there(path) == [b"%d" % number for number in committed]
     assert len(committed) == 1
-    assert told
+    assert len(late) >= 4
     async with open_joint_job(path) as other:
         await other.commit([])
     assert await there(path) == [b"%d" % number for number in committed]

@@ -52,7 +52,7 @@ async def test_parts_are_committed_in_one_step_in_order(tmp_path: Path) -> None:
     assert await there(tmp_path / "d") == [b"a", b"b", b"c", b"d"]
     assert (await read_manifest(tmp_path / "d")).metadata == {"by": "test"}
     assert (await verify(tmp_path / "d")).ok
-    assert job.committed is not None
+    assert job.committed == tuple((await read_manifest(tmp_path / "d")).shards)
     assert len(job.committed) == 3
 
 

@@ -115,7 +115,8 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was passed twice; nothing was committed")
-        stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in entries)
+        in_order = sorted(entries, key=lambda entry: entry.path)  # as the manifest has them, whichever task ended first
+        stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in in_order)
         await self.job.commit(stamped)
         self.committed = stamped
 

@@ -134,7 +134,7 @@ def test_schema_of_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) 
 def test_records_without_a_schema_need_one(spark: Any, tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "a.tfrecord") as writer:
         writer.write(encode_example({"id": 3}))
-    with pytest.raises(Exception, match="no schema is stored"):
+    with pytest.raises(Exception, match="the data set has no schema"):
         load(spark, tmp_path / "a.tfrecord")
     read = spark.read.format("asyncrec").schema("id bigint")
     assert read.load(str(tmp_path / "a.tfrecord")).collect() == [(3,)]

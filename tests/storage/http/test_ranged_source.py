@@ -154,6 +154,17 @@ async def test_self_describing_source_passes_source_kit() -> None:
         await check_source(partial(Known, slots=slots), DATA)
 
 
+@pytest.mark.parametrize("end", [None, len(DATA) + 9])
+async def test_empty_answer_at_end_is_end(end: int | None) -> None:
+    class AtEnd(Source):
+        async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
+            await anyio.lowlevel.checkpoint()
+            return INFO, [b""]
+
+    async with AtEnd(start=len(DATA), end=end) as source:
+        assert await receive_all(source) == b""
+
+
 async def test_object_of_unknown_length_is_one_answer() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots) as source:

@@ -100,7 +100,8 @@ async def copy(
     ):
         advance = Advance(progress, selection.bytes)
 
-        async def one(item: Item, into: Storage = store) -> bool:
+        async def one(item: Item, folder: Storage | None = None) -> bool:
+            into = store if folder is None else folder
             display_path = join(into.root, item.target)
             if item.listed:
                 # No other job uses a name that a manifest lists, and only contents that match the manifest are
@@ -113,7 +114,7 @@ async def copy(
             else:
                 # Objects of a data set are never overwritten. If another program has used their names, the call raises
                 # an error.
-                exclusive = into is not store
+                exclusive = folder is not None
                 there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
                 report.kept.append(display_path)

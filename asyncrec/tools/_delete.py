@@ -61,10 +61,11 @@ async def delete(
 ) -> DeleteReport:
     """Delete the records of a data set that have one of ``keys``, or for which every condition holds.
 
-    The call deletes all such records that were committed when it began, or after that but before its own last commit. A
-    reader that opens the data set afterwards finds none of them, and no byte of them is left in its shards, indexes,
-    keys and runs of keys. The other records keep their order, keys and times. A deleted key may be written again, but a
-    writer that was open with ``on_duplicate="skip"`` during the call skips the key until the writer is opened again.
+    The call deletes all such records that were committed when it began, and looks once more for records that were
+    committed meanwhile. A reader that opens the data set afterwards finds none of them, and no byte of them is left in
+    its shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be
+    written again, but a writer that was open with ``on_duplicate="skip"`` during the call skips the key until the
+    writer is opened again.
 
     If remaining revisits refer to a body that is deleted by key (``seen=`` of a writer), the body first moves to the
     earliest committed of these revisits, which becomes a whole page. Conditions that would leave such revisits are
@@ -133,8 +134,8 @@ async def delete(
 class _Deleting:
     """The progress of one call.
 
-    The call lists the shards, processes those not yet seen, and lists again, until it has processed a listing made
-    after its last commit. Such a listing contains everything committed before that commit.
+    The call lists the shards, and processes them. If it has committed, it lists once more, and processes the new
+    shards. Then it stops, because a busy writer would never let it end.
     """
 
     def __init__(

@@ -295,6 +295,16 @@ async def test_other_file_is_replaced_only_with_overwrite(storage: Storage) -> N
     assert (await tools.copy("x", "y", storage=storage, target_storage=storage)).kept
 
 
+@pytest.mark.parametrize("target", ["pages", "b/pages"])
+async def test_foreign_object_named_as_shard_is_never_replaced(storage: Storage, target: str) -> None:
+    await write_pages(storage, "a/pages")
+    path = target.replace("pages", (await manifest(storage, "a/pages")).shards[1].path)
+    await storage.put(path, b"foreign")
+    with pytest.raises(ObjectExistsError):
+        await tools.copy("a/pages", target, storage=storage, target_storage=storage, overwrite=True)
+    assert await storage.get(path) == b"foreign"
+
+
 async def test_comparison_of_copy_resumes_after_broken_connection(tmp_path: Path) -> None:
     """A disk keeps no checksums, so that what is there already is read."""
     source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")

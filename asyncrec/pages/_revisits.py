@@ -73,7 +73,7 @@ def repeating(page: Mapping[str, Any], target: tuple[str, str, str], digest: str
 
 def validators(page: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers of a request that asks whether a page has changed, or ``{}`` if a request cannot ask that."""
-    if not _answers_for(page) or not _is_get(page) or page.get("truncated") in ("time", "disconnect"):
+    if not _answers_for(page) or not _is_get(page):
         return {}
     found = {name: header_of(page.get("headers", b""), of) for name, of in _VALIDATORS.items()}
     # Not every client can send other values unchanged.
@@ -108,7 +108,8 @@ def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 def _answers_for(page: Mapping[str, Any]) -> bool:
     """Return whether a 304 may refer to this page."""
-    return page.get("status") == 200 or (page.get("status") == 304 and is_revisit(page))
+    whole = page.get("truncated") not in ("time", "disconnect")
+    return whole and (page.get("status") == 200 or (page.get("status") == 304 and is_revisit(page)))
 
 
 def _is_get(page: Mapping[str, Any]) -> bool:

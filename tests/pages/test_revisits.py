@@ -79,6 +79,7 @@ async def test_revisit_of_revisit_refers_to_body() -> None:
         ({"status": 304, "content": b""}, {"final_url": "http://elsewhere/"}),
         ({"status": 304, "content": b""}, {"status": 404}),
         ({"status": 304, "content": b""}, {"method": "POST"}),
+        ({"status": 304, "content": b""}, {"truncated": "disconnect"}),
         ({}, {"url": "http://b/"}),
         ({"method": "POST"}, {"method": "POST"}),
         ({"content": b""}, {"content": b""}),
@@ -86,7 +87,7 @@ async def test_revisit_of_revisit_refers_to_body() -> None:
         ({}, {"type": "revisit", "content": b"", "digest": pages.payload_digest(b"<p>one")}),
     ],
     ids=[
-        "304 of another URL", "304 behind another redirect", "304 of an error", "304 of another method",
+        "304 of another URL", "304 behind another redirect", "304 of an error", "304 of another method", "304 of a page that ended early",
         "an equal body of another URL", "a POST", "nothing", "equal digests of other bodies",
         "a revisit that refers to nothing",
     ],

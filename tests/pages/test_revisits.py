@@ -87,7 +87,8 @@ async def test_revisit_of_revisit_refers_to_body() -> None:
         ({}, {"type": "revisit", "content": b"", "digest": pages.payload_digest(b"<p>one")}),
     ],
     ids=[
-        "304 of another URL", "304 behind another redirect", "304 of an error", "304 of another method", "304 of a page that ended early",
+        "304 of another URL", "304 behind another redirect", "304 of an error", "304 of another method",
+        "304 of a page that ended early",
         "an equal body of another URL", "a POST", "nothing", "equal digests of other bodies",
         "a revisit that refers to nothing",
     ],

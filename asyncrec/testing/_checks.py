@@ -29,7 +29,7 @@ def pieces(chunk: Buffer) -> list[Buffer]:
 
 
 async def send_all(sink: ByteSink, data: Buffer) -> None:
-    """Send ``data`` as the contract requires, in pieces of `chunk_size`, read before each call; the last may be short."""
+    """Send ``data`` as the contract requires, in pieces of `chunk_size`, which is read before each call."""
     view = memoryview(data)
     while view:
         size = sink.chunk_size

@@ -125,7 +125,7 @@ class OtherCall(Generic[T]):
 
 
 class OtherContext(Generic[T]):
-    """A context on the asyncio loop. One task there enters it, makes the calls sent to it one by one, and exits it."""
+    """A context on the asyncio loop. One task there enters it, makes the submitted calls one by one, and exits it."""
 
     def __init__(self, loop: OtherLoop, open_factory: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._loop = loop

@@ -111,7 +111,7 @@ async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIter
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: no single backend can serve the URL; the
-            message says what to do.
+            message names the remedy.
         TypeError: the backend has no such option.
         ValueError: the path is not valid.
     """

@@ -160,7 +160,7 @@ class Backoff:
 async def retrying(
     operation: Callable[[], Awaitable[T]], *, what: str, policy: RetryPolicy = DEFAULT, on_retry: OnRetry | None = None
 ) -> T:
-    """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the policy gives up.
+    """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the attempts are exhausted.
 
     ``operation`` must be safe to repeat after a fault whose effect is unknown. If it is not (a Complete, an exclusive
     put), it must determine the effect itself by looking at the store. Cancellation is not delayed::

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# RFC 3986, but with at least two characters: no store has a scheme of one letter, and ``c:`` is a Windows drive.
+# RFC 3986, but at least two characters, because no store has a scheme of one letter, and ``c:`` is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")

@@ -1,4 +1,4 @@
-"""`LocalSink` writes a file that is not visible until it is complete: the async side of an `UnfinishedFile`.
+"""`LocalSink`, the async side of an `UnfinishedFile`, writes a file that is not visible until it is complete.
 
 The disk operations are in `unfinished`. They run in worker threads that are awaited, so that a cancellation leaves
 neither a descriptor nor a file. Only small chunks for a filesystem in memory are copied on the event loop.

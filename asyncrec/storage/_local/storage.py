@@ -237,7 +237,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Return the `LocalStorage` of a storage whose objects are files, or of a part of one; `None` for any other."""
+    """Return the `LocalStorage` of a storage whose objects are files, or of a part of it; `None` for any other."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:

@@ -218,8 +218,8 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close the file, and remove it unless a flush acknowledged bytes of it. A published file is only closed.
 
-        The file of which this one is a part (`write_behind`) is removed first. If that file stays, so does this one, so
-        a process that dies in between leaves no file without this part.
+        The file of which this one is a part (`write_behind`) is removed first. If that file stays, this file also
+        stays, so a process that dies in between leaves no file without this part.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:

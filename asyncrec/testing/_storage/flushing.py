@@ -124,7 +124,7 @@ class JournalCases(StorageHooks):
     """The cases for a storage that offers `LocalFiles`, in whose folder writers keep journals."""
 
     async def test_objects_are_files_of_the_folder(self) -> None:
-        """A key's file has the object's bytes. A linked file is its key's object, but a partial file is not an object."""
+        """A key's file has the object's bytes, and a file linked under a key is its object. A partial file is not."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")

@@ -1,7 +1,7 @@
 """asyncrec writes and reads TFRecord files from async Python.
 
 This package exports the names that most programs use. Other names are in its modules: `asyncrec.blocking` (the same
-without async), `datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing` and
+names without async), `datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing` and
 `tools`; `asyncrec.compat` and `asyncrec.integrations` are for other libraries. Modules whose names begin with an
 underscore are private.
 

@@ -19,7 +19,7 @@ def byte_count(value: Size | float, name: str) -> int:
     """Return a size in bytes. ``name`` is the name of the argument, for messages.
 
     Raises:
-        ValueError: ``value`` is text that is not a size, or a number that is not whole.
+        ValueError: ``value`` is text but not a size, or a number but not a whole number.
         TypeError: ``value`` is neither a number nor text.
     """
     if isinstance(value, str):
@@ -45,7 +45,7 @@ def record_limit(max_record_bytes: Size) -> int:
     """Return the argument ``max_record_bytes`` in bytes.
 
     Raises:
-        ValueError, TypeError: as `byte_count`, or the size is negative.
+        ValueError, TypeError: as `byte_count`. Also ValueError if the size is negative.
     """
     most = byte_count(max_record_bytes, "max_record_bytes")
     if most < 0:

@@ -1,4 +1,4 @@
-"""Less common names for data sets: folds, examples as tuples, and parts of manifests.
+"""Less commonly used names for data sets: folds, examples as tuples, and parts of manifests.
 
 generate_dataset, get_tfrecord_filepaths, TupleReader    examples as tuples, as in TFRecorder
 write_folds, WrittenSplits                               a CSV file as k folds

@@ -33,13 +33,13 @@
        ├─ AmbiguousSchemeError(LookupError)
        └─ UnsupportedBackendError(RuntimeError)
 
-Each is also the built-in exception in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not
-know asyncrec. `ArgumentError` means that the caller must pass a different argument. Using an object at the wrong time
-(a closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
+Each error is also the built-in exception in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need
+not know asyncrec. `ArgumentError` means that the caller must pass a different argument. Using an object at the wrong
+time (a closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
 ``ClosedResourceError``.
 
 If an error has a remedy, the message ends with it: the attribute `remedy`, or `command` on the ``asyncrec`` command
-line. All errors can be pickled with their attributes, and so can be passed on from a worker process.
+line. All errors can be pickled with their attributes, so a worker process can pass them on.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class IntegrityError(StorageError):
 class ConflictError(StorageError):
     """Another process changed the same data set first.
 
-    The objects that this job would have made or removed were replaced, or the job itself was abandoned. The manifest
+    The objects that this job was to make or remove were replaced, or the job itself was abandoned. The manifest
     contains none of the job's work, except work already reported as committed.
 
     Attributes:

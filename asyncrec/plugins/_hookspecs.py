@@ -1,6 +1,6 @@
 """The hooks of a plugin: pluggy, project name ``asyncrec``. `asyncrec.plugins` shows how to write a plugin.
 
-Each hook is called once, when a path, a command or a format is not built in. It must import nothing heavy.
+Each hook is called once, when a path, a command or a format is not built in. The hook must import nothing heavy.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ PROJECT = "asyncrec"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a function of a plugin as its implementation of one of asyncrec's hooks."""
+"""Decorator that marks a function of a plugin as its implementation of one of asyncrec's hooks."""
 
 
 @hookspec
 def asyncrec_storage_factories() -> Iterable[Any]:
-    """Return the storage backends of one plugin, each an `asyncrec.storage.StorageFactory` (unknown to this layer)."""
+    """Return the storage backends of one plugin, each an `asyncrec.storage.StorageFactory` (of a higher layer)."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-# The reason may quote the invalid input, of any size.
+# The reason may quote the invalid input, which may be of any size.
 _MOST_REASON = 500
 
 
@@ -19,12 +19,12 @@ class Command:
     """A command of ``asyncrec``.
 
     Attributes:
-        name: its name, in lower case, with ``-`` between words.
-        words: its description in ``asyncrec --help``, half a line.
-        target: its function, as ``module:function``, imported when the command is called. The function is written for
+        name: the command's name, in lower case, with ``-`` between words.
+        words: the description in ``asyncrec --help``, of half a line.
+        target: the function, as ``module:function``, imported when the command is called. The function is written for
             typer: its annotated parameters are the arguments and options, its docstring is the help, and it returns the
             exit code. `asyncrec.cli` has the options that all commands share, and output functions.
-        section: its section of the help.
+        section: the section of the help.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class BadMember:
-    """A part that could not be converted: ``where`` is the line, the row or the byte of the file."""
+    """A part of a file that could not be converted. ``where`` is its line, row or byte in the file."""
 
     path: str
     where: str
@@ -68,7 +68,7 @@ class SourceFile(Protocol):
     """A file to convert to records, in any store.
 
     Attributes:
-        path: its path, for messages and for `BadMember`.
+        path: the path, for messages and for `BadMember`.
         max_record_bytes: the longest valid record.
     """
 
@@ -76,24 +76,24 @@ class SourceFile(Protocol):
     max_record_bytes: int
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes of the file, at most ``max_bytes``; ``b""`` at its end. Reopens a broken connection."""
+        """Return the next bytes of the file, at most ``max_bytes``; ``b""`` at its end. Reopen a broken connection."""
         ...
 
     def local_copy(self) -> AbstractAsyncContextManager[str]:
-        """Return the path of a local file with the content, for a library that seeks.
+        """Return a context manager that yields the path of a local file with the content, for a library that seeks.
 
-        This is the file itself if it is on a disk, otherwise a temporary copy, which is deleted after the context. Use
-        it instead of ``receive``.
+        The local file is the file itself if that is on a disk, otherwise a temporary copy, which is deleted after the
+        context. Use this instead of ``receive``.
         """
         ...
 
 
 class Encoder(Protocol):
-    """Encodes records as a file. Its methods block: they are called in a worker thread, one at a time."""
+    """Encoder of records as a file. Its methods block, so they are called in a worker thread, one at a time."""
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """Return the next bytes of the file, possibly none yet. An exception ends the conversion, and nothing is
-        written.
+        """Return the next bytes of the file, possibly none yet. An exception ends the conversion, which then writes
+        nothing.
         """
         ...
 
@@ -107,16 +107,18 @@ class Format:
     """A kind of file that `asyncrec.tools.convert` reads, or writes, or both.
 
     Attributes:
-        name: its name in ``--from NAME``, in lower case.
-        suffixes: the suffixes of its files, in lower case, each with its dot: ``(".warc", ".warc.gz")``.
-        open: opens a context for reading a file. It yields an iterator over `Converted`, in the order of the file. The
-            iterator reports invalid parts of the file, and continues after them if possible. Work that takes more than
-            a millisecond belongs in a thread (`asyncrec.storage.in_thread`). `None`: the format cannot be read.
-        schema: the schema of the records that ``open`` yields, if it is always the same.
+        name: the format's name in ``--from NAME``, in lower case.
+        suffixes: the suffixes of such files, in lower case, each with its dot: ``(".warc", ".warc.gz")``.
+        open: opens a context for reading a file. The context yields an iterator over `Converted`, in the order of the
+            file. The iterator reports invalid parts of the file, and continues after them if possible. Work that takes
+            more than a millisecond belongs in a thread (`asyncrec.storage.in_thread`). `None` means that the format
+            cannot be read.
+        schema: returns the schema of the records that ``open`` yields. `None` unless the schema is always the same.
         encoder: returns the `Encoder` of a file, from the name of the file and the schema of the records (as
-            ``Schema.to_json`` returns it, or `None`). It is called in a worker thread. `None`: the format cannot be
-            written.
-        needs_schema: always pass a schema to ``encoder``; if none is known, all records are read once to infer it.
+            ``Schema.to_json`` returns it, or `None`). It is called in a worker thread. `None` means that the format
+            cannot be written.
+        needs_schema: whether ``encoder`` always gets a schema. If no schema is known, all records are read once to
+            infer it.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """The plugins of the installed distributions.
 
-They are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. A plugin that cannot be used
-(its import fails or ends the program, a hook is misspelt, or returns an invalid value) stops no other: its error is
-kept, and shown where the plugin is missed. Built-in stores, commands and formats use the same hooks, but are imported
-directly by the modules that need them. So they work without installed metadata (a zipapp, a checkout on the path).
+Plugins are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. A plugin that cannot be
+used (its import fails or ends the program, a hook is misspelt, or returns an invalid value) does not affect the others.
+Its error is kept, and shown where the plugin is missing. Built-in stores, commands and formats use the same hooks, but
+are imported directly by the modules that need them, so they work without installed metadata (a zipapp, a checkout on
+the path).
 
 ``ASYNCREC_DISABLE_PLUGINS=1`` disables all external plugins; a comma-separated list of entry point names disables
 those.
@@ -33,10 +34,10 @@ logger = logging.getLogger("asyncrec.plugins")
 
 
 class Plugins:
-    """The external plugins that were found.
+    """The external plugins found so far.
 
     Attributes:
-        broken: the error that makes a plugin unusable, or a part of it, by the name of its entry point.
+        broken: the error that makes a plugin, or a part of it, unusable, by the name of the plugin's entry point.
         disabled: the names of disabled entry points.
         loaded: whether external plugins have been looked for.
     """
@@ -88,7 +89,7 @@ class Plugins:
         return found
 
     def register(self, name: str, plugin: Any) -> None:
-        """Register a plugin's module. Raises PluginError if one of its hooks has an unknown name."""
+        """Register a plugin's module. Raise PluginError if one of its hooks has an unknown name."""
         self._manager.register(plugin)
         try:
             self._manager.check_pending()

@@ -141,7 +141,7 @@ class CacheRoom:
                 self.make_room(0)
 
     def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Return whether a copy can be trusted. In a folder that others can write to, verify the copy once per process."""
+        """Return whether a copy can be trusted. If others can write to the folder, verify the copy once per process."""
         file = (self.folder, version.name, status.st_ino)
         if file in _trusted or not self._is_shared():
             return True

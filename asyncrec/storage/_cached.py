@@ -3,8 +3,8 @@
 The version of an object determines whether the cache has its copy. The version comes from a caller, from the manifest
 (`by_content`), or from a listing by this storage; otherwise the store is asked once, by a HEAD request. The bytes then
 come from the copy, or from the pieces in the cache. One process fetches a missing piece for all others. Bytes for which
-the cache or the disk has no room are read from the store. No task runs in the background: a reader that needs a piece
-fetches it. So no task has to be ended at an exit, and only pieces that a reader needs are fetched.
+the cache or the disk has no room are read from the store. No task runs in the background, because a reader that needs a
+piece fetches it itself. So no task has to be ended at an exit, and only pieces that a reader needs are fetched.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> Dis
 
 
 def through(storage: Storage, cache: DiskCache | None) -> Storage:
-    """Return a storage that is read through a cache, or the storage itself without one."""
+    """Return a storage that is read through ``cache``, or the storage itself without a cache."""
     return storage if cache is None else CachedStorage(storage, cache)
 
 

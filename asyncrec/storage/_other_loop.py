@@ -1,14 +1,15 @@
 """Make calls and enter contexts on an asyncio loop in another thread, from tasks of any loop.
 
-- A context there (a storage, a sink, a source) is entered, used and exited by one asyncio task, so it may hold task
-  groups and cancel scopes as on its own loop.
+- One asyncio task enters, uses and exits a context (of a storage, a sink or a source), so the context may hold task
+  groups and cancel scopes, as on its own loop.
 - If a call is cancelled, its operation is cancelled on that loop and awaited in a shielded scope; then the cancellation
-  is raised here. If the operation has succeeded meanwhile, its result is returned, and the cancellation is raised at
-  the next await.
-- A context that exits with an exception is cancelled there; its clean-up must limit its time, see `Storage.open_sink`.
-- Neither loop ever waits for the other: messages go both ways without blocking.
-- A context that is not open is never waited for: before it is entered, after it has exited, and once the loop has begun
-  to end, a call raises `ClosedResourceError`.
+  is raised in the caller. If the operation has succeeded meanwhile, its result is returned, and the cancellation is
+  raised at the next await.
+- A context that exits with an exception is cancelled on its loop. Its clean-up must limit its own time, as
+  `Storage.open_sink` requires.
+- Neither loop ever blocks until the other responds, because messages are passed without blocking.
+- A call never waits for a context that is not open. It raises `ClosedResourceError` before the context is entered,
+  after the context has exited, and once the loop has begun to end.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class OtherLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Without it, a callback would run in its caller's context, which names the other async library.
+        # Without this copy, a callback would run in its caller's context, which names the other async library.
         self._context = contextvars.copy_context()
         self._ending = False
 
@@ -48,7 +49,7 @@ class OtherLoop:
         """Call ``func`` on the loop, without waiting. Calls from the thread that uses the loop keep their order.
 
         Raises:
-            ClosedResourceError: `refuse` was called before.
+            ClosedResourceError: `refuse` has been called.
         """
         if self._ending:
             raise anyio.ClosedResourceError("the storage is closed and can no longer be used")
@@ -74,7 +75,7 @@ class OtherCall(Generic[T]):
 
     def start(self) -> None:
         """Run the operation in a new task. Called on the asyncio loop."""
-        self._task = asyncio.create_task(self.run())  # the loop itself keeps no strong reference
+        self._task = asyncio.create_task(self.run())  # the loop itself keeps only a weak reference
 
     async def run(self) -> None:
         """Run the operation to its end; only `outcome` holds the result or error. Called on the asyncio loop."""
@@ -83,7 +84,7 @@ class OtherCall(Generic[T]):
                 self._scope.cancel()
             try:
                 result = await self._operation()
-                del self._operation  # and a sent chunk, before its sender fills the next
+                del self._operation  # release a sent chunk before its sender fills the next
             except asyncio.CancelledError:
                 self.outcome.cancel()
                 raise
@@ -93,7 +94,7 @@ class OtherCall(Generic[T]):
                 self.outcome.set_result(result)
 
     def cancel(self) -> None:
-        """Cancel the operation, from the caller's thread. It has ended when `outcome` is done."""
+        """Cancel the operation, from the caller's thread. The operation has ended when `outcome` is done."""
         left = math.inf if self._callers is None else self._callers.at - anyio.current_time()
         with suppress(anyio.ClosedResourceError):  # the loop is ending, and cancels all operations
             self._loop.soon(self._cancel, left)
@@ -124,19 +125,19 @@ class OtherCall(Generic[T]):
 
 
 class OtherContext(Generic[T]):
-    """A context on the asyncio loop. One task there enters it, makes the calls sent to it one by one, and exits it."""
+    """A context on the asyncio loop. One task there enters it, makes the submitted calls one by one, and exits it."""
 
     def __init__(self, loop: OtherLoop, open_factory: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._loop = loop
         self._open = open_factory
         self._entered: Future[T] = Future()
-        self._inbox: asyncio.Queue[OtherCall[Any] | None] = asyncio.Queue()  # holds one: a sink or source has one user
+        self._inbox: asyncio.Queue[OtherCall[Any] | None] = asyncio.Queue()  # at most one: a sink has one user
         self._life = OtherCall(loop, self._live)
         self._begun = False
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context; return the object that it yields. If cancelled, exit it again.
+        """Enter the context, and return the object that it yields. If cancelled, exit the context again.
 
         Raises:
             RuntimeError: the context was entered before.
@@ -157,7 +158,7 @@ class OtherContext(Generic[T]):
 
         Raises:
             ClosedResourceError: the context was not entered, or has exited.
-            Exception: the error with which the context has ended by itself.
+            Exception: the context has ended by itself, with this error.
         """
         if not self._begun or self._left:
             raise anyio.ClosedResourceError("its context is not open")
@@ -167,14 +168,14 @@ class OtherContext(Generic[T]):
             return await call.result()
         except anyio.ClosedResourceError:
             if call.outcome.cancelled():
-                # Not cancelled by us: the context is ending, or has ended.
+                # This call was not cancelled by its caller, so the context is ending or has ended.
                 await _done(self._life.outcome)
                 if not self._life.outcome.cancelled():
                     self._life.outcome.result()
             raise
 
     async def leave(self, *, cancel: bool) -> None:
-        """Exit the context, cleanly or by cancelling it. If it is cancelled, its error is not raised.
+        """Exit the context, cleanly or by cancelling it. The error of a cancelled context is not raised.
 
         Raises:
             RuntimeError: the context was not entered.
@@ -225,7 +226,7 @@ async def _done(future: Future[Any]) -> None:
         with suppress(RuntimeError):  # the caller's loop has ended, and so has the caller
             soon(event.set)
 
-    # Called on the asyncio thread, or on this thread if the future is already done; `soon` works in both.
+    # Called on the asyncio thread, or on this thread if the future is already done; `soon` works in either.
     future.add_done_callback(wake)
     await event.wait()
 

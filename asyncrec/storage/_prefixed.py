@@ -1,4 +1,4 @@
-"""`PrefixedStorage`: the part of another storage below a prefix, as a storage of its own."""
+"""`PrefixedStorage` is the part of another storage below a prefix, as a storage of its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ T = TypeVar("T")
 
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
-    """Return the part of a storage below a prefix as a storage; ``storage`` itself if the prefix is ``""``."""
+    """Return the part of a storage below a prefix, or ``storage`` itself if the prefix is ``""``."""
     return PrefixedStorage(storage, prefix) if prefix else storage
 
 
 class PrefixedStorage(Storage):
-    """The part of a storage whose keys begin with ``prefix``, which its own keys omit. It never closes ``storage``.
+    """The part of ``storage`` whose keys begin with ``prefix``, which the part's keys omit. It never closes
+    ``storage``.
 
     Args:
         prefix: a folder; a trailing slash is added if missing. It must be a valid key.
@@ -31,7 +32,7 @@ class PrefixedStorage(Storage):
     """
 
     def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
-        # The optional interfaces of a storage are found by its type, so the type must be the right one.
+        # The type of a storage shows its optional interfaces, so this storage must have the matching type.
         return super().__new__(_PrefixedUploads if isinstance(storage, UnfinishedUploads) else PrefixedStorage)
 
     def __init__(self, storage: Storage, prefix: str) -> None:
@@ -49,7 +50,7 @@ class PrefixedStorage(Storage):
 
     @property
     def prefix(self) -> str:
-        """The beginning of its keys in that storage, with a slash at the end."""
+        """The prefix of the part's keys in `storage`, with a slash at the end."""
         return self._prefix
 
     def __repr__(self) -> str:
@@ -100,7 +101,7 @@ class PrefixedStorage(Storage):
 
 
 class _PrefixedUploads(PrefixedStorage):
-    """A part of a storage that also offers the unfinished uploads in it."""
+    """A part of a storage that also implements `UnfinishedUploads`."""
 
     _storage: Any  # a Storage with UnfinishedUploads, for which there is no type
 
@@ -112,7 +113,7 @@ class _PrefixedUploads(PrefixedStorage):
 
 
 class _Opened(Generic[T]):
-    """The sink or source of the whole storage, and its context."""
+    """The sink or source of the whole storage, with its context."""
 
     def __init__(self, opening: AbstractAsyncContextManager[T], cut: int) -> None:
         self._opening = opening

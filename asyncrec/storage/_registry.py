@@ -1,7 +1,7 @@
 """Find the backend that serves a path.
 
-Plugins provide backends by the hook ``asyncrec_storage_factories``. They are imported when a path without a built-in
-backend is first opened.
+Plugins provide backends through the hook ``asyncrec_storage_factories``. Plugins are imported when a path without a
+built-in backend is first opened.
 
 A path is local unless it has a scheme: ``scheme://``, or ``prefix:`` if that prefix was registered with
 `register_writer_factory`. If two backends serve one scheme, ``scheme+name://`` chooses one.
@@ -32,7 +32,7 @@ from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
 from asyncrec.storage._url import join, redact, scheme_of, split_path
 
-# The distribution that provides a scheme; "" if we know that there is no such distribution.
+# The distribution that provides a scheme; "" if no distribution is known to provide it.
 _PACKAGES = {
     "s3": "asyncrec-s3",
     "s3a": "asyncrec-s3",
@@ -50,7 +50,7 @@ registered: dict[str, StorageFactory | ForeignFactory] = {}  # by the text befor
 
 
 def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
-    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin or earlier factory for the prefix.
+    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, rather than to a plugin or an earlier factory.
 
     Args:
         prefix: the text before the first colon, exactly as in paths.
@@ -59,7 +59,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
     Raises:
         ValueError: the prefix is empty or contains a colon.
-        TypeError: the factory is neither of the two.
+        TypeError: the factory is neither a `StorageFactory` nor such an object.
     """
     if not isinstance(prefix, str):
         raise ArgumentTypeError(f"a prefix must be a str, not {type(prefix).__name__}")
@@ -76,13 +76,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
-    """Return the simple object registered for a path, or `None`."""
+    """Return the `ForeignFactory` that is registered for a path, or `None`."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a local file. ``prefix:name`` does, unless the prefix was registered."""
+    """Return whether a path names a local file. ``prefix:name`` also does, unless the prefix is registered."""
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return registered_for(path) is None
@@ -92,10 +92,10 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 def schemes() -> list[str]:
     """List the schemes of the URLs that can be opened here, sorted: ``["file", "memory", "s3", ...]``.
 
-    They are those of the built-in backends and of the installed plugins, and the prefixes of `register_writer_factory`.
-    A plugin that cannot be used is omitted; `asyncrec doctor` says why.
+    The list has the schemes of the built-in backends and of the installed plugins, and the prefixes registered with
+    `register_writer_factory`. Plugins that cannot be used are omitted; `asyncrec doctor` says why.
 
-    The first call imports the plugins, which takes some milliseconds: on an event loop, call it in a thread.
+    The first call imports the plugins, which takes some milliseconds, so call it in a thread if an event loop runs.
     """
     _backends.load()
     return sorted({*(scheme for scheme in _backends.by_scheme if scheme), *registered})
@@ -111,7 +111,7 @@ async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIter
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: no single backend can serve the URL; the
-            message says what to do.
+            message names the remedy.
         TypeError: the backend has no such option.
         ValueError: the path is not valid.
     """
@@ -123,11 +123,11 @@ async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIter
 async def located(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds ``path``; yield it and the key in it.
+    """Open the storage that holds ``path``, and yield the storage and the key in it.
 
-    With ``storage``, the path is a key in it, and the storage is not closed. Otherwise the path's root is opened with
-    ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path names only a
-    root.
+    If ``storage`` is passed, the path is a key in that storage, which is not closed. Otherwise, the path's root is
+    opened with ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path
+    names only a root.
 
     Raises: as `open_storage`; TypeError if both are given.
     """
@@ -153,7 +153,7 @@ async def located(
 async def located_folder(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds the folder ``path``; yield it and the prefix of the folder's keys.
+    """Open the storage that holds the folder ``path``, and yield the storage and the prefix of the folder's keys.
 
     The prefix is ``""``, or ends with a slash.
 
@@ -175,7 +175,7 @@ def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFact
 async def _opening(
     root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
 ) -> AbstractAsyncContextManager[Storage]:
-    """Find the factory and call it. ``path`` is the user's, for messages, and to distinguish a path from a URL."""
+    """Call the factory of a path. ``path`` is the user's, for messages, and to distinguish a path from a URL."""
     factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
@@ -210,7 +210,7 @@ def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) 
 
 
 async def factory_among(backends: Backends, url: str) -> StorageFactory:
-    """Return the one of these backends that serves a URL, ignoring `register_writer_factory`.
+    """Return the backend that serves a URL, ignoring `register_writer_factory`.
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError: as `open_storage`.

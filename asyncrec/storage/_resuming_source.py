@@ -2,7 +2,7 @@
 
 Backends simply raise `TransientStorageError`. The object is then opened again at the offset reached, pinned to the
 version first found, after the back-off of `storage._retry`. After progress, the next fault counts as the first. A body
-that ends before its declared size is such a fault, too.
+that ends before its declared size also counts as such a fault.
 
 A source returns the bytes it has, at least one and at most the number requested. `receive_exactly` returns an exact
 number of bytes; `read_head` returns the beginning of an object.
@@ -23,13 +23,13 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
 from asyncrec.storage._url import join, redact
 
-# The size of the first request when reading ahead; each later request may be twice as large. A reader that needs only
-# the head of an object waits for no more.
+# The size of the first request when reading ahead; each later request may be twice as large. So a reader that needs
+# only the head of an object waits for no more than this.
 _FIRST_AHEAD = 1 << 20
 
 
-# If bytes come without requests, this many are received at a time, and twice as many held: larger reads save no
-# request, and memory that was just used is still in the processor's cache.
+# If bytes arrive without requests, this many are received at a time, and twice as many are held. Larger reads would
+# save no request, and memory that has just been used is still in the processor's cache.
 _FLOWING = 1 << 20
 
 
@@ -42,20 +42,20 @@ class KeepsCopies(Protocol):
 
 
 class ResumingSource(ByteSource):
-    """Source that continues where a connection broke. It is its own context manager.
+    """`ByteSource` that continues where a connection broke. It is its own context manager.
 
     Args:
         start, end, info: as for `Storage.open_source`.
-        read_ahead: the maximum number of bytes held and in transit, fetched by a task; `None` for the storage's own
-            number. With 0 there is no task, and the storage is read on each call.
+        read_ahead: the maximum number of bytes that a task holds and requests; `None` means `Storage.read_ahead`. With
+            0, no task runs, and each call reads from the storage.
 
     Attributes:
         info: the version being read, as the store described it; confirmed once bytes have arrived.
-        retries: the number of times reading was resumed.
+        retries: the number of times that reading was resumed.
 
     Raises (on entering and by `receive`):
-        ObjectChangedError: the version is no longer there, or not the one of ``info``.
-        TransientStorageError: the retries were used up.
+        ObjectChangedError: the version no longer exists, or is not that of ``info``.
+        TransientStorageError: all retries failed.
         StorageError: any other error of the storage, at once.
     """
 
@@ -74,9 +74,9 @@ class ResumingSource(ByteSource):
         self._scope: TaskScope | None = None
         self._stop = anyio.CancelScope()  # of the task
         self._entered = False
-        # Passed from the task to the reader, if there is a task.
+        # The task, if it runs, passes these to the reader.
         self._blocks: deque[bytes] = deque()
-        self._taken = 0  # bytes of the first block
+        self._taken = 0  # bytes of the first block already returned
         self._held = 0
         self._error: Exception | None = None
         self._ended = False
@@ -155,7 +155,7 @@ class ResumingSource(ByteSource):
         return block
 
     async def seek(self, position: int) -> None:
-        """Continue at this byte of the same version. If cancelled, call it again."""
+        """Move to this byte of the same version. If cancelled, call `seek` again before reading."""
         if self._scope is None:
             await self._reader.close(None)
         else:
@@ -171,13 +171,14 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Report the bytes read as damaged; return whether the storage had a copy, and will fetch the bytes again."""
+        """Report the bytes read as damaged. Return whether they came from a copy and may be intact when read again."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
     async def park(self) -> None:
-        """Close the object, keeping the position; the next `receive` opens the same version again. If a task reads
-        ahead, do nothing."""
+        """Close the object, keeping the position, so that the next `receive` opens the same version again. If a task
+        reads ahead, do nothing.
+        """
         if self._scope is None:
             await self._reader.close(None)
 
@@ -186,7 +187,7 @@ class ResumingSource(ByteSource):
         await self._changed.wait()
 
     async def _read_ahead(self) -> None:
-        """Read ahead until enough is held, again and again, in a task."""
+        """Read ahead whenever fewer bytes than the limit are held. Run in a task."""
         try:
             with self._stop:
                 await self._keep_reading()
@@ -196,21 +197,21 @@ class ResumingSource(ByteSource):
 
     @property
     def _most_held(self) -> int:
-        """The most bytes that the task holds and requests."""
+        """The maximum number of bytes that the task holds and requests."""
         return min(self._limit, 2 * _FLOWING) if self._reader.flowing else self._limit
 
     async def _keep_reading(self) -> None:
         """Open, read and close in one task, so that scopes are entered and exited in the same task."""
         error: BaseException | None = None
-        # In two halves: one is processed while the other arrives. Requesting each small space as it becomes free would
-        # cost a request to the store for each.
+        # Half of the limit is requested at a time, so that one half is processed while the other arrives. Filling each
+        # small space as soon as it is free would cost a request for each space.
         most = max(1, self._limit // 2)
         wanted = min(_FIRST_AHEAD, most)
         try:
             await self._reader.open()
             self._changed.set()
             while True:
-                # Bytes that the source already holds take no more memory here than there.
+                # Bytes that the source already holds take no more memory here than in the source.
                 while not self._reader.buffered and self._held > self._most_held - wanted:
                     self._room = anyio.Event()
                     await self._room.wait()
@@ -231,7 +232,7 @@ class ResumingSource(ByteSource):
 
 
 async def receive_exactly(source: ByteSource, size: int) -> bytes:
-    """Receive the next ``size`` bytes, fewer only if the range ends before. A single block is not copied."""
+    """Return the next ``size`` bytes, fewer only if the range ends earlier. A single block is not copied."""
     blocks = []
     while size > 0 and (block := await source.receive(size)):
         blocks.append(block)
@@ -240,7 +241,7 @@ async def receive_exactly(source: ByteSource, size: int) -> bytes:
 
 
 async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
-    """Read the first ``size`` bytes of an object, fewer only if it is shorter, and the store's description of it.
+    """Return the first ``size`` bytes of an object, fewer only if it is shorter, and the store's description of it.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.
@@ -251,7 +252,7 @@ async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, Objec
 
 
 class _Reader:
-    """Reader of one object from ``start`` on, which opens it as often as needed, and closes it in the same task."""
+    """Reader of one object from ``start`` on, which reopens the object as needed, and closes it in the same task."""
 
     def __init__(self, storage: Storage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self.storage = storage
@@ -294,7 +295,7 @@ class _Reader:
                 if block:
                     self.position += len(block)
                     self._backoff.reset()
-                    # Pinned only now: when it was opened, only one response was known, and responses may be wrong.
+                    # Pin the version only now. On opening, only one response was known, and responses may be wrong.
                     self._pinned = self.info = self._source.info
                     return block
                 raise TransientStorageError(
@@ -310,7 +311,7 @@ class _Reader:
     async def close(self, error: BaseException | None) -> None:
         opening, self._opening, self._source = self._opening, None, None
         if opening is not None:
-            with suppress(StorageError):  # of a source that is abandoned, or has been read
+            with suppress(StorageError):  # the source is abandoned or has been read
                 await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _open(self) -> None:
@@ -321,7 +322,7 @@ class _Reader:
         if self.info is None:
             self._end = info.size if self._end is None else min(self._end, info.size)
         elif info.size != self.info.size:
-            # Not pinned, because no byte has arrived; but the caller that opened it knows the size.
+            # The version is not yet pinned, because no byte has arrived, but the caller already knows the size.
             raise ObjectChangedError(
                 f"{self._shown} has {info.size:,} bytes, but had {self.info.size:,} when it was opened: open it "
                 "again and read from the start"

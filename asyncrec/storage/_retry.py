@@ -1,10 +1,10 @@
-"""The back-off: how often and how long a request is retried after a transient fault, and what is logged.
+"""The back-off: how often and how long a request is retried after a transient fault, and the log messages.
 
 A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. Only the type of an error
 marks it as transient (`TransientStorageError`): all other errors propagate at once.
 
 The delays are exponential with full jitter (a uniform draw below the bound), because many tasks that were throttled
-together must not come back together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+together must not retry together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ T = TypeVar("T")
 OnRetry = Callable[[TransientStorageError, int, float], None]
 
 logger = logging.getLogger("asyncrec.storage")
-# A separate generator: drawing from the module's would change the results after a user's `random.seed`, by timing.
+# A separate generator, because draws from the module's own would make results after a user's `random.seed` depend on
+# timing.
 _jitter = random.Random()
 
 
@@ -37,13 +38,14 @@ class RetryPolicy:
     """Policy for retries: how often to try again, and for how long.
 
     Attributes:
-        attempts: calls in all, including the first. 10 doublings of 0.2 s reach about a minute of waiting on average,
-            which outlives the throttling of a prefix that S3 is splitting, and a restart of a gateway.
-        base: seconds, the bound of the first delay; about the time of one request, so that a lone reset costs little.
-        cap: seconds, the limit of every delay, and of a store's ``Retry-After``: a longer wait would hold up a writer's
-            memory without an error.
-        total: seconds from the first call after which no other call is begun, so that a caller that waits at an exit
-            gets the error within two minutes.
+        attempts: the maximum number of calls, including the first. With 10 attempts, the delays add up to about 40 s on
+            average, which outlasts the throttling of a prefix that S3 is splitting, and a restart of a gateway.
+        base: the bound of the first delay, in seconds: about the time of one request, so that a single reset costs
+            little.
+        cap: the limit of every delay, and of a store's ``Retry-After``, in seconds. A longer wait would occupy a
+            writer's memory without an error.
+        total: the time in seconds, from the first fault, after which no other call is begun, so that a caller that
+            waits at an exit gets the error within about two minutes.
     """
 
     attempts: int = 10
@@ -53,7 +55,7 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
-# For requests after a failure that has used up all patience: a second or two.
+# For requests after a failure that has exhausted the retries. The delays add up to a second or two.
 BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)
@@ -61,7 +63,7 @@ _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEF
 
 @contextmanager
 def patience(policy: RetryPolicy) -> Iterator[None]:
-    """Retry the requests of this task by ``policy`` instead of `DEFAULT`. Never for requests that write records."""
+    """Retry the requests of this task by ``policy`` instead of `DEFAULT`. Not for requests that write records."""
     token = _patience.set(policy)
     try:
         yield
@@ -76,7 +78,7 @@ _on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_
 def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
     """Call ``listener`` at each retried fault of a request of this task, or of a task that it starts.
 
-    ``listener`` receives the seconds until the next attempt, perhaps in another thread.
+    ``listener`` receives the seconds until the next attempt. It may be called in another thread.
     """
     token = _on_fault.set(listener)
     try:
@@ -94,7 +96,7 @@ class Backoff:
     """State of one series of attempts.
 
     Args:
-        what: the operation and its object, for the log and the note; secrets in a URL are removed.
+        what: the operation and its object, for the log and the note. Secrets in a URL are removed.
         on_retry: called with the error, the number of failed attempts and the delay, before each wait.
     """
 
@@ -114,9 +116,9 @@ class Backoff:
         """Sleep until the next attempt is due.
 
         Raises:
-            TransientStorageError: ``error`` itself, with a note, if the attempts or the time are used up. The time
-                counts from the first fault of the series. It is raised at once if Python is shutting down and starts no
-                more threads, or if the time for the writer's exit is over.
+            TransientStorageError: ``error`` itself, with a note, if the attempts or the time are exhausted. The time
+                counts from the first fault of the series. The error is raised immediately if Python is shutting down
+                and starts no more threads, or if the time for the writer's exit is over.
         """
         if is_refused_by_the_end(error):
             raise error
@@ -128,7 +130,7 @@ class Backoff:
         bound = min(policy.cap, policy.base * 2.0 ** (self.failed - 1))
         delay = _jitter.uniform(0.0, bound)
         if error.retry_after is not None:
-            # The jitter is added; otherwise all clients that received the same time would come back at the same time.
+            # The jitter is added; otherwise all clients that received the same time would retry together.
             delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
         spent = now - self._began
         deadline = current_deadline()
@@ -158,10 +160,10 @@ class Backoff:
 async def retrying(
     operation: Callable[[], Awaitable[T]], *, what: str, policy: RetryPolicy = DEFAULT, on_retry: OnRetry | None = None
 ) -> T:
-    """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the policy gives up.
+    """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the attempts are exhausted.
 
     ``operation`` must be safe to repeat after a fault whose effect is unknown. If it is not (a Complete, an exclusive
-    put), it determines the effect itself by looking at the store. Cancellation is not delayed::
+    put), it must determine the effect itself by looking at the store. Cancellation is not delayed::
 
         async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
             return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")

@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
-    """Return the result of ``operation``. If this is cancelled meanwhile, the operation may go on for ``limit`` more
-    seconds.
+    """Return the result of ``operation``. If the caller is cancelled meanwhile, the operation may continue for
+    ``limit`` more seconds.
 
-    Unless ``limit`` is infinite, the time is shorter if a writer's exit has to end (`shielded`).
+    A finite ``limit`` is shortened if a writer's exit has to end earlier (`shielded`).
 
     If the operation then succeeds, its result is returned, and the cancellation is raised at the caller's next await.
-    If the operation fails, or has to be cancelled, the cancellation is raised now. This is the same on asyncio and on
-    trio, and ``operation`` is a separate task on both.
+    If the operation fails, or has to be cancelled, the cancellation is raised immediately. This is the same on asyncio
+    and on trio, and ``operation`` runs in a separate task on both.
 
-    A cancellation ends with the scope that requested it. If this is the last await inside an `anyio.move_on_after` or
-    an `asyncio.timeout`, the block exits with the result, in time or not, and nothing after it is cancelled.
+    A cancellation ends with the scope that requested it. If this call is the last await inside an `anyio.move_on_after`
+    or an `asyncio.timeout`, the block exits with the result, in time or not, and nothing after it is cancelled.
     """
     if on_asyncio():
         return await _on_asyncio(operation, limit)
@@ -35,14 +35,14 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
 
 
 async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation on asyncio, whose own cancellation has no scope and comes once, so it is caught by hand."""
+    """Shelter an operation on asyncio, whose own cancellation has no scope and is raised once, so it is caught here."""
     caller = asyncio.current_task()
     before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError as error:
-        # A scope cancels again by itself when it is no longer shielded; asyncio's own cancellations do not.
+        # A scope repeats its cancellation when it is no longer shielded, but asyncio does not repeat its own.
         taken = [] if anyio.current_effective_deadline() == -math.inf else [error.args]
         taken += await _outlast(task, asyncio.ensure_future(_end_within(task, limit)))
         if task.cancelled() or task.exception() is not None:
@@ -57,7 +57,7 @@ def _limited(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
 
 
 async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
-    """Cancel ``task`` if it takes longer."""
+    """Cancel ``task`` if it takes longer than ``seconds``."""
     with _limited(seconds):
         await asyncio.wait([task])
     task.cancel()
@@ -76,23 +76,23 @@ async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
 
 
 def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
-    """Let the caller's next await be cancelled, unless no more than ``settled`` requests are left by then.
+    """Cancel the caller's next await, unless at most ``settled`` requests are left by then.
 
-    An `asyncio.timeout` or a TaskGroup that exits before then withdraws its own request, and a cancellation would find
-    no scope to catch it. So the cancellation is requested when the caller waits: Pythons before 3.13 keep an earlier
-    request.
+    An `asyncio.timeout` or a TaskGroup that exits before then withdraws its own request, and no scope would then catch
+    the cancellation. So the cancellation is requested only when the caller waits, because Python before 3.13 does not
+    withdraw an earlier request.
     """
 
     def ask() -> None:
         if not caller.done() and caller.cancelling() > settled:
-            caller.uncancel()  # it is counted once
+            caller.uncancel()  # the request is counted once
             caller.cancel(*taken[-1])
 
     asyncio.get_running_loop().call_soon(ask)
 
 
 async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation if every cancellation is a scope's, which is raised again at the next checkpoint."""
+    """Shelter an operation on trio, where every cancellation is a scope's, and is repeated at the next checkpoint."""
     results: list[T] = []
     errors: list[BaseException] = []
     ended = anyio.Event()
@@ -121,7 +121,7 @@ async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
                     await ended.wait()
                 if not results:
                     raise
-            around.shield = True  # exiting the group is an await, too, and the result must be returned
+            around.shield = True  # exiting the group is also an await, but the result must be returned
     if errors:
         raise errors[0]
     return results[0]

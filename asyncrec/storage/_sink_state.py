@@ -1,9 +1,9 @@
 """`SinkState` tracks the state of a sink, and decides which calls are allowed. It is for authors of a `ByteSink`.
 
 A sink is entered once, accepts chunks, and is exited once. A call that failed or was cancelled cannot be repaired, even
-if its caller swallows the exception: the store may have part of a chunk but not the rest. So the object can then only
-be abandoned. One table, `TRANSITIONS`, defines all of this: the allowed events of each state, and the state that
-follows. Any other event raises.
+if its caller swallows the exception, because the store may have part of a chunk but not the rest. So the object can
+then only be abandoned. The table `TRANSITIONS` defines the allowed events of each state, and the state that follows.
+Any other event raises an error.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class SinkState:
 
             async def __aenter__(self):
                 with self._state.entering():
-                    ...  # begin something that is not visible
+                    ...  # begin an upload that is not visible
                 return self
 
             async def send(self, buffers):
                 with self._state.working():
-                    ...  # hand over the chunk
+                    ...  # send the chunk
 
             async def __aexit__(self, exc_type, exc, traceback):
                 try:
                     if self._state.leave(exc):
-                        self.published = ...  # show it, in one step
+                        self.published = ...  # publish the object, in one step
                 finally:
                     if self.published is None:
-                        ...  # take it away
+                        ...  # discard the upload
 
     Args:
         what: the object, as it appears in errors: its URL, without credentials.
@@ -74,8 +74,8 @@ class SinkState:
 
     @contextmanager
     def entering(self) -> Iterator[None]:
-        """Run the body of ``__aenter__``. If the block raises an exception, the sink is closed: its ``__aexit__`` is
-        not called.
+        """Run the body of ``__aenter__``. If the block raises an exception, the sink is closed, because its
+        ``__aexit__`` is not called.
 
         Raises:
             RuntimeError: the sink was entered before.
@@ -95,7 +95,7 @@ class SinkState:
 
         Raises:
             ClosedResourceError: the context was not entered, or has exited.
-            StorageError: an earlier call failed or was cancelled; that error is its cause.
+            StorageError: an earlier call failed or was cancelled. The cause is that call's exception.
             BusyResourceError: another task is in a call.
         """
         self._move("begin")
@@ -122,12 +122,12 @@ class SinkState:
             `True` after a clean exit; `False` on an error, after which the object is abandoned.
 
         Raises:
-                StorageError: a call failed or was cancelled, and the body ignored that. The object must be abandoned,
-                    too.
+            StorageError: a call failed or was cancelled, but the body swallowed the exception. The object must then
+                also be abandoned.
         """
         before, cause = self._now, self._cause
         self._move("leave")
-        self._cause = None  # it holds the frames of the failed call, and with them the chunk
+        self._cause = None  # the error holds the frames of the failed call, and so the chunk
         if error is not None:
             return False
         if before != "open":

@@ -16,16 +16,16 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# RFC 3986, but with at least two characters: no store has a scheme of one letter, and ``c:`` is a Windows drive.
+# RFC 3986, but at least two characters, because no store has a scheme of one letter, and ``c:`` is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
-# A mistyped "https:/user:..." has one slash; so may a local path after a colon, which is no authority.
+# A mistyped "https:/user:..." has one slash; so may a local path after a colon, which is not an authority.
 _AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
 _WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
 _PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
 _PLAIN = re.compile(r"[A-Za-z0-9._~:%/+-]*")
-# Parameters whose values grant no access but help to find a fault: the requested version or part of an object, the
+# Parameters whose values grant no access but help to diagnose a fault: the requested version or part of an object, the
 # prefix of a listing, and the times at which a redacted signature was made and expires.
 _HARMLESS = {
     *("versionid", "partnumber", "uploadid", "generation", "comp", "restype", "alt"),
@@ -78,7 +78,7 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
 def local_path(path: str) -> str:
     """Return the local path that a ``file:`` or ``file+driver:`` URL names; a plain path is returned unchanged.
 
-    ``file:/x``, ``file:///x`` and ``file://localhost/x`` are the same (RFC 8089); percent escapes are decoded.
+    ``file:/x``, ``file:///x`` and ``file://localhost/x`` are equivalent (RFC 8089). Percent escapes are decoded.
 
     Raises:
         ValueError: the URL names another machine, is relative, or has an escaped NUL.
@@ -107,7 +107,7 @@ def local_path(path: str) -> str:
 
 
 def join(root: str, key: str) -> str:
-    """Join ``root`` and ``key`` to a path, for messages and keys; `split_path` reverses it, except for file URLs."""
+    """Join ``root`` and ``key`` into a path, for messages and keys; `split_path` reverses it, except for file URLs."""
     if root in ("", "."):
         return key
     if not key:
@@ -142,7 +142,7 @@ def redact(text: str) -> str:
     """Replace the secrets of every URL in ``text``: user-info, and values of queries and fragments unless harmless.
 
     The word after ``Bearer``, ``Basic`` or the name of a secret header is replaced, too. If the end of a secret is
-    unclear, more is replaced rather than less: a password may contain ``/`` (AWS keys do), ``@`` and spaces.
+    unclear, more is replaced rather than less, because a password may contain ``/`` (AWS keys do), ``@`` and spaces.
     """
     shown: list[str] = []
     done = 0  # the text before this position has been processed
@@ -173,7 +173,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Return the start of user-info that has a colon and continues after the word, or 0."""
+    """Return the start of user-info that has a colon and continues beyond the word, or 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)
@@ -181,7 +181,7 @@ def _of_open_user(word: str) -> int:
 
 
 def _without_users(text: str) -> str:
-    """Remove user-info from the URLs of a word, in linear time: no part is searched twice."""
+    """Remove user-info from the URLs of a word. No part is searched twice, so this takes linear time."""
     if "@" not in text:
         return text
     shown: list[str] = []
@@ -209,7 +209,7 @@ def _without_users(text: str) -> str:
 
 
 def _without_values(word: str) -> str:
-    """Replace the values of parameters, and in a web address also those without a name, because they may be keys."""
+    """Replace the values of parameters. In a web address, also replace values without a name, which may be keys."""
     begin = word.find("?"), word.find("#")
     first = min((each for each in begin if each >= 0), default=-1)
     if first < 0 and ";" not in word and "&" not in word:

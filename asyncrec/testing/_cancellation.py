@@ -1,6 +1,6 @@
 """Cancel a function at its first await, its second, and so on, until it finishes.
 
-The state that a cancelled call leaves behind is part of its contract, which may break at a single await out of many.
+The state that a cancelled call leaves behind is part of its contract, and may be wrong at a single await out of many.
 This module visits every await, on asyncio and on trio, deterministically and without sleeping::
 
     async def write():
@@ -26,7 +26,7 @@ import anyio
 
 T = TypeVar("T")
 
-# A function with this many awaits is assumed never to end. It would have to be run as many times.
+# A function with this many awaits, which would have to be run as many times, is assumed never to end.
 MOST_CHECKPOINTS = 10_000
 
 

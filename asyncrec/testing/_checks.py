@@ -1,4 +1,4 @@
-"""Helpers of the checks of sinks and sources, which generate, send, receive and compare content.
+"""Helpers for the checks of sinks and sources, which generate, send, receive and compare content.
 
 They do not need pytest. They raise `AssertionError` with the expected value.
 """
@@ -29,7 +29,7 @@ def pieces(chunk: Buffer) -> list[Buffer]:
 
 
 async def send_all(sink: ByteSink, data: Buffer) -> None:
-    """Send ``data`` as the contract requires, in pieces of `chunk_size`, which is read before each call, and a rest."""
+    """Send ``data`` as the contract requires, in pieces of `chunk_size`, which is read before each call."""
     view = memoryview(data)
     while view:
         size = sink.chunk_size

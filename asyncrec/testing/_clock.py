@@ -13,7 +13,7 @@ event loop use this clock; `time.monotonic` does not.
 
 The clock does not jump while a worker thread runs (anyio's, or one of the loop's executors), so tests of local files or
 compression need no special care. The clock does not know other processes, or servers in threads of their own. If a test
-waits for those, ``threshold`` is the time in real seconds for which everything must be idle before the clock may jump.
+waits for these, set ``threshold`` to the real seconds for which everything must be idle before the clock may jump.
 
 trio's own `MockClock(autojump_threshold=)` does the same for trio, but also jumps while a worker thread runs.
 """
@@ -43,11 +43,10 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
 
     Each call makes a new clock, which begins at 0 and jumps to the next deadline while no task runs. The clock does not
     jump while a worker thread runs, but does not know other processes, or servers in threads of their own. If a test
-    waits for those, ``threshold`` is the time in real seconds for which everything must be idle before the clock may
-    jump.
+    waits for these, set ``threshold`` to the real seconds for which everything must be idle before the clock may jump.
 
     Raises:
-        ValueError: ``name`` is neither of the two.
+        ValueError: ``name`` is neither of these.
     """
     if name == "asyncio":
         return name, {"loop_factory": lambda: _VirtualLoop(threshold)}

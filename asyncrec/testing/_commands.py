@@ -85,7 +85,7 @@ class CommandConformance(PluginKit):
         return function_of(command)
 
     def test_it_is_taken_in(self) -> None:
-        """The command's name is not taken, its summary fits in a line, and its target can be imported."""
+        """The command's name is free, its summary fits in a line, and its target can be imported."""
         plugins = self.plugins()
         command = Installed(plugins).all().get(self.name)
         assert plugins.broken == {}
@@ -111,7 +111,7 @@ class CommandConformance(PluginKit):
         assert "--no-such-flag" in result.err
 
     def test_it_takes_debug(self) -> None:
-        """The command accepts ``--debug``, which shows the traceback of an error, as every command does."""
+        """Like every command, the command accepts ``--debug``, which shows the traceback of an error."""
         assert "--debug" in self.run("--help").out
 
     def test_it_does_its_work(self) -> None:

@@ -47,7 +47,7 @@ class Fault:
         when: ``"before"`` fails without calling the operation. ``"after"`` performs the operation, and loses only the
             answer. A receive loses no bytes, because the next receive returns them.
         error: the type of the error. A backend raises `TransientStorageError` when it stops retrying.
-        for_good: every later operation fails in the same way, as if the store were down.
+        for_good: whether every later operation fails in the same way, as if the store were down.
     """
 
     kind: Literal["error", "hang", "short"] = "error"
@@ -178,7 +178,7 @@ class FlakyStorage(_Around):
 
     Args:
         storage: the storage that does the work. Its own errors are passed through.
-        script: the faults by the index of the operation, counted from 0 over all tasks.
+        script: the faults, by the index of the operation, counted from 0 over all tasks.
         seed: the seed of random faults, for which the same operations in the same order fail in the same way.
         rate: the probability that an operation outside the script fails, with a fault drawn from ``faults``.
 

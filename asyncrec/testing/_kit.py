@@ -1,4 +1,4 @@
-"""The base of the conformance kits: a class of cases for pytest, which may be replaced with a reason.
+"""The base of the conformance kits, which are classes of cases for pytest. A case may be replaced with a reason.
 
 Replace a case that a plugin cannot pass by a case that shows the plugin's actual behaviour::
 
@@ -31,13 +31,13 @@ from asyncrec.storage._other_loop import run_soon
 F = TypeVar("F", bound=Callable[..., Any])
 AsyncCase = Callable[..., Coroutine[Any, Any, None]]
 
-# Packages that take tenths of a second to import, or import an event loop. A plugin's hooks need none of them.
+# Packages that take tenths of a second to import, or that import an event loop. A plugin's hooks need none of them.
 _IMPORT_SECONDS = 60
 _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "trio", "typer")
 
 
 def replaces_case(reason: str) -> Callable[[F], F]:
-    """Mark a method that replaces a case of the kit, for the ``reason`` why the plugin cannot pass the case."""
+    """Mark a method that replaces a case of the kit. ``reason`` says why the plugin cannot pass the case."""
     if not reason or not isinstance(reason, str):
         raise ArgumentTypeError(
             "replaces_case needs a reason: a sentence that says why the plugin cannot pass the case"

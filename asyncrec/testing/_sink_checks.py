@@ -1,8 +1,9 @@
 """Checks of a `ByteSink`, without pytest. `StorageConformance` runs the same checks.
 
-Each check takes ``open_sink``, a function that opens a sink, and functions that bypass the sink's storage, where a bug
-could otherwise hide itself. ``read`` returns the stored object of a key, or `None`. ``unfinished`` returns the
-unfinished objects in the store. Each check raises `AssertionError` with the expected result, or the sink's own error.
+Each check takes ``open_sink``, a function that opens a sink, and functions that bypass the sink's storage, so that a
+bug in the storage cannot hide itself. ``read`` returns the stored object of a key, or `None`. ``unfinished`` returns
+the unfinished objects in the store. Each check raises `AssertionError` with the expected result, or the sink's own
+error.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ async def check_source(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
-    """Check ranges inside the object, to its end, beyond it, and empty ones, and the limit on each receive."""
+    """Check ranges inside the object, to its end and beyond, empty ranges, and the limit on each receive."""
     size = len(expected)
     assert size >= 1_000, "check_source needs an object of at least 1,000 bytes"
     ranges: list[tuple[int, int | None]] = [
@@ -74,7 +74,7 @@ async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> None:
-    """Check that a cancelled `receive` loses no byte, because the next receive returns the same ones."""
+    """Check that a cancelled `receive` loses no byte, because the next receive returns the same bytes."""
     for n in range(1, 1_000):
         async with open_source() as source:
             got = await source.receive(100)

@@ -2,7 +2,7 @@
 
 Ceph 16 honours the condition of a put, but ignores that of a multipart completion. Some servers of S3's protocol ignore
 both. A gateway that dies loses the answer to a request that took effect. Listings of S3 were stale until 2020. Code
-built on `Storage` is correct only if it is correct on these::
+built on `Storage` is correct only if it is correct on all of these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
     store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not
@@ -40,8 +40,8 @@ class LaxStorage(Storage):
             every such publication.
         late: the seconds from the effect of a publication or deletion to its answer. A cancellation in between does not
             undo the effect.
-        lost: returns whether the answer to the publication of a key is lost. The object is then published, but
-            `TransientStorageError` is raised, as by a backend that does not know the outcome.
+        lost: a function that returns whether the answer to the publication of a key is lost. The object is then
+            published, but `TransientStorageError` is raised, as by a backend that does not know the outcome.
         stale: the age of listings, in seconds. `head` and reads are never stale, as in all known stores.
         short: whether a source returns half of the requested bytes, as a server with small packets may.
     """

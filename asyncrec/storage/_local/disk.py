@@ -28,10 +28,10 @@ Ts = TypeVarTuple("Ts")
 NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """The flag that makes preadv(2) return cached bytes without waiting for the rest; Linux only, else 0."""
 
-# Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
-# process's other threads (anyio's default is 40) to the user.
+# The maximum number of threads that work for one storage. More than a disk serves well, but few enough that a stuck
+# disk leaves the process's other threads (anyio's default is 40) to the user.
 _THREADS = 16
-# Folders remembered as durable. A forgotten folder costs one more fsync.
+# The maximum number of folders remembered as durable. A forgotten folder costs one more fsync.
 _MOST_FOLDERS = 1000
 # The errors of filesystems without hard links (FAT, some FUSE and SMB); Linux returns EPERM for them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -42,9 +42,9 @@ class Place:
     """Address of one object.
 
     Attributes:
-        key: its key in the storage.
+        key: the object's key in the storage.
         path: the path of the file.
-        shown: its path as shown in errors.
+        shown: the path as shown in errors.
     """
 
     key: str
@@ -68,7 +68,7 @@ class Disk:
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
-        """Return the scratch buffer, of that size. For the loop's thread only, and only until the next await."""
+        """Return the scratch buffer, in this size. Use it only in the loop's thread, and only until the next await."""
         if len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
@@ -82,10 +82,10 @@ class Disk:
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
-        """Link an unfinished file to a new name; return whether its first name still leads to it. Blocks.
+        """Link an unfinished file to a new name; return whether its first name still exists. Blocks.
 
         Raises:
-            FileExistsError: a file has the name.
+            FileExistsError: the new name exists.
         """
         try:
             self.system.link(partial, path)
@@ -94,7 +94,7 @@ class Disk:
                 raise
         else:
             return True
-        # Without hard links: exclusive among the processes of this machine, by a lock on the folder.
+        # Without hard links, a lock on the folder excludes the other processes of this machine.
         folder = os.path.dirname(path)
         lock = FileLock(open_folder(folder, system=self.system), folder, wait=True)
         try:
@@ -115,14 +115,15 @@ class Disk:
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # The lock: no thread regards a folder as durable that another thread has created but not yet synced.
+        # Under the lock, so that no thread regards a folder as durable that another thread has created but not yet
+        # synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path)
             if not missing:
-                # The process that created it may have been killed before it was durable.
+                # The process that created the folder may have been killed before the folder was durable.
                 with suppress(PermissionError):
                     self.sync_folder(os.path.dirname(path))
             for each in reversed(missing):
@@ -134,7 +135,7 @@ class Disk:
                 try:
                     self.sync_folder(os.path.dirname(each))
                 except OSError:
-                    with suppress(OSError):  # a folder that stays would pass for durable the next time
+                    with suppress(OSError):  # a remaining folder would be taken for durable the next time
                         self.system.rmdir(each)
                     raise
             if len(self._durable) >= _MOST_FOLDERS:
@@ -177,7 +178,7 @@ def is_partial(name: str) -> bool:
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
-    """Read ``size`` bytes of a file, fewer only at its end: one call may return less (NFS, FUSE, a signal). Blocks."""
+    """Read ``size`` bytes of a file, fewer only at its end, by as many calls as needed (NFS, FUSE, signals). Blocks."""
     blocks = []
     pread = (os if system is None else system).pread
     while size and (block := pread(fd, size, position)):
@@ -188,7 +189,7 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
 
 
 def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
-    """Write all of ``data`` into a file at ``position``: one call may write less (a full disk, NFS). Blocks."""
+    """Write all of ``data`` into a file at ``position``, by as many calls as needed (a full disk, NFS). Blocks."""
     view = memoryview(data).cast("B")
     pwrite = (os if system is None else system).pwrite
     while view:

@@ -1,7 +1,7 @@
-"""`FileLock` is held by one process, and released at its death. Taking it blocks, so do that in a worker thread.
+"""`FileLock` is held by one process, and released at its death. Taking it blocks, so take it in a worker thread.
 
 Only this module calls flock(2). The system releases a lock when the process ends, for whatever reason. A forked child
-would keep it beyond its parent's end, so children close their copy at once.
+would keep the lock after its parent has ended, so a child immediately closes its copy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FileLock:
     """A lock on a file. It owns the file's descriptor.
 
     Attributes:
-        fd: the descriptor; -1 once the lock was released, and in a forked child.
+        fd: the descriptor; -1 once the lock has been released, and in a forked child.
         path: the path of the file, as shown in errors.
     """
 
@@ -36,12 +36,12 @@ class FileLock:
         Args:
             fd: the open file; closed if the lock cannot be taken.
             path: the path of the file, for errors.
-            wait: wait until the process that has the lock releases it.
+            wait: wait until the process that holds the lock releases it.
             needed: if false, the descriptor is kept even if the lock cannot be taken, as on a filesystem without locks.
 
         Raises:
-            StorageError: another process has it (``errno`` is EWOULDBLOCK, and the text says which process), or no
-                process can have it (ENOLCK if the file system has no locks).
+            StorageError: another process holds the lock (``errno`` is EWOULDBLOCK, and the text names the process), or
+                no process can take the lock (ENOLCK if the file system has no locks).
         """
         self.fd = fd
         self.path = path
@@ -67,10 +67,10 @@ class FileLock:
 
     @classmethod
     def attempt(cls, fd: int, path: str) -> FileLock | None:
-        """Take the lock. If another process has it, close the descriptor and return `None`.
+        """Take the lock. If another process holds it, close the descriptor and return `None`.
 
         Raises:
-            StorageError: no process can have it.
+            StorageError: no process can take the lock.
         """
         try:
             return cls(fd, path)
@@ -94,7 +94,7 @@ def try_flock(fd: int, *, shared: bool = False) -> bool:
     """Try to lock an open file, exclusively or shared, without waiting; return whether that succeeded.
 
     Raises:
-        OSError: the system's error, above all that the filesystem has no locks.
+        OSError: the system's error, for example because the filesystem has no locks.
     """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -112,7 +112,7 @@ def unlock(fd: int) -> None:
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Return the error that names the process with the lock, by the process number at the start of the file."""
+    """Return the error that names the process with the lock, whose number is at the start of the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

@@ -1,8 +1,8 @@
 """Facts about mounts on Linux: which filesystems have no disk, and where a lock proves that its holder has died.
 
-If a lock can be taken, the process that had it is dead, provided that its lock would have been visible here. It is
-visible to every process of the same machine, through the same mount. Two machines may not see each other's on NFS (with
-``nolock``), sshfs, 9p, virtiofs, Lustre, or in a sandbox.
+If a lock can be taken, the process that held it is dead, provided that its lock would have been visible here. A lock is
+visible to every process of the same machine, through the same mount. Two machines may not see each other's locks on NFS
+(with ``nolock``), sshfs, 9p, virtiofs, Lustre, or in a sandbox.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 
 # Filesystems that only one kernel at a time can mount, because they lie in its memory or on a device that no other
 # kernel may write to. A lock taken under another boot id was therefore taken before a reboot. Filesystems of clusters
-# (gfs2, ocfs2), of networks, of FUSE and of hypervisors are not among them, nor are filesystems without a known name.
+# (gfs2, ocfs2), networks, FUSE and hypervisors are excluded, as are unknown filesystems.
 _ONE_MACHINE = frozenset(
     (
         *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "reiserfs", "xfs", "zfs"),
@@ -26,7 +26,7 @@ def is_in_memory(device: int) -> bool:
     """Return whether the filesystem with this ``st_dev`` lives in memory, and stays there. Blocks.
 
     A tmpfs does not support RWF_NOWAIT, and Python has no statfs, so this reads Linux's table of mounts
-    (proc_pid_mountinfo(5)). If the system swaps, reading a page may wait for a disk, so the answer is no.
+    (proc_pid_mountinfo(5)). If the system swaps, reading a page may wait for a disk, so the result is `False`.
     """
     filesystem = _filesystem(device)
     return filesystem == "ramfs" or (filesystem == "tmpfs" and not _swaps())
@@ -48,8 +48,7 @@ def is_one_machines(kind: str) -> bool:
 def this_machine(fd: int) -> str:
     """Name the scope in which a lock on this file is visible: this machine, until it reboots, and the mount. Blocks.
 
-    The host name would not do, because a container gets a new one at each start. It is used only if the system has no
-    boot id (macOS).
+    The host name is used only if the system has no boot id (macOS), because a container gets a new one at each start.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
@@ -66,7 +65,7 @@ def mount_of(fd: int) -> tuple[str, str]:
     """
     device = os.fstat(fd).st_dev
     try:
-        # By the number of the mount: files of btrfs and overlays have devices that are not in the table.
+        # Find the mount by its number, because files of btrfs and overlays have devices that are not in the table.
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
             number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
         return next((kind, name) for each, name, kind in _mounts() if each == number)

@@ -1,7 +1,7 @@
-"""`OpenFiles` keeps a few files of a folder open, so that reading some bytes of one costs one system call.
+"""`OpenFiles` keeps a few files of a folder open, so that reading some bytes costs one system call.
 
 It is for random reads in files that do not change. Each read checks that the path still names the same file. The system
-answers that from memory, because it caches the name of an open file.
+makes this check in memory, because it caches the name of an open file.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from asyncrec.storage._local.opening import open_object
 from asyncrec.storage._local.source import check_regular
 
 Range = tuple[int, int]
-"""The size and the position of bytes in a file."""
+"""The size and the position of a range of bytes in a file."""
 
 _NOWAIT = NOWAIT
 _WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
-# For one data set: enough for most data sets' shards, and at most a 16th of the process's limit, because other code
-# opens files, too.
+# The maximum number of open files of one data set: enough for the shards of most data sets, and at most a 16th of the
+# process's limit, because other code also opens files.
 _MOST_OPEN = 64
 _PART_OF_LIMIT = 16
-# How often a copy is marked as in use. The least recently used copy is evicted first.
+# The seconds between two marks that a copy is in use. The least recently used copy is evicted first.
 _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file open for reading, closed when its last user drops the object. Any number of threads may use it.
+    """A regular file open for reading, closed when the last reference to this object is dropped. Any number of threads
+    may use it.
 
     Args:
-        opening: opens the file if its name is that of a copy instead of the object. A copy never changes, and its
+        opening: opens the file, if it is a cached copy rather than the object itself. A copy never changes, and its
             modification time is the time of its last use.
 
     Attributes:
         info: the object as it was when it was opened.
-        shown: its path, for messages.
-        waitless: whether bytes in memory can be read without waiting for a disk; if not, `cached` reads nothing.
+        shown: the path, for messages.
+        waitless: whether bytes in memory can be read without waiting for a disk. If not, `cached` reads nothing.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is not a regular file.
+        ObjectNotFoundError, StoragePermissionError, StorageError: the file cannot be opened, or is not a regular file.
     """
 
     def __init__(self, disk: Disk, place: Place, opening: Callable[[], int] | None = None) -> None:
@@ -82,9 +83,9 @@ class OpenFile:
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Copy those bytes of the ranges that are in memory into the view, one range after the other.
+        """Copy the bytes of the ranges that are in memory into the view, in which the ranges follow one another.
 
-        Return the size, the position and the place in the view of each range that would have to wait for a disk, or
+        Return the size, the position and the offset in the view of each range that would have to wait for a disk, or
         that reaches beyond the end of the file.
         """
         missing = []
@@ -101,7 +102,7 @@ class OpenFile:
         return missing
 
     def read(self, size: int, position: int) -> bytes:
-        """Return ``size`` bytes, fewer only if the file ends before. Blocks.
+        """Return ``size`` bytes, fewer only if the file ends earlier. Blocks.
 
         Raises:
             OSError: the system's error.
@@ -109,14 +110,14 @@ class OpenFile:
         return read_at(self._fd, size, position, self._system)
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Let the disk fetch all these ranges at once, before each is read. Blocks."""
+        """Ask the system to fetch all these ranges at once, before they are read. Blocks."""
         if not self._in_memory and _WILLNEED:
-            with suppress(OSError):  # without it they are fetched one by one
+            with suppress(OSError):  # without this, the ranges are fetched one by one
                 for size, position in ranges:
                     self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
-        """Close the file; later reads raise OSError. For callers that know that no other thread reads."""
+        """Close the file; later reads raise OSError. Call this only if no other thread reads the file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -125,9 +126,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Files kept open, by key. The least recently used file is closed for another. Any number of threads may use it.
+    """Files kept open, by key. The least recently used file is closed to make room. Any number of threads may use it.
 
-    In a forked child the files are closed, and it opens its own. After `close`, no file is kept.
+    A forked child closes the files, and opens its own. After `close`, no file is kept.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -142,7 +143,7 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Return the file if it is open, and its path still names it.
+        """Return the file if it is open, and its path still leads to it.
 
         Without ``waits``, on the event loop, return only a ``waitless`` file. A replaced file is left for a thread to
         close, because closing the last descriptor of a removed file frees its blocks, which takes longer for a larger
@@ -187,7 +188,7 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close the files that are not being read, and the others once they are read; keep no more files. Blocks."""
+        """Close the files that are not being read, and the others once they are read. Keep no more files. Blocks."""
         with self._lock:
             self._closed = True
             dropped, self._files = self._files, OrderedDict()

@@ -1,7 +1,7 @@
 """The only module that calls open(2). Its functions are named for the kind of file expected at a path. All block.
 
-A caller names an object. The library itself names the files that it keeps next to objects, and in a folder that other
-users can write to, they may have put something under such a name. `make lint` and `tests/test_structure.py` reject
+Callers name objects, but the library itself names the files that it keeps next to objects. In a folder that other users
+can write to, another user may have put a file under such a name. `make lint` and `tests/test_structure.py` reject
 ``os.open`` in other modules. The operating system's errors are raised as asyncrec's, with advice on what to do.
 """
 
@@ -72,16 +72,16 @@ def open_own(
 ) -> int:
     """Open a regular file of this user's (or root's), whatever other users have put into the folder.
 
-    For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
-    to, or that came from an archive. No other file is accepted: not the target of a symbolic link, not a pipe or a
-    device, on which opening would wait, not another user's file. This holds for the last name of the path only; the
-    folder is the caller's choice.
+    This is for the files that the library keeps beside objects (locks, headers, journals) in a folder that others may
+    write to, or that came from an archive. Symbolic links, pipes and devices (on which opening would wait) and other
+    users' files are rejected. Only the last name of the path is checked; the folder is the caller's choice.
 
     Args:
-        flags: as for `os.open`. With ``O_TRUNC``, the file is truncated only after it was found to be this user's.
+        flags: as for `os.open`. With ``O_TRUNC``, the file is truncated only after it has been found to be this user's.
         mode: the mode of a new file, before the umask.
-        linked: whether another name may lead to the file, as during its publication: any name, or one of these paths.
-        anyones: whether the file may be another user's, as a lock in a shared folder, whose content is not trusted.
+        linked: whether the file may have another name, as during its publication: any name, or one of these paths.
+        anyones: whether the file may be another user's, such as a lock in a shared folder, whose content is not
+            trusted.
 
     Raises:
         ObjectNotFoundError: the file does not exist, or was removed meanwhile.
@@ -122,7 +122,7 @@ def own_file(path: str, *, system: Any = None) -> bool:
     """Return whether `open_own` would accept a file, judging by its type and owner, without opening it.
 
     Raises:
-        OSError: the system's error, except that the file does not exist.
+        OSError: the system's error, unless the file does not exist.
     """
     try:
         status = (os if system is None else system).lstat(path)
@@ -144,7 +144,7 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
 def is_not_own(error: StorageError) -> bool:
     """Return whether `open_own` raised this error because the file is not trusted or does not exist.
 
-    A header does not become another user's because a disk fails, or because too many files are open.
+    Other errors say nothing about the file: the disk may have failed, or too many files may be open.
     """
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
@@ -155,7 +155,7 @@ def _not_own(kind: type[StorageError], path: str, what: str, code: int, then: st
     return error
 
 
-# For these operations, a file in the place of a folder only means that there is nothing below it.
+# For these operations, a file in place of a folder only means that the object does not exist.
 _LOOKING = ("looking up", "opening", "deleting", "listing")
 
 _ADVICE = {
@@ -192,7 +192,7 @@ def local_error(error: OSError, doing: str, path: str) -> StorageError:
 
 @contextmanager
 def mapped_errors(doing: str, path: str) -> Iterator[None]:
-    """Raise the system's errors in the block as `local_error`; asyncrec's own errors propagate unchanged."""
+    """Convert the system's errors in the block with `local_error`. asyncrec's own errors propagate unchanged."""
     try:
         yield
     except StorageError:

@@ -1,7 +1,7 @@
-"""`LocalSink` writes a file that is not visible until it is complete: the async side of an `UnfinishedFile`.
+"""`LocalSink`, the async side of an `UnfinishedFile`, writes a file that is not visible until it is complete.
 
-The disk operations are in `unfinished`, and run in worker threads that are awaited, so that a cancellation leaves
-neither a descriptor nor a file. Only chunks for a filesystem in memory are copied at once, without a thread.
+The disk operations are in `unfinished`. They run in worker threads that are awaited, so that a cancellation leaves
+neither a descriptor nor a file. Only small chunks for a filesystem in memory are copied on the event loop.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _MOST_TO_MEMORY = 2 << 20
 # With hundreds of shards open, a write of this size still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
 _SMALL = 64 << 10
-# One copy per turn of the loop, whichever file it is for, because the chunks of many open shards are due together.
+# One copy per turn of the loop, over all files, because the chunks of many open shards are due together.
 _turn: anyio.lowlevel.RunVar[anyio.Lock] = anyio.lowlevel.RunVar("asyncrec_turn_to_copy")
 
 
 class LocalSink(ByteSink):
     """`ByteSink` of one local file.
 
-    An exception leaves nothing, unless a `flush` has acknowledged bytes: then the unfinished file is kept, with at
-    least those bytes. If asyncio's own ``task.cancel()`` comes during the very hop that publishes, the exit raises
-    `CancelledError` although the object is there, complete; `published` is then set.
+    An exception leaves no file, unless a `flush` has acknowledged bytes. The unfinished file is then kept, with at
+    least those bytes. If asyncio's own ``task.cancel()`` arrives during the thread hop that publishes, the exit raises
+    `CancelledError` although the object exists, complete; `published` is then set.
 
     Args:
-        target: the object to write, and how.
+        target: the object to write, and its options.
         keep: whether bytes that a flush acknowledged survive an exception.
 
     Attributes:
@@ -66,15 +66,16 @@ class LocalSink(ByteSink):
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
         """Write the unsent bytes of ``other`` to its file before each write to this one, from now on.
 
-        ``tail`` returns these bytes. So after a crash of the process, this file holds nothing whose other part is
-        missing. The same holds after a failure: the other's unfinished file is kept if this one's is.
+        ``tail`` returns these bytes. So after a crash of the process, every byte of this file has its counterpart in
+        the other file. The same holds after a failure, because the other unfinished file is kept if this one is.
         """
         self._file.write_behind(other._file, tail)
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         with self._state.working(), mapped_errors("writing", self._target.shown):
             if self._file.in_memory and (size := sum(map(nbytes, buffers))) <= _MOST_TO_MEMORY:
-                # Copying a small chunk takes less than a turn of the loop, which many files would each wait for.
+                # Copying a small chunk takes less time than a turn of the loop, for which each of many files would
+                # wait.
                 if size <= _SMALL:
                     await anyio.lowlevel.checkpoint_if_cancelled()
                     size = self._file.write(buffers)
@@ -107,13 +108,14 @@ class LocalSink(ByteSink):
             self._file.create()
 
     def _publish(self) -> None:
-        # Set in the thread, so that it is known however the hop back ends. Closed there, too, which saves a hop.
+        # Set `published` in the thread, so that it is set however the hop back ends. Also close the file there, which
+        # saves a hop.
         self.published = self._file.publish()
         self._file.abandon()
 
     async def _clean_up(self) -> None:
         if self._file.there:
-            # No time limit: if the system does not respond, a time limit cannot undo that.
+            # No time limit, because a limit cannot interrupt a system call that does not return.
             await self._disk.surely_in_thread(self._file.abandon)
 
 

@@ -1,4 +1,4 @@
-"""`LocalSource`: one file being read, from the version that was opened.
+"""`LocalSource` reads one file, in the version that was opened.
 
 If the file is replaced, reading continues from the old inode. If it grows, it is read to the size found on opening. If
 it is truncated, reading raises `ObjectChangedError`.
@@ -18,13 +18,14 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.opening import open_object
 
-# How many bytes to copy from the page cache on the event loop in one go: about 80 us, less than a hop to a thread.
+# The maximum number of bytes copied from the page cache on the event loop at a time. This takes about 80 us, less than
+# a hop to a thread.
 _MOST_ON_LOOP = 512 << 10
-# Likewise from a filesystem in memory, directly into the block: one record of 1 MiB takes 130 to 200 us.
+# The same for a filesystem in memory, directly into the block. One record of 1 MiB takes 130 to 200 us.
 _MOST_FROM_MEMORY = 1 << 20
 # If the page cache cannot be queried, a hop fetches as many blocks as fit in this size, and the source holds them.
 _MOST_AHEAD = 1 << 20
-# A read below this size reads a header: nothing is read ahead for it.
+# A read below this size reads a header, for which nothing is read ahead.
 _SMALL = 4 << 10
 # The number of hops after a cache miss before the cache is queried again. By then the kernel's read-ahead has begun.
 _HOPS_AFTER_MISS = 8
@@ -37,8 +38,8 @@ class LocalSource(ByteSource):
 
     Bytes in the page cache are copied on the event loop, without a hop: ``RWF_NOWAIT`` promises not to wait for the
     disk (at 256 KiB, in a quarter of a hop's time). So are all bytes of a filesystem that lives in memory, which has no
-    disk to wait for. Bytes that are not cached, or for which the filesystem cannot tell (FUSE, NFS), are read in a
-    thread: several blocks at once, which share the hop (in half the time). A block of more than 1 MiB is read alone,
+    disk to wait for. Bytes that are not cached, or whose state the filesystem does not report (FUSE, NFS), are read in
+    a thread, several blocks at once, which share the hop (in half the time). A block of more than 1 MiB is read alone,
     without a copy.
     """
 
@@ -51,7 +52,7 @@ class LocalSource(ByteSource):
         self._known = info
         self._fd = -1
         self._ahead: deque[bytes] = deque()  # the bytes after the position, at most _MOST_AHEAD bytes and a header
-        self._taken = 0  # bytes of the first block
+        self._taken = 0  # bytes of the first block already returned
         self._blocks = 1  # the number to read in the next hop
         self._header = 0  # the size of the last small read
         self._in_memory = False
@@ -122,7 +123,7 @@ class LocalSource(ByteSource):
         return block[begin:] if begin else block
 
     def _cached(self, wanted: int) -> bytes | None:
-        """Read from the page cache, without waiting; return `None` if it lacks the bytes, or cannot be queried."""
+        """Return bytes from the page cache, without waiting, or `None` if it lacks the bytes or cannot be queried."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
             with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
                 return self._read_whole(self._position, wanted) or None
@@ -138,7 +139,7 @@ class LocalSource(ByteSource):
                 self._hops = _HOPS_AFTER_MISS
                 return None
             except OSError:
-                # The disk has an error, which a read in a thread will raise.
+                # The disk has an error, which a read in a thread will raise again.
                 self._hops = -1
                 return None
             if size < wanted:
@@ -160,8 +161,8 @@ class LocalSource(ByteSource):
     def _closes_at_once(self, fd: int) -> bool:
         """Return whether closing the file never waits.
 
-        Closing the last descriptor of a removed file frees its blocks. On a file system that cannot tell what is cached
-        (FUSE, NFS), closing may have to inform another process or machine.
+        Closing the last descriptor of a removed file frees its blocks. On a file system that does not report cached
+        bytes (FUSE, NFS), closing may have to inform another process or machine.
         """
         try:
             return (self._in_memory or self._hops >= 0) and self._disk.system.fstat(fd).st_nlink > 0
@@ -191,7 +192,7 @@ class LocalSource(ByteSource):
         return blocks
 
     def _read_whole(self, position: int, size: int) -> bytes:
-        """Read until the block is complete: Linux returns at most 2 GiB, and less after a signal."""
+        """Read until the block is complete, because Linux returns at most 2 GiB, and less after a signal."""
         return read_at(self._fd, size, position, self._disk.system)
 
     def _close(self) -> None:

@@ -1,9 +1,9 @@
 """`LocalStorage` is the backend of plain paths and of ``file:`` URLs. Its objects are files.
 
-A key is a path below the root. Each part between two slashes is a folder, created when needed and never listed. Keys
-cannot lead out of the root. A symbolic link that the user put under the root is followed, but a link in the object's
-own place is replaced when the object is written. Unfinished files, ``.<name>.<id>.partial`` beside their target, are
-not objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
+A key is a path below the root. Each part before a slash is a folder, created when needed and never listed. Keys cannot
+lead out of the root. A symbolic link that the user put under the root is followed, but a link in the object's own place
+is replaced when the object is written. Unfinished files, ``.<name>.<id>.partial`` beside their target, are not objects.
+They are never listed, except by `LocalStorage.list_unfinished`.
 
 Objects are written by `sink` and `unfinished`, read by `source`, read at random by `open_files`, and listed by `walk`.
 """
@@ -35,13 +35,13 @@ from asyncrec.storage._url import check_key, join, local_path
 
 __all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info", "open_file"]
 
-# One writev. At 2 MiB, a hop to a thread, 50 to 120 us, costs a tenth of copying and checksumming; a larger chunk gains
-# little, and each open file holds one.
+# The size of one writev. At 2 MiB, a hop to a thread (50 to 120 us) costs a tenth of copying and checksumming. A larger
+# chunk gains little, and each open file holds one chunk.
 _CHUNK_SIZE = 2 << 20
-# For an index or keys: 16,384 keys. They are on the disk before their records, and the fewer of them wait in memory,
-# the more records have their keys after a crash.
+# The chunk size of an index or of keys: 16,384 keys. Keys reach the disk before their records. The fewer keys wait in
+# memory, the more records have their keys after a crash.
 BESIDE_CHUNK = 256 << 10
-# Names looked up in one hop when listing: about a millisecond of work.
+# The number of names looked up in one hop when listing, which is about a millisecond of work.
 _LIST_BATCH = 500
 
 
@@ -49,16 +49,16 @@ class LocalStorage(Storage):
     """A folder whose files are objects. It need not exist yet.
 
     Args:
-        root: a path; a relative one is resolved against the current working directory now. Shown in errors as passed.
+        root: a path, shown in errors as passed. A relative path is resolved now, against the current working directory.
         chunk_size: bytes per write, and held by each sink's caller.
         system: the functions of `os` that are used; tests pass an object that fails.
     """
 
     flush_level = "spooled"
     owner: str | None = None
-    # Raises StorageError if the owner has lost its job: a flush then promises nothing.
+    # Raises StorageError if the owner has lost its job. A flush then acknowledges nothing.
     check: Callable[[], None] | None = None
-    # Objects are readable by this user alone, like unfinished ones: for folders that no other user reads.
+    # Whether objects, like unfinished files, are readable by this user alone, for folders that no other user reads.
     private = False
 
     def __init__(
@@ -83,11 +83,11 @@ class LocalStorage(Storage):
         return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
-        """Return the same folder for one writer, whose unfinished files have its id in their names.
+        """Return a storage of the same folder for one writer, which puts its id into the names of its unfinished files.
 
-        They are created when their sink is opened rather than by its first `send`, so that after a crash they show
-        which objects were open. Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`. Without
-        ``keep``, an exception leaves no file even after a flush.
+        These files are created when their sink is opened rather than by its first `send`, so that after a crash they
+        show which objects were open. Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`.
+        Without ``keep``, an exception leaves no file even after a flush.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
         owned.disk, owned.folder, owned.owner, owned.private = self.disk, self.folder, owner, self.private
@@ -167,7 +167,7 @@ class LocalStorage(Storage):
         """Delete an unfinished upload. It is not an error if the upload no longer exists.
 
         Raises:
-            StorageError: a process is writing the upload, or it is not this user's file.
+            StorageError: a process is writing the upload, or the file is not this user's.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished upload of this storage")
@@ -191,7 +191,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Return the first of these keys that is an object, or `None`. Blocks: one hop for many names."""
+    """Return the first of these keys that has an object, or `None`. Blocks, so that one hop serves many names."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
@@ -237,7 +237,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Return the `LocalStorage` of a storage whose objects are files, or of a part of one; `None` for any other."""
+    """Return the `LocalStorage` of a storage whose objects are files, or of a part of it; `None` for any other."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:

@@ -1,8 +1,8 @@
-"""`UnfinishedFile` becomes an object: its name, its mode (0600 until then), and its publication. Blocks.
+"""`UnfinishedFile` is a file that becomes an object when it is published; its mode is 0600 until then. Blocks.
 
 The bytes go to ``.<name>.<id>.partial`` beside the target, created by the first write, or on opening if the storage has
-an owner (`LocalStorage.owned_by`), whose id is then in the name. To publish the file means to set the object's mode,
-fsync, check the size, `os.replace` (`os.link` when exclusive), and fsync the folder.
+an owner (`LocalStorage.owned_by`), whose id is then in the name. Publication sets the object's mode, calls fsync,
+checks the size, calls `os.replace` (`os.link` if exclusive), and calls fsync on the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Target(Place):
     """The object that a file is to become.
 
     Attributes:
-        exclusive: whether it must not exist yet.
+        exclusive: whether the object must not yet exist.
         owner: the id of the writer, as in the name of the unfinished file; `None` for a random name.
         zeros: the number of zero bytes with which the owner's unfinished file begins, as soon as it exists.
         private: whether the object is readable by this user alone.
@@ -57,8 +57,8 @@ class UnfinishedFile:
     """The file of one object, until it is published or abandoned. Used by one thread at a time.
 
     Attributes:
-        in_memory: whether its filesystem lives in memory; known once the file is created.
-        acknowledged: whether a flush has promised to keep some of its bytes.
+        in_memory: whether the filesystem lives in memory; known once the file is created.
+        acknowledged: whether a flush has acknowledged some of its bytes.
     """
 
     def __init__(self, disk: Disk, target: Target) -> None:
@@ -98,14 +98,14 @@ class UnfinishedFile:
         self._exists()  # a folder of that name, or a name that is too long, raises now instead of at the end
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # A process that found the file without its zeros would take the rest for lost.
+        # A process that found the file without its zeros would assume that the rest was lost.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
         if self._mode & 0o077:
             # The umask, or the folder's access list, grants an object these rights, but no other user may read it
-            # before it is published. Create it again instead of changing it: a process that had already opened it could
-            # read on.
+            # before it is published. Create the file again instead of changing its mode, because a process that has
+            # already opened it could continue to read.
             self._close()
             self._disk.system.unlink(begun)
             self._partial = None
@@ -156,7 +156,7 @@ class UnfinishedFile:
             if (end := position + nbytes(buffer)) > self._pushed:
                 rest: Sequence[Buffer] = [memoryview(buffer).cast("B")[max(0, self._pushed - position) :]]
                 while len(rest) and len(rest[0]):
-                    # After writev's position, at which the next chunk begins and writes the same bytes again.
+                    # At an offset after writev's position, where the next chunk begins and writes the same bytes again.
                     rest = _after(rest, self._disk.system.pwrite(self._fd, rest[0], end - len(rest[0])))
             position = end
         self._pushed = max(self._pushed, position)
@@ -196,9 +196,9 @@ class UnfinishedFile:
         try:
             self._disk.sync_folder(self._target.folder)
         except OSError:
-            # It is unknown whether the name survives. The error must not leave an object behind, nor remove
-            # acknowledged bytes, or a part of another file (`abandon` knows). A replaced object is lost either way, so
-            # keep the new one, which is complete.
+            # It is unknown whether the name is durable. The error must not leave an object behind, nor remove
+            # acknowledged bytes, or a part of another file (`abandon` knows). A replaced object is lost in any case, so
+            # keep the new object, which is complete.
             if not replaces:
                 with suppress(OSError):
                     if not linked:
@@ -208,8 +208,8 @@ class UnfinishedFile:
                         system.unlink(path)
             raise
         if linked:
-            # Only now, so that no power cut leaves neither name. If this fails, a second name, never listed, does no
-            # harm.
+            # Only now, so that a power cut leaves at least one name. If this fails, the second name does no harm,
+            # because it is never listed.
             self._partial = None
             with suppress(OSError):
                 system.unlink(partial)
@@ -218,8 +218,8 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close the file, and remove it unless a flush acknowledged bytes of it. A published file is only closed.
 
-        The file of which this one is a part (`write_behind`) is removed first. If that file stays, so does this one, so
-        a process that dies in between leaves no file without this part.
+        The file of which this one is a part (`write_behind`) is removed first. If that file stays, this file also
+        stays, so a process that dies in between leaves no file without this part.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:
@@ -245,7 +245,7 @@ class UnfinishedFile:
     def remove_durably(self) -> bool:
         """Abandon the file; return whether it is gone durably, so that no power cut restores it.
 
-        It must not have been abandoned before, because that removal was not made durable.
+        The file must not have been abandoned before, because that removal was not made durable.
         """
         if self.acknowledged or not self.there:
             return not self.acknowledged
@@ -334,7 +334,7 @@ def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
     """Return the rest of ``buffers`` after ``written`` bytes.
 
     Raises:
-        OSError: no byte was written although there were some to write, which would never end.
+        OSError: the system wrote no byte, so a loop of writes would never end.
     """
     size = sum(map(nbytes, buffers))
     if written == size:

@@ -1,7 +1,7 @@
 """List all files below a folder in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocks.
 
-A folder is sorted by its name with the slash that follows it in every key below it: ``a-b`` comes before ``a/b``,
-although the name ``a`` is less than ``a-b``. No other key can stand between two keys of one folder. So each folder is
+A folder is sorted by its name with the slash that follows it in every key below, so ``a-b`` comes before ``a/b``,
+although the name ``a`` is less than ``a-b``. No other key can come between two keys of one folder. So each folder is
 sorted by itself, and only the names of the folders on the way down are held.
 """
 
@@ -18,16 +18,16 @@ from asyncrec.storage._local.disk import is_partial
 def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
     """Yield ``(key, status)`` of the regular files whose keys begin with ``prefix`` and come after ``start_after``.
 
-    With ``partial``, only unfinished files are listed, else all others. Symbolic links are followed, except a link that
-    leads back to a folder that contains it. Files that vanish meanwhile are omitted. No descriptor stays open between
-    two items.
+    With ``partial``, only unfinished files are listed, otherwise all other files. Symbolic links are followed, except a
+    link that leads back to a folder that contains it. Files that vanish meanwhile are omitted. No descriptor stays open
+    between two items.
 
     Raises:
         OSError: a folder cannot be read.
     """
     base = prefix[: prefix.rfind("/") + 1]
     if "\0" in prefix or any(segment in ("", ".", "..") for segment in base.split("/")[:-1]):
-        return  # no key begins with this
+        return  # no key begins with this prefix
     try:
         ancestors = _ancestors(folder, base)
     except (FileNotFoundError, NotADirectoryError):

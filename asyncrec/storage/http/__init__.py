@@ -1,8 +1,8 @@
 """Common code of storage backends over HTTP, for authors of plugins.
 
-asyncrec's own backends use it, so its names change when they need it: **no promise of stability covers them**, not even
-within a minor version. A plugin that uses them pins the version of asyncrec, or copies the code. The names that every
-backend needs are in `asyncrec.storage`, and stable.
+asyncrec's own backends use these names, which change when the backends need it. **No promise of stability covers
+them**, not even within a minor version. A plugin that uses them pins the version of asyncrec, or copies the code. The
+names that every backend needs are in `asyncrec.storage`, and are stable.
 
     RangedSource, LongAnswer, StreamSlots             a source that requests ranges, or reads on in one response
     StraightBody                                      the body of an aiohttp response, received without copies

@@ -1,7 +1,7 @@
-"""A client of a store: its options, trusted authorities, connection errors and logs, and how storages share it.
+"""The clients of a store: options, trusted authorities, connection errors, logs, and clients that storages share.
 
 A data set is read through many storages at a time, one for each path that is opened. Storages with the same connection
-settings share one client (`SharedClients`), which saves the connections, and the token, that each would need.
+settings share one client (`SharedClients`), which saves the connections, and the token, that each storage would need.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLOSE_SECONDS = 5.0
 _PROXY_ASKS = 407
 _ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
-# A name server has answered that the host does not exist. A name server that does not answer is another matter.
+# The errors by which a name server reports that a host does not exist. A silent name server causes another error.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -97,13 +97,13 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
     """Return the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
 
     Args:
-        path: a file of certificates in PEM form; `None` for the machine's.
+        path: a file of certificates in PEM form; `None` for the machine's authorities.
         named_by: the option or environment variable that named the file, for the message.
         what: the operation, for the message.
-        shared: return one context to all callers with the same arguments, as long as the file does not change: reading
-            and parsing an ordinary file of 140 authorities takes 25 ms of processor time. For clients that change
-            nothing in their context, in any thread: aiohttp's, but not httpx's, which set the protocols of each
-            connection.
+        shared: return one context to all callers with the same arguments, as long as the file does not change, because
+            reading and parsing an ordinary file of 140 authorities takes 25 ms of processor time. Use this only for
+            clients that change nothing in their context, in any thread: aiohttp's, but not httpx's, which set the
+            protocols of each connection.
 
     Raises:
         StorageError: the file does not exist, cannot be read, or contains no certificates; otherwise every request
@@ -133,7 +133,7 @@ def connection_fault(error: BaseException, what: str) -> StorageError:
     """Return the error for a connection that failed, or a response that was cut short: a `TransientStorageError`.
 
     If no name server knows the host, the error is ``lasting``, so the request is tried only a few times. If a proxy
-    asks for a password, the error is a `StoragePermissionError`.
+    requires a password, the error is a `StoragePermissionError`.
 
     Args:
         error: the client's error. Only its type, host, port and number are used, because its text may contain a signed
@@ -184,14 +184,14 @@ class Redacting(logging.Filter):
         if (clean := self._strike(text)) != text:
             record.msg, record.args = clean, ()
         if record.exc_info:
-            # As text without secrets, which a formatter uses in place of the error.
+            # A formatter uses this text, without secrets, in place of the error.
             record.exc_text = self._strike(self._formatter.formatException(record.exc_info))
             record.exc_info = None
         return True
 
 
 def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Check the names and types of a storage's options, and that each text can be sent to a store.
+    """Check the names and types of a storage's options, and that each string can be sent to a store.
 
     Values are never part of a message, because they may be credentials.
 
@@ -201,7 +201,7 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
 
     Raises:
         TypeError: an option is unknown, or has another type.
-        ValueError: a text contains a control character, such as the newline at the end of a file from which it was
+        ValueError: a string contains a control character, such as the newline at the end of a file from which it was
             read.
     """
     if unknown := sorted(set(given) - set(types)):

@@ -12,15 +12,15 @@ import anyio.lowlevel
 from asyncrec._native import native
 from asyncrec.storage._base import Buffer
 
-# Bytes passed to the socket at a time: each slice may be copied, and 256 KiB take 0.05 ms.
+# The number of bytes passed to the socket at a time. Each slice may be copied, which takes 0.05 ms.
 _SLICE = 256 * 1024
 
 
 class SlicedBody:
     """A request body for one attempt, iterated over once, which every client accepts together with its length.
 
-    If it were `bytes`, a client would write all of them at once, on the loop. It is a class rather than a generator, so
-    that an abandoned body needs no finalising.
+    If the body were `bytes`, a client would write all of them at once, on the loop. This is a class rather than a
+    generator, so that an abandoned body needs no finalisation.
 
     Args:
         data: the body. It must not change until the request has ended.
@@ -34,7 +34,7 @@ class SlicedBody:
 
     def __aiter__(self) -> SlicedBody:
         if self._begun:
-            # Clients repeat a request whose connection broke, older ones even with the rest of the body.
+            # Clients repeat a request whose connection broke; older clients would even send only the rest of the body.
             raise ConnectionResetError("only part of the body was sent")
         return self
 
@@ -50,7 +50,7 @@ class SlicedBody:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Parse the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); return `None` without seconds."""
+    """Return the seconds of a ``Retry-After`` in either form (RFC 9110, 10.2.3); `None` if it is missing or invalid."""
     value = (value or "").strip()
     if not value:
         return None
@@ -70,10 +70,10 @@ def parse_http_date(value: str | None) -> datetime | None:
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
-    """Parse the bytes ``[start, end)`` that a 206 contains, and the object's size, which is `None` if unknown.
+    """Parse the range ``[start, end)`` of a 206 response, and the object's size, which is `None` if unknown.
 
     Raises:
-        ValueError: the header does not contain the range.
+        ValueError: the header is missing or invalid.
     """
     match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", (value or "").strip())
     if match is None:
@@ -82,9 +82,9 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 
 
 def crc64nvme(data: Buffer) -> int | None:
-    """Return the CRC-64/NVME of ``data``, in a twentieth of an MD5's time on x86-64, or else in two fifths.
+    """Return the CRC-64/NVME of ``data``, or `None` if asyncrec's C extension is missing.
 
-    Returns `None` if asyncrec's C extension is missing: in Python it would take a hundred times as long, and an MD5
-    serves as well. It blocks, and releases the GIL.
+    It takes a twentieth of an MD5's time on x86-64, and two fifths on other processors. Python code would take a
+    hundred times as long, and an MD5 serves as well. The call blocks, but releases the GIL.
     """
     return None if native is None else native.crc64nvme(data)

@@ -3,8 +3,8 @@
 `PartTasks` sends them, `PartSlots` counts them, `PartBuffers` provides their memory, and `fill_part` fills it.
 
 Memory for parts is mapped rather than allocated by the C library. For each worker thread, the C library would keep the
-memory that the thread freed, and gaps between blocks in use: with four parts of 8 MiB in transit, a process grew by 75
-to 100 MiB. Its memory would also have to be cleared before the copy, which takes 5 ms on the event loop.
+memory that the thread freed, and gaps between blocks in use. With four parts of 8 MiB in transit, a process grew by 75
+to 100 MiB. The memory would also have to be cleared before the copy, which takes 5 ms on the event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_ON_LOOP = 1 << 20  # some tenths of a millisecond
+_ON_LOOP = 1 << 20  # takes some tenths of a millisecond
 
 
 class PartSlots:
@@ -39,7 +39,7 @@ class PartSlots:
         self._count = count
         self._chunk = chunk_size
         self._free = anyio.Semaphore(count)
-        # One caller acquires at a time: two callers with half the slots each would wait for each other.
+        # One caller acquires at a time, because two callers with half the slots each would wait for each other.
         self._turn = anyio.Lock()
 
     @property
@@ -72,7 +72,7 @@ class PartBuffers:
     """Buffers for parts, never more than there are parts in transit.
 
     Args:
-        size: the bytes of each buffer. Larger buffers (for parts that have grown) are not kept.
+        size: the size of each buffer in bytes. Larger buffers (for parts that have grown) are not kept.
     """
 
     def __init__(self, size: int) -> None:
@@ -88,7 +88,7 @@ class PartBuffers:
         return memoryview(self._free.pop() if self._free else _mapped(self._size))[:size]
 
     def give(self, view: memoryview, *, reusable: bool) -> None:
-        """Return a buffer to the pool. It is not ``reusable`` while a broken connection may still send from it."""
+        """Return a buffer to the pool. A buffer is not ``reusable`` if a broken connection may still send from it."""
         self._out -= 1
         buffer = view.obj
         if reusable and isinstance(buffer, mmap.mmap) and len(buffer) == self._size:
@@ -99,7 +99,7 @@ class PartBuffers:
 
 def _mapped(size: int) -> mmap.mmap:
     """Map private memory. The first write to a page waits for the page; this call does not."""
-    # Private, because a fork would otherwise share it.
+    # Private, because a forked process would otherwise share the memory.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):  # only on Linux, but not in every kernel
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -113,9 +113,9 @@ async def fill_part(
     *,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> int | None:
-    """Copy a chunk into memory of its length and compute its checksum, in a worker thread if it exceeds 1 MiB.
+    """Copy a chunk into memory of its length and return its checksum, in a worker thread if it exceeds 1 MiB.
 
-    If cancelled, it raises once the copying has ended, so that the memory may then be used again.
+    If cancelled, raise once the copying has ended, so that the memory may then be used again.
 
     Args:
         checksum: the CRC32C of the preceding bytes, which is continued; with `None`, no checksum is computed.
@@ -141,8 +141,8 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 
 
 def _array_of(buffer: Buffer) -> NDArray[np.uint8]:
-    # NumPy releases the GIL while it copies. A memoryview does not: it blocked the event loop for 5 to 20 ms if the
-    # kernel had to find the memory first.
+    # NumPy releases the GIL while it copies. A memoryview does not, and blocked the event loop for 5 to 20 ms if the
+    # kernel first had to find the memory.
     return np.frombuffer(buffer, np.uint8)
 
 
@@ -151,7 +151,7 @@ class PartTasks:
 
     Args:
         scope: the storage's scope, in which the tasks run.
-        release: called with the slots of a task that has ended.
+        release: called with the number of slots of a task that has ended.
 
     Attributes:
         cancelled: whether `cancel` was called.

@@ -1,16 +1,16 @@
 """`RangedSource`: a source that requests ranges of one version of an object.
 
-Looking first and requesting bytes afterwards takes two round trips, but one is enough: the response to a request for
-bytes also contains their version, and the object's length. So the source looks at an object only if that response says
-too little, or if the request is rejected because there are no bytes to return. If the caller passes ``info``, nothing
-is requested before the first bytes are needed.
+Looking first and requesting bytes afterwards takes two round trips, but one is enough, because the response to a
+request for bytes also contains their version, and the object's length. So the source looks at an object only if that
+response contains too little, or if the request is rejected because there are no bytes to return. If the caller passes
+``info``, nothing is requested before the first bytes are needed.
 
-A range is requested whole, up to a window. Its response is returned in blocks as it arrived, and only then the next
-request is sent. `Storage.read_ahead`, of two windows, makes the core request that much.
+A range is requested as a whole, up to a window. Its response is returned in blocks as they arrived, and only then is
+the next request sent. A `Storage.read_ahead` of two windows makes the core request that much ahead.
 
 Between two requests a source holds no connection, so a thousand sources can wait. The price is a round trip for each
-window. So a backend may instead serve a reader that keeps up by one long response, from its first bytes on, if it has a
-slot for it. If the response breaks off, or its reader pauses, the source continues with ranges.
+window. So a backend may instead serve a reader that keeps up by one long response, from its first bytes on, if a slot
+is free. If the response breaks off, or its reader pauses, the source continues with ranges.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 _OF_AN_ANSWER = 512 << 10
 # Seconds without a call after which a reader no longer counts as keeping up.
 _REST = 2.0
-# Smaller blocks are joined, to about this many bytes. A larger block is returned as it is, because its copy would cost
-# more than it saves.
+# Blocks smaller than the first size are joined, to about the second. A larger block is returned as it is, because a
+# copy would cost more than it saves.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received whole when it begins. If an
@@ -48,7 +48,7 @@ _KEEPS_UP = 1 / 4
 class LongAnswer(Protocol):
     """A response that runs from the reader's position to the end of its range, for a source that has slots::
 
-    async def stream(self, start, end):  # as `fetch`, but begun only
+    async def stream(self, start, end):  # like `fetch`, but only begun
         return ShopAnswer(await self._storage.begin(self._key, start, end, etag=self.info.etag))
 
     class ShopAnswer:
@@ -155,10 +155,10 @@ class RangedSource(ByteSource):
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
         """Request the bytes ``[start, end)`` of the current version, or up to its end if ``end`` is `None`.
 
-        Return the object as the response describes it, and the response itself, begun, with the requested bytes, or
-        fewer if the object ends before. A backend without slots always gets an ``end``, and returns the blocks that
+        Return the description of the object in the response, and the response itself, begun, with the requested bytes,
+        or fewer if the object ends earlier. A backend without slots always gets an ``end``, and returns the blocks that
         arrived. Return `None` if the response does not contain the version and its size, or says that there are no
-        bytes; the source then looks. The default implementation returns `None`.
+        bytes. The source then calls `look`. The default implementation returns `None`.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError: as `Storage.open_source`.
@@ -167,9 +167,9 @@ class RangedSource(ByteSource):
 
     @abstractmethod
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
-        """Get the bytes ``[start, end)``, at least one, of the version in `info`, in blocks of any length.
+        """Return the bytes ``[start, end)``, at least one, of the version in `info`, in blocks of any length.
 
-        If a response broke off, it may return fewer bytes, but at least one.
+        If a response broke off, return fewer bytes, but at least one.
 
         Raises:
             TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.
@@ -177,7 +177,7 @@ class RangedSource(ByteSource):
         """
 
     async def stream(self, start: int, end: int) -> LongAnswer:
-        """Begin one response to the end: the bytes ``[start, end)`` of the version in `info`.
+        """Begin one response with all the bytes ``[start, end)`` of the version in `info`.
 
         Raises:
             StorageError: as `fetch`.
@@ -206,8 +206,8 @@ class RangedSource(ByteSource):
             raise anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
-        # Blocks that have arrived are returned without a checkpoint: a step of the loop for each block would cost a
-        # tenth of the reading time, and there is a checkpoint after at most a window.
+        # Blocks that have arrived are returned without a checkpoint, because a step of the loop for each block would
+        # cost a tenth of the reading time. A checkpoint follows after at most a window.
         if not self._blocks:
             end = self._end
             if self._position >= end:
@@ -286,7 +286,7 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Return the next blocks of a long response; no block if it broke off: requesting a range will show why."""
+        """Return the next blocks of a long response, or none if it broke off. Requesting a range will show why."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:

@@ -1,4 +1,4 @@
-"""`StraightBody`: the body of an aiohttp response, received directly into the blocks that are returned.
+"""`StraightBody` is the body of an aiohttp response, received directly into the blocks that are returned.
 
 aiohttp's parser copies the bytes that the socket read, and its reader joins the copies. At the speed of a fast link,
 these copies, and a dozen steps of Python for each 256 KiB, are most of the cost of reading. But a body of known length
@@ -15,14 +15,15 @@ import asyncio
 from collections import deque
 from typing import Any
 
-# The size of a returned block: cutting it into small records takes half a millisecond on the loop.
+# The size of a returned block. Cutting it into small records takes half a millisecond on the loop.
 _BLOCK = 512 << 10
-# The number of blocks that may wait while another arrives. Beyond it the socket is not read, so the sender waits.
+# The number of blocks that may wait while another arrives. Beyond this number, the socket is not read, so the sender
+# waits.
 _MOST_WAITING = 2
 
 
 class StraightBody(asyncio.BufferedProtocol):
-    """The rest of a body, made by `of`, for one task. It must be read to its end, or abandoned by `leave`."""
+    """The rest of a body, made by `of`, for one task. The body must be read to its end, or abandoned by `leave`."""
 
     def __init__(self, response: Any, transport: asyncio.Transport, size: int) -> None:
         self._content = response.content
@@ -40,9 +41,9 @@ class StraightBody(asyncio.BufferedProtocol):
     def of(cls, response: Any, size: int) -> StraightBody | None:
         """Take over the body of an `aiohttp.ClientResponse` of which no byte was read.
 
-        Return `None` if the headers do not say that it has ``size`` bytes, or if the event loop is not asyncio's own,
-        because uvloop's transports have not been shown to change protocols in the middle of a body. In that case, read
-        it as usual.
+        Return `None` if the headers do not declare ``size`` bytes, or if the event loop is not asyncio's own, because
+        uvloop's transports have not been shown to change protocols in the middle of a body. The caller then reads the
+        body as usual.
         """
         connection, headers = response.connection, response.headers
         transport = None if connection is None else connection.transport
@@ -62,7 +63,7 @@ class StraightBody(asyncio.BufferedProtocol):
         return body
 
     async def read(self) -> bytes:
-        """Return the next block, of 512 KiB or the rest; an empty one at the end.
+        """Return the next block, of 512 KiB or the rest; an empty block at the end.
 
         A cancelled call loses nothing.
 
@@ -92,7 +93,8 @@ class StraightBody(asyncio.BufferedProtocol):
         if not self._block:
             self._block = memoryview(bytearray(min(_BLOCK, self._missing) + 1))
         end = self._filled + self._missing
-        # With room for one byte too many, which would otherwise stay in the socket and be read as the next response.
+        # The buffer has room for one excess byte, which would otherwise stay in the socket and be read as the next
+        # response.
         return self._block[self._filled : end + 1 if end <= _BLOCK else _BLOCK]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -24,7 +24,7 @@ class ExclusiveCases(StorageHooks):
     objects one writer must always win."""
 
     async def test_exclusive_creation(self) -> None:
-        """With ``exclusive``, a new object is created, but an existing one stays and `ObjectExistsError` is raised."""
+        """With ``exclusive``, a new object is created; an existing object stays, and `ObjectExistsError` is raised."""
         async with self.open_storage() as storage:
             await storage.put("x/one", b"mine", exclusive=True)
             with pytest.raises(ObjectExistsError, match="x/one"):
@@ -64,7 +64,7 @@ class ExclusiveCases(StorageHooks):
     async def test_exclusive_creation_over_several_parts(self) -> None:
         """An existing object of several parts is kept, whether the new object would be short or as long.
 
-        Stores publish short and long objects by different requests, and only one of these may be correct.
+        Stores publish short and long objects by different requests, and only one of the requests may be correct.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1

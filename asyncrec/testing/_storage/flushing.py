@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _RECORDS = [b"one", b"two", b"three", b"four", b"five"]
 _FLUSHED = "flushing/_flush/pages/"
-# Longer than a store takes to write one object, in seconds.
+# In seconds, longer than a store takes to write one object.
 _WAITS = 3.0
 
 
@@ -59,7 +59,7 @@ class FlushCases(StorageHooks):
     async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
         """If a process that ends a writer has created the object with the number of its next flush, that flush waits.
 
-        Otherwise the writer would acknowledge records that are never read. (The flush waits for the end of its log.)
+        Otherwise the writer would acknowledge records that are never read. The flush waits for the end of its log.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -124,7 +124,7 @@ class JournalCases(StorageHooks):
     """The cases for a storage that offers `LocalFiles`, in whose folder writers keep journals."""
 
     async def test_objects_are_files_of_the_folder(self) -> None:
-        """A key's file has the object's bytes. A file linked under a key is its object; a partial file is no object."""
+        """A key's file has the object's bytes, and a file linked under a key is its object. A partial file is not."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")

@@ -14,7 +14,7 @@ from asyncrec.testing._kit import Kit
 
 
 class StorageHooks(Kit):
-    """The base of the classes of cases, with hooks that open a storage and inspect it."""
+    """Base class of the classes of cases. Its hooks open a storage and inspect it."""
 
     pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ class StorageHooks(Kit):
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
         """Return a context manager in which the answer to one request that publishes an object is lost.
 
-        The request itself takes effect. Return `None` if the tests of this store cannot do that.
+        The request itself takes effect. Return `None` if the tests of this store cannot do this.
         """
         return None
 
@@ -49,7 +49,7 @@ class StorageHooks(Kit):
         """Return a context manager in which the store answers each request of this storage ``seconds`` late.
 
         The store, or its stand-in behind the plugin's calls, must wait, so that a call that would block the event loop
-        also blocks it in the test. Return `None` if the tests of this store cannot do that.
+        also blocks it in the test. Return `None` if the tests of this store cannot do this.
         """
         return None
 
@@ -57,14 +57,14 @@ class StorageHooks(Kit):
         """Return a context manager in which another server answers the ``number``-th request, counted from 1.
 
         This server behaves like a proxy with a sign-in page: the request never reaches the store, the status is 200,
-        and the body is ``body``. Return `None` if the tests of this store cannot do that.
+        and the body is ``body``. Return `None` if the tests of this store cannot do this.
         """
         return None
 
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
-        """Return a URL of the objects of this open storage, and the options to open it with.
+        """Return the URL of this open storage, and the options with which to open it.
 
-        Return `None` if the storage is not a plugin's and has no URL. Cases that need a URL are then skipped.
+        Return `None` if the storage does not belong to a plugin and has no URL. Cases that need a URL are then skipped.
         """
         return None
 

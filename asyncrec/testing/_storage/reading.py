@@ -1,4 +1,4 @@
-"""Cases of sources: their ranges, their versions, and each byte once."""
+"""Cases of sources, which return ranges of one version, and each byte once."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ReadingCases(StorageHooks):
     async def test_known_version(self) -> None:
         """The info from `head`, a listing, `put` or a source opens that version of the object, at any range.
 
-        A backend need not request the info again. If it does, it gets the same.
+        A backend need not request the info again. If it does, the info is the same.
         """
         data = content(70_000)
         async with self.open_storage() as storage:

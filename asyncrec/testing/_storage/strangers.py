@@ -12,7 +12,7 @@ from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, 
 
 # A page of HTML, an empty body, and empty answers of other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
-# The number of requests of an operation to answer this way, one at a time. No operation here makes more requests.
+# The maximum number of requests of an operation here. Each is answered in this way in turn.
 _MOST_REQUESTS = 6
 
 

@@ -77,12 +77,12 @@ class WaitingCases(StorageHooks):
         return longest
 
 
-# The delay of each answer, the time until the cancellation, and the longest time until the operation then ends, which a
-# shielded request exceeds. In seconds.
+# In seconds: the delay of each answer, the time until the cancellation, and the longest time until the operation then
+# ends, which a shielded request exceeds.
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# The delay of each answer if requests cannot be cancelled. Then the time until the operation ends is not checked.
+# The delay of each answer if requests cannot be cancelled. The time until the operation ends is then not checked.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]
@@ -197,7 +197,7 @@ class _Part:
                     try:
                         await asyncio.wait([task])
                     finally:
-                        task.cancel()  # if the case itself is cancelled
+                        task.cancel()  # in case the test itself is cancelled
                     if not task.cancelled():
                         task.result()
                 else:

@@ -138,6 +138,10 @@ def from_json(value: Mapping[str, Any]) -> Entry:
     for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
         if field in fields and not isinstance(fields[field], expected):
             raise SchemaError(f"not a valid entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
+    if kind is Sequence:  # checked before it is parsed, or a text of many nested ones would take minutes to refuse
+        step = fields.get("entry")
+        if not isinstance(step, Mapping) or step.get("kind") not in ("FixedLen", "VarLen"):
+            raise SchemaError("not a valid entry of a schema: a step of a Sequence must be a FixedLen or a VarLen")
     try:
         if kind is Sequence:
             return Sequence(from_json(fields["entry"]))  # type: ignore[arg-type]  # checked by Sequence itself

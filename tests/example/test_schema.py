@@ -445,6 +445,13 @@ def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
         Schema.from_json({"version": 1, "features": {"a": entry}})
 
 
+@pytest.mark.parametrize("levels", [1, 900, 50_000])
+def test_nested_sequences_are_refused_at_the_first(levels: int) -> None:
+    """Parsing each first took minutes on Python 3.13."""
+    with pytest.raises(SchemaError, match="a step of a Sequence must be a FixedLen or a VarLen"):
+        Schema.from_json({"version": 1, "features": {"a": {"kind": "Sequence", "entry": _nested(levels)}}})
+
+
 @pytest.mark.parametrize(
     "more", [{"allow_extra": "no"}, {"allow_extra": None}, {"features": {5: {}}}, {"features": []}]
 )

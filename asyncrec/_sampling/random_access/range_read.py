@@ -1,4 +1,4 @@
-"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` determines which records share a read."""
+"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` determines these sets."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Close the builder, unless the task that makes batches closes the builder."""
+        """Close the builder, unless a task makes the batches. That task closes the builder when it ends."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 

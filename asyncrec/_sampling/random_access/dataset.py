@@ -66,7 +66,7 @@ class Dataset:
     yields all records in order.
 
     If the data set was opened with ``newest=``, look-ups by key, iterations, `shuffled` and samplers return the newest
-    version of each key. ``len``, `get`, `get_many` and `locate` still count all records.
+    version of each key. Record numbers stay the same: ``len``, `get`, `get_many` and `locate` still count all records.
 
     Attributes:
         manifest: the snapshot that is read. For shards without a manifest, this manifest is made from the shards found.

@@ -20,7 +20,7 @@ _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator over records. After a cancellation, it continues after the last record that it returned.
+    """An async iterator over records. If cancelled, the next step continues after the last record returned.
 
     Args:
         count: the number of records in the data set.

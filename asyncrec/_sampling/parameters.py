@@ -15,7 +15,7 @@ _WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
-    """Return ``value`` as an int. ``other`` describes other allowed values, for the message: ``"-1 for ever"``.
+    """Return ``value`` as an int. ``other`` describes other allowed values, for the message.
 
     Raises:
         TypeError: the value is not a whole number.
@@ -52,7 +52,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
     Raises:
         TypeError: the seed is neither an integer nor `None`.
-        ValueError: the seed is `None`, but several workers would each choose another seed.
+        ValueError: the seed is `None`, but several workers would each choose a different seed.
     """
     if seed is None:
         if workers > 1:
@@ -67,10 +67,10 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Check that the seed passed, if any, is the seed of the state.
+    """Check that ``given``, the seed that was passed, is `None` or the seed of the state.
 
     Raises:
-        ValueError: another seed was passed.
+        ValueError: a different seed was passed.
     """
     if given is not None and given != taken_with:
         raise ArgumentValueError(
@@ -79,7 +79,7 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
 
 
 def new_seed() -> int:
-    """Return a random seed of 53 bits, which every JSON reader keeps exactly."""
+    """Return a random seed of 53 bits, which every JSON parser represents exactly."""
     return secrets.randbits(53)
 
 
@@ -94,7 +94,7 @@ def check_function(function: Any, name: str, what: str) -> None:
 
 
 def public_type(value: object) -> str:
-    """Return the type of a value as users import it, with its module: ``asyncrec.blocking.Dataset``."""
+    """Return the type of a value as users import it, with its module, such as ``asyncrec.blocking.Dataset``."""
     kind: type = type(value)
     module = kind.__module__.partition("._")[0]
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"

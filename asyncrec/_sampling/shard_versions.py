@@ -1,4 +1,4 @@
-"""The versions of the shards in which a state has positions. In another version, a position means another record.
+"""The versions of the shards in which a state has positions. In another version, a position is another record's.
 
 A shard that a manifest lists is never replaced. Other shards may keep their names and sizes although their records
 change, so their entries hold the version that was found.
@@ -27,7 +27,7 @@ def packed_version(info: ObjectInfo) -> list[Any]:
 
 
 def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
-    """Return whether an object is still the one that was packed."""
+    """Return whether an object still has this packed version."""
     return same_version(packed, packed_version(info))
 
 
@@ -73,7 +73,7 @@ def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:
-    """Return the version that `with_version` noted; `None` for a shard that a manifest lists."""
+    """Return the version that `with_version` added; `None` for a shard that a manifest lists."""
     return None if entry.committed else entry.extra.get(_VERSION)
 
 
@@ -109,7 +109,7 @@ class FileVersions:
         values = StateValues(state)
         versions = versions_in(values) if self.packed else []
         if versions and len(versions) != len(self.packed):
-            # The numbers may mean other shards.
+            # The numbers in the state may be those of other shards.
             check_ordered(values, kind, identity, listed=False)
         check_versions(versions_in(values, len(self.packed)) if versions else [], self._now, self._path)
         check_ordered(values, kind, identity, listed=not self.packed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# Beyond any data set, and within int64 with something added.
+# Larger than any data set, and small enough that sums of two values fit into int64.
 _MOST = (1 << 62) - 1
 
 
@@ -29,7 +29,7 @@ class StateValues:
         return name in self._state
 
     def part(self, name: str) -> StateValues:
-        """Return a state that this state contains."""
+        """Return a nested state."""
         found = self._state.get(name)
         if not isinstance(found, Mapping):
             raise self._error(name, "an object")

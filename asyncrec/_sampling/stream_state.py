@@ -1,10 +1,10 @@
-"""Put every stream's state into an envelope: its version, its kind, and the identity of its stream. All of it is JSON.
+"""Put every stream's state into an envelope with its version, its kind, and the identity of its stream, as JSON.
 
 There are two envelopes. The envelope of a stream over shards (`enveloped`, `checked`) identifies the shards by their
-names in order, and has their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines the
-remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) has the values that
-determine its order, such as the id of the snapshot, and a position in that order. If no manifest lists the shards, it
-also has their versions.
+names in order, and holds their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines the
+remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) holds the values
+that determine the order, such as the id of the snapshot, and a position in that order. If no manifest lists the shards,
+this envelope also holds their versions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ARGUMENTS = {"shard": "worker"}
 
 
 def fingerprint(names: Iterable[str]) -> str:
-    """Return a digest of a list of shards: 16 bytes of blake2b, in hexadecimal."""
+    """Return a digest of the names of shards, in order: 16 bytes of blake2b, in hexadecimal."""
     return blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
 
 
@@ -81,7 +81,7 @@ def ordered_state(
 ) -> dict[str, Any]:
     """Return the state of a stream over numbered records: the identity of its order, and its place in the order.
 
-    ``versions`` are the versions of the shards that no manifest lists. It may be empty.
+    ``versions`` are the versions of the shards, if no manifest lists them; otherwise, the list is empty.
     """
     state = {"version": _VERSION, "kind": kind, **identity, **place}
     return {**state, "versions": [list(version) for version in versions]} if versions else state
@@ -114,7 +114,7 @@ def _check_kind(state: StateValues, kind: str) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; none if the state has none.
+    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; an empty list if it has none.
 
     Raises:
         ValueError: a value is not a version.

@@ -232,7 +232,7 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read these places; with a pool, all places of the cycle and the successors that there is room for."""
+        """Begin to read these places; with a pool, all places of the cycle and as many successors as have room."""
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:
                 self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))

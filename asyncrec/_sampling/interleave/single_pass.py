@@ -73,7 +73,8 @@ class SinglePass:
         return self._interleaver.seconds_waited
 
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
-        """Return the next ``count`` records; fewer at the end, before an error, or, if ``buffered_only``, before a read.
+        """Return the next ``count`` records; fewer at the end, before an error, or, with ``buffered_only``, if it would
+        have to read.
 
         An error is raised after the records before it, and again by every later call. If cancelled, no record is lost.
         """

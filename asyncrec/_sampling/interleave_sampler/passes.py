@@ -1,4 +1,4 @@
-"""`Passes` makes pass after pass over the shards. The seed and the pass number determine the order of each pass."""
+"""`Passes` reads the shards in pass after pass. The seed and the pass number determine the order of each pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.errors import DatasetError
 
 
 class PassesState(NamedTuple):
-    """The seed, the number of the current pass, the records of all earlier passes, and the current pass's own state."""
+    """The seed, the current pass's number, the record count of earlier passes, and the state of the current pass."""
 
     seed: int
     epoch: int
@@ -25,7 +25,7 @@ class PassesState(NamedTuple):
 
 
 class Passes:
-    """The records of pass after pass. Used by one task; its reading tasks run in ``scope``.
+    """The records of repeated passes over the shards. Used by one task; its reading tasks run in ``scope``.
 
     Args:
         num_repeat: how many passes there are; -1 means forever.
@@ -63,7 +63,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """Return the next records of this pass, as `SinglePass.take`; no records at its end."""
+        """Return the next records of this pass, as `SinglePass.take` does; no records at the end of the pass."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -86,7 +86,7 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the present state when it is called; see `SinglePass.snapshot`."""
+        """Return a function that computes the state as of now; see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
@@ -95,7 +95,7 @@ class Passes:
         """Parse a state of the same inputs and plan.
 
         Raises:
-            ValueError: the state does not fit these, or is damaged.
+            ValueError: the state is of other inputs or of another plan, or is damaged.
         """
         last = None if self._num_repeat < 0 else self._num_repeat - 1
         return PassesState(

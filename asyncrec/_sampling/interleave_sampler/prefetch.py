@@ -16,10 +16,10 @@ from asyncrec._sampling.state_values import StateValues
 
 Snapshot = Callable[[], dict[str, Any]]
 
-# How long batches are made before the consumer can take any of them. A task switch costs a hundredth of this.
+# How long batches are made before the consumer can take any of them. A task switch takes a hundredth of this time.
 _SECONDS_TOGETHER = 0.002
 
-# The maximum number of batches made since a snapshot. The limit keeps a damaged state from reading forever.
+# The maximum number of batches made since a snapshot. Without this limit, a damaged state could cause endless reading.
 _MOST_SKIPPED = 1 << 24
 
 
@@ -32,7 +32,7 @@ class Prefetcher:
     can be taken as soon as it is made.
 
     Args:
-        size: the maximum number of waiting batches. With 0, a batch is made when the consumer asks, without a task.
+        size: the maximum number of waiting batches. With 0, a batch is made only in `wait`, without a task.
         scope: the scope in which the task runs; `None` only with ``size=0``.
         has_state: whether the order is independent of timing, so that there is a state.
 
@@ -96,7 +96,7 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, a result of `state_dict`; ``values`` are its values.
+        """Begin at ``state``, a result of `state_dict`. ``values`` are the values of the state.
 
         Raises:
             ValueError: the state is of another sampler, or damaged.
@@ -123,7 +123,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Close the builder, unless there is a task, which closes it."""
+        """Close the builder, unless a task was started, because the task closes the builder."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 
@@ -138,7 +138,7 @@ class Prefetcher:
     async def _make(self) -> None:
         """Make batches until the end.
 
-        Take a snapshot only after making as many records as take the same time, so that snapshots take little time.
+        A snapshot is taken only after making as many records as take the same time, which limits the cost of snapshots.
         """
         builder = self._builder
         try:

@@ -1,9 +1,9 @@
-"""`InterleaveSampler` makes class-balanced batches by interleaving shards, kept ahead of the trainer by a task.
+"""`InterleaveSampler` makes class-balanced batches by interleaving shards. A task makes them ahead of the trainer.
 
-It is an async version of TensorFlow Similarity's ``TFRecordDatasetSampler``. Each cycle takes ``example_per_class``
-records from a shard and moves to the next shard. If the records of a class are together in the shards, batches contain
-many classes. If they are not, or if every batch must have the same composition, ``class_fn`` sorts examples by class
-first.
+It is an async version of TensorFlow Similarity's ``TFRecordDatasetSampler``. The sampler takes ``example_per_class``
+records from a shard, and then moves to the next shard. If the records of each class are together in the shards, batches
+contain many classes. If they are not together, or if every batch must have the same composition, ``class_fn`` sorts
+examples by class first.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from asyncrec.storage._cached import CACHE_BYTES
 
 _KIND = "asyncrec.InterleaveSampler"
 
-# Examples that wait until their class is complete: four for each of a thousand classes, so that few are dropped, but
-# no more than a few batches of images.
+# How many examples wait until their class is complete: four for each of a thousand classes, so that few are dropped,
+# but no more than a few batches of images.
 _CLASS_BUFFER = 4096
 
 
@@ -102,9 +102,10 @@ class InterleaveSampler:
             // example_per_class`` distinct classes, and ``example_per_class`` examples of each, one class after the
             other. Classes need not be known beforehand. Some examples may not be used: see ``class_buffer``.
         class_buffer: how many examples may wait until there are enough of their class; by default 4,096 or 16 batches,
-            whichever is more. When it is full, the class with the most examples loses its oldest; `stats` counts these.
+            whichever is more. When the buffer is full, an example is dropped, usually the oldest of the class with the
+            most examples; `stats` counts dropped examples.
         shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means no buffer.
-        drop_remainder: whether a short last batch is left out. (With ``class_fn``, see ``on_exhausted``.)
+        drop_remainder: whether a short last batch is omitted. (With ``class_fn``, see ``on_exhausted``.)
         worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th. This is the
             share of worker i.
         on_exhausted: with ``class_fn``, the reaction to the end of the last pass, or to a whole pass that had too few
@@ -117,7 +118,7 @@ class InterleaveSampler:
         storage, storage_options: as for `open_reader`; with ``storage``, the folder is a key in it.
 
     Raises:
-        ValueError: a number is out of range, or there are fewer shards than workers. Raised at once or on entering.
+        ValueError: a number is out of range, or, on entering, there are fewer shards than workers.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard no longer exists.
         DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class is not equal to itself, such as NaN.
             The message names the record.
@@ -221,14 +222,14 @@ class InterleaveSampler:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, further reading raises an error."""
+        """In the child of a fork, make further reading raise an error."""
         self._forked = True
         self._prefetch = None
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
             raise RuntimeError("a sampler can only be entered once; create a new one")
-        self._forked = False  # it may have been created before a fork and entered after it
+        self._forked = False  # this sampler may have been created before a fork and entered after the fork
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
             inputs = self._inputs
@@ -274,8 +275,8 @@ class InterleaveSampler:
         """Return the position after the last batch returned, as JSON, for a sampler over the same shards.
 
         The state holds the positions of the open shards and of the records in the shuffle buffer and the class buffer,
-        but no examples: about 100 kB if the buffers hold a few thousand. It does not hold batches that were prepared
-        ahead; these are made again.
+        but no examples. It has about 100 kB if the buffers hold a few thousand records. Batches that were prepared
+        ahead are not in the state; they are made again.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -287,9 +288,10 @@ class InterleaveSampler:
         """Continue after the batch at which the state was taken. The records of the buffers are read again.
 
         Raises:
-            ValueError: the state is damaged, or has other shards, other parameters, or another seed than was passed.
+            ValueError: the state is damaged, or has other shards, other parameters, or a seed that differs from the
+                ``seed`` that was passed.
             DatasetError: a shard was replaced since the state was taken.
-            RuntimeError: iterating has begun, or with ``deterministic=False``.
+            RuntimeError: iteration has begun, or with ``deterministic=False``.
         """
         prefetch = self._open()
         if prefetch.begun:

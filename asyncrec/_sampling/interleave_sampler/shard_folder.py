@@ -29,7 +29,7 @@ from asyncrec.storage._url import join, redact, scheme_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder of shards, and how to read them. The parameters are those of `asyncrec.InterleaveSampler`."""
+    """A folder of shards, and the parameters for reading them, which are those of `asyncrec.InterleaveSampler`."""
 
     path: str
     pattern: str
@@ -116,7 +116,7 @@ class ShardFolder:
         """Raise an error if the path is a data set rather than a folder.
 
         Raises:
-            ObjectNotFoundError: the path is a data set. No other error is raised, because the caller has its own error.
+            ObjectNotFoundError: the path is a data set. No other error is raised, because the caller raises its own.
         """
         path = self.path.rstrip("/")
         if not path or path.endswith(":"):
@@ -136,10 +136,10 @@ class ShardFolder:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of a path, without secrets; a root keeps its slash.
+    """Return the folder of a path, without secrets. A root keeps its slash.
 
-    The path itself is cut rather than the key, because in a ``file:`` URL the name may be escaped, and so longer than
-    in the key. A slash may be escaped, too.
+    The path itself is cut rather than the key, because the name may be escaped in a ``file:`` URL, and so be longer
+    than in the key. A slash may be escaped, too.
     """
     at, length = path.rfind("/"), 1
     if scheme_of(path).partition("+")[0] == "file" and (escaped := path.upper().rfind("%2F")) > at:
@@ -154,7 +154,7 @@ def folder_of(path: str) -> str:
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# The most data sets that a warning names.
+# The maximum number of data sets listed in a warning.
 _NAMED = 10
 
 
@@ -167,7 +167,7 @@ def warn_of_several(
         path: the path that was passed, for the message.
         datasets: the names of the folder's data sets that have a manifest.
         shards: the names of the shards that were found.
-        one_alone: returns the argument that reads only the data set of a name, for the message.
+        one_alone: returns the argument with which only the data set of this name is read, for the message.
     """
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:

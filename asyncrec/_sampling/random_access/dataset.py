@@ -127,7 +127,7 @@ class Dataset:
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
         """Iterate over all records in order, decoded by ``schema``, the manifest's schema, or else `decode_example`.
 
-        Raises DecodeError or SchemaError for a record that cannot be decoded. The next step continues with the next
+        Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues after that
         record.
         """
         return Examples(self.manifest.path, aiter(self), self.schema if schema is None else schema)
@@ -137,7 +137,7 @@ class Dataset:
 
         Raises:
             IndexError: there is no such record.
-            FormatError: the record is damaged. The message has the path, the record in the shard, and the offset.
+            FormatError: the record is damaged. The message names the path, the record in the shard, and the offset.
             ObjectNotFoundError, ObjectChangedError: the shard no longer exists, or was replaced.
         """
         await checkpoint()
@@ -200,7 +200,7 @@ class Dataset:
         return await self.newest_versions.records(damage)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the record with this ``key``. Of several, it is the first committed, or the newest with ``newest=``.
+        """Read the record with this ``key``; of several, the first committed or, with ``newest=``, the newest.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes
         per record. In a remote store, a checkpoint (`asyncrec.tools.compact`) holds sorted keys. Each call then reads a
@@ -224,8 +224,8 @@ class Dataset:
     async def history(self, key: str | bytes) -> list[bytes]:
         """Read every version of a key, in the order in which they were committed.
 
-        If the data set was opened with ``newest=``, return them from the oldest to the newest. All versions are held in
-        memory.
+        If the data set was opened with ``newest=``, the versions are ordered from the oldest to the newest. All
+        versions are held in memory.
 
         Raises:
             KeyError: no record has this key.
@@ -304,11 +304,11 @@ class Dataset:
             cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
             worker: ``(i, n)``: this is worker i of n, which get the batches in turn. All must use the same batch size.
                 Together they get every record once, except up to n - 1 batches with ``uneven="drop"``.
-            uneven: the treatment of last batches that are too few for all workers: ``"drop"`` leaves them out,
-                ``"pad"`` adds batches from the beginning of the same epoch. Either way, all workers get equally many.
-            on_corrupt: ``"raise"`` raises an error for a damaged record. ``"skip"`` leaves the record out, so its batch
-                is shorter or even empty, and `ShuffledStream.damage` lists it. Otherwise, the batches and the state
-                stay the same.
+            uneven: the treatment of last batches that are too few for all workers. ``"drop"`` omits them; ``"pad"``
+                adds batches from the beginning of the epoch. Either way, all workers get the same number of batches.
+            on_corrupt: ``"raise"`` raises an error for a damaged record. ``"skip"`` omits the record, so its batch is
+                shorter or even empty, and `ShuffledStream.damage` lists the record. Other batches and the state do not
+                change.
 
         Raises:
             ValueError: an argument is out of range.
@@ -334,7 +334,7 @@ class Dataset:
 
             async def look(shard: int) -> None:
                 index = await self._indexes.get(shard)
-                if index.members is not None:  # it is not empty
+                if index.members is not None:  # the shard is not empty
                     firsts = np.flatnonzero(np.diff(index.members, prepend=-1))
                     members[shard] = firsts, index.members[firsts]
 

@@ -31,7 +31,7 @@ _INFLATE_STEP = 256 << 10
 
 
 def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Iterator[tuple[int, int]]:
-    """Group ascending ranges to read together: ranges within ``gap`` bytes of each other, up to ``most`` bytes.
+    """Group ascending ranges to read together: neighbours at most ``gap`` bytes apart, up to ``most`` bytes.
 
     Yield ``(first, last)`` for the ranges ``first`` to ``last - 1``. A range longer than ``most`` is a group by itself.
     """
@@ -44,7 +44,7 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
 
 
 def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring records to cut together: about ``most`` bytes, by their beginnings, and at most ``count``.
+    """Group neighbouring records to cut together: records that begin within ``most`` bytes, at most ``count`` of them.
 
     Yield ``(first, last)``, as `join_ranges` does.
     """
@@ -54,7 +54,7 @@ def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[in
 
 
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
-    """Return the records of consecutive frames; `None` unless all are complete, intact and of these lengths."""
+    """Return the records of consecutive frames, or `None` unless all are complete, intact and of these lengths."""
     records: list[bytes] = []
     if native is not None:
         native.cut_frames(frames, 0, sys.maxsize, True, records)
@@ -64,9 +64,9 @@ def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
 
 
 class FrameExtractor:
-    """The records expected in one read of a shard, which are extracted from its bytes and checked.
+    """The records expected in one read of a shard, which are extracted from the bytes read, and checked.
 
-    If there are many records, extract them in a worker thread.
+    Many records should be extracted in a worker thread.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FrameExtractor:
 
     def of(self, data: bytes, start: int) -> list[bytes]:
         """Return the records in ``data``, which begins at byte ``start``."""
-        # Runs of neighbours are cut out together. The bytes between runs are not needed, and not checked.
+        # Runs of neighbours are cut out together. The bytes between runs are neither needed nor checked.
         cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
         firsts = np.concatenate([[0], cuts])
         lasts = np.concatenate([cuts, [len(self._within)]]) - 1
@@ -89,8 +89,8 @@ class FrameExtractor:
         return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """Return the records of these frames, which must be all wanted frames in order."""
-        # Check all frames at once: for many small records, this takes a third of the time.
+        """Return the records in ``pieces``, which together must hold exactly the expected frames, in order."""
+        # Check all frames at once, because for many small records this takes a third of the time.
         frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         records = cut_exactly(frames, (self._sizes - FRAME_OVERHEAD).tolist())
         if records is None:
@@ -98,7 +98,7 @@ class FrameExtractor:
         return records
 
     def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
-        """Return the records, with `None` for each damaged or missing record, and the damage.
+        """Return the records in ``pieces``, one frame each, with `None` for a damaged or missing one, and the damage.
 
         Raises:
             CorruptRecordError: the shard does not match its index, so the positions of its records are not known.
@@ -158,11 +158,11 @@ class FrameExtractor:
 
 
 class RangeInflater:
-    """A decompressor of one member that keeps only ``ranges`` of its output, which ascend. For a worker thread.
+    """A decompressor of one member that keeps only the ascending ``ranges`` of its output. For a worker thread.
 
     Attributes:
-        pieces: the bytes of the ranges that are complete.
-        wanted, made: how many bytes to decompress, and how many were decompressed so far.
+        pieces: the bytes of each range that is complete.
+        wanted, made: how many bytes to decompress, and how many have been decompressed.
     """
 
     def __init__(self, kind: Literal["GZIP", "ZLIB"], ranges: Sequence[tuple[int, int]]) -> None:

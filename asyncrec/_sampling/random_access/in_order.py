@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
 
-# The size of one step: large enough to hide a store's latency, but little to hold in memory.
+# The size of one step, which is large enough to hide a store's latency, but small enough to hold in memory.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096
-# How many times larger a decompressed record is, roughly.
+# An estimate of how many times larger a record is after decompression.
 _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator over records. If cancelled, it continues after the last record that it returned.
+    """An async iterator over records. After a cancelled step, it continues after the last record that it returned.
 
     Args:
         count: how many records the data set has.
@@ -69,6 +69,6 @@ class RecordsInOrder:
 
 
 def step_of(records: int, stored_bytes: int, *, compressed: bool) -> int:
-    """Return how many records one step covers, if ``records`` records have ``stored_bytes`` bytes."""
+    """Return how many records one step covers, in a data set of ``records`` records and ``stored_bytes`` bytes."""
     each = max(1, stored_bytes * (_INFLATED if compressed else 1) // max(1, records))
     return max(1, min(_STEP_RECORDS, _STEP_BYTES // each))

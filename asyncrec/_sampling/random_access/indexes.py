@@ -1,8 +1,9 @@
 """`Indexes` holds the positions of the records of each shard. An index is read and checked when it is first needed.
 
-An index fits if it has as many records as the manifest says, begins at 0, leaves no gap and ends where the shard ends;
-for GZIP, if its members lie in the shard, in order. If an index does not fit or is missing, it is made by reading the
-shard once, lengths only. It is not written back, because only writers change a data set.
+An index fits if it has as many records as the manifest says, begins at 0, leaves no gap and ends at the end of the
+shard. For GZIP, its members must instead be in order, and inside the shard. If an index does not fit or is missing, a
+new index is made by reading the lengths in the shard once. The new index is not stored, because only writers change a
+data set.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ _path_log = PathLog("asyncrec.sampling")
 
 # The maximum size of all indexes in memory: 60 million records, or 110 million in shards without records above 32 KiB.
 _HELD_BYTES = 256 << 20
-# A line has three numbers of at most 20 digits. If the count is not known, it follows from a frame's least size, 16
-# bytes. A compressed shard may have more records; its index is then made again rather than read at any length.
+# A line has three numbers of at most 20 digits. If the number of records is not known, the minimum size of a frame, 16
+# bytes, limits it. A compressed shard may have more records. A new index is then made, because an index of unlimited
+# length is never read.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-# Parsing this much takes 0.15 ms. Waiting for a thread takes as long, and milliseconds if other threads compute.
+# Parsing this many bytes takes 0.15 ms. A hop to a thread takes as long, or milliseconds if other threads are busy.
 _LITTLE_TEXT = 64 << 10
 
 
@@ -52,7 +54,7 @@ class Indexes:
         self._told = False
 
     def held(self, shard: int) -> RecordIndex | None:
-        """Return the index of one shard if it is in memory, else `None`. Any thread may call this."""
+        """Return the index of one shard if the index is in memory, else `None`. Any thread may call this."""
         return self._cache.held(shard)
 
     async def get(self, shard: int) -> RecordIndex:
@@ -65,7 +67,7 @@ class Indexes:
 
         async def make() -> RecordIndex:
             entry = self._files.shards[shard]
-            async with TaskScope() as scope:  # both are needed before any record
+            async with TaskScope() as scope:  # the checksum and the index are needed before any record
                 scope.start_soon(self._files.ask_for_checksum, shard)
                 found = await read_index(self._folder, entry)
             if found is None:
@@ -82,7 +84,7 @@ class Indexes:
         return await self._cache.get(shard, make)
 
     def _note(self, shard: int) -> None:
-        """Warn, once, that the indexes do not fit in the cache, if this index was read before."""
+        """Warn, once, that the indexes do not fit in the cache, if this index has been read before."""
         if shard in self._read and not self._told:
             self._told = True
             path = self._files.display_path(shard)
@@ -103,7 +105,7 @@ def _weight(index: RecordIndex) -> int:
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
-    """Return the index beside a shard; `None` if it is missing or damaged, or does not fit the shard."""
+    """Return the index beside a shard; `None` if the index is missing or damaged, or does not fit the shard."""
     sidecar = entry.index
     key = index_key(entry.path) if sidecar is None else sidecar.path
     try:
@@ -119,7 +121,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
             extra={"path": join(folder.root, entry.path)},
         )
         return None
-    except ValueError as error:  # FormatError is one
+    except ValueError as error:  # for example, a FormatError
         _log.warning(
             "%s: %s; the whole shard is read instead", key, error, extra={"path": join(folder.root, entry.path)}
         )
@@ -169,7 +171,7 @@ def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
 
 
 async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
-    """Make the index of a shard by reading it once for its lengths.
+    """Make the index of a shard by reading the lengths in the shard once.
 
     Raises:
         FormatError: the lengths or the compression of the shard are damaged. Payloads are not checked.
@@ -190,7 +192,7 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
 async def scan_shard(
     folder: Storage, entry: ShardEntry, *, sizes: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> FrameScan:
-    """Read a shard once for its lengths, outside any data set, for the tools that count and index records.
+    """Read the lengths in a shard once, outside any data set, for the tools that count and index records.
 
     Raises:
         FormatError: as for `make_index`.

@@ -1,11 +1,12 @@
 """`LocalShards` reads records of uncompressed shards in a local folder, whose files stay open, without tasks.
 
-It returns only records that are complete, intact and where the index says. Otherwise, it returns `None`; the caller
-then reads the records with `RangeReader`, which finds the problem and raises the error. So one place makes the errors,
-and this module is fast: a record that is in memory costs a check of its file's name, one read, and its checksums.
+It returns only records that are complete, intact and at the positions in the index. Otherwise, it returns `None`; the
+caller then reads the records with `RangeReader`, which finds the problem and raises the error. So all errors are made
+in one place, and this module is fast. A record that is in memory costs a check of its file's name, one read, and the
+computation of its checksums.
 
-It never uses a memory map. A page that is not in memory would block any thread that touches it, even that of the event
-loop, and a truncated file would end the process.
+It never uses a memory map. A page that is not in memory would block any thread that touches the page, even the thread
+of the event loop, and a truncated file would kill the process.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from asyncrec.storage._url import join
 
 # The maximum number of bytes copied on the event loop at once, which takes about 40 us.
 _MOST_ON_LOOP = 256 << 10
-# The maximum number of records of one shard read on the event loop: each takes a system call of 1.4 us.
+# The maximum number of records of one shard read on the event loop. Each record takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
-# The maximum number of bytes cut at once: cutting more would make the event loop wait longer for the interpreter lock.
+# The maximum number of bytes cut at once. More bytes would make the event loop wait longer for the interpreter lock.
 _PIECE_BYTES = 1 << 20
-# A range of at least this size is read into an object of its own; smaller ranges are gathered.
+# A range of at least this size is read into its own object. Smaller ranges are gathered in one buffer.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
-# The size of one hop to a thread: so large that the cost of the hop is negligible.
+# The amount of data read in one hop to a thread, which is so large that the cost of the hop is negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
-# Files in use at once, until their wanted records are read. More files are opened in the same hop while there is time.
+# How many files are in use at once, until their wanted records are read. If time is left, the same hop then opens more.
 _MOST_FILES = 16
-# After this time, reading from a slow disk continues in another hop, so that a cancelled call waits no longer.
+# After this time, reading from a slow disk continues in another hop, so a cancelled call waits no longer than this.
 _HOP_SECONDS = 0.05
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class LocalShards:
 
     @classmethod
     def of(cls, files: ShardFiles) -> LocalShards | None:
-        """Return the local shards of a data set; `None` if it is neither in a local folder nor cached."""
+        """Return the local shards of a data set; `None` if the data set is neither in a local folder nor cached."""
         folder = files.folder if isinstance(files.folder, CachedStorage) else local_folder(files.folder)
         return None if folder is None else cls(folder, files)
 
@@ -89,7 +90,8 @@ class LocalShards:
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
         """Return one record, or `None` if it must be read in another way.
 
-        Without ``waits``, return it only if nothing has to be opened or waited for; the event loop may then call this.
+        Without ``waits``, return the record only if nothing has to be opened or waited for. The event loop may then
+        call this.
         """
         size, begin = index.sizes.item(within), index.offsets.item(within)
         if waits:
@@ -104,7 +106,7 @@ class LocalShards:
     def cached(self, part: RangeRead) -> list[bytes] | None:
         """Return a few records of one shard if nothing has to be opened or waited for, else `None`.
 
-        For the event loop.
+        The event loop may call this.
         """
         if len(part.within) > _MOST_RECORDS_ON_LOOP:
             return None
@@ -116,7 +118,7 @@ class LocalShards:
         return None if data is None else cut_exactly(data, lengths)
 
     def opened(self, shard: int) -> OpenFile | None:
-        """Return the shard's open file; `None` if the file cannot be opened or is another version. Blocks."""
+        """Return the shard's open file; `None` if the file cannot be opened or has another version. Blocks."""
         file = self._open.held(shard, waits=True)
         if file is not None:
             return file
@@ -146,7 +148,7 @@ class LocalReads:
     Each step runs in a worker thread, unless the caller may block.
 
     Args:
-        found: receives the records; those of a part begin at its ``first``.
+        found: receives the records. The records of a part begin at the part's ``first``.
 
     Attributes:
         refused: the parts that must be read in another way, because a file or a record is not as expected.
@@ -182,7 +184,7 @@ class LocalReads:
     def _begin(self) -> bool:
         """Begin the next pieces: read the bytes that are in memory, and have the disk fetch the rest.
 
-        Return whether these pieces are enough for one hop, rather than limited only by the number of files.
+        Return whether these pieces fill one hop or are the last, rather than limited by the number of files.
         """
         records = size = gathered = 0
         shards = set[int]()
@@ -244,7 +246,7 @@ class _Piece:
         self._file.expect((size, position) for size, position, _ in self._missing)
 
     def complete(self, deadline: float) -> bool:
-        """Read the bytes that were not in memory. Return `False` if some are missing at the deadline."""
+        """Read the bytes that were not in memory. Return `False` if some bytes are still missing at the deadline."""
         while self._view is not None and self._missing and not self._short:
             size, position, at = self._missing.pop()
             data = _read(self._file, size, position)
@@ -257,7 +259,7 @@ class _Piece:
         return True
 
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
-        """Return the records; `None` unless all are intact. One thread at a time holds ``cutting``."""
+        """Return the records; `None` unless all are intact. ``cutting`` is held while the records are cut."""
         if self._view is None:
             data = _read(self._file, *self._ranges[0])
         else:
@@ -283,7 +285,7 @@ def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
 
 
 def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
-    """Return the ranges to read for the records of a part, neighbours together, and the lengths of the records."""
+    """Return the ranges to read for the records of a part, in which neighbours are joined, and the records' lengths."""
     begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
     ranges: list[Range] = []
     begin = end = begins[0]

@@ -1,8 +1,8 @@
 """`RecordLookup` finds records by number, in the fastest of three ways that works for each record.
 
-Records that need no waiting are read on the event loop, for half a millisecond at most. Other records of plain shards
-in a local folder are read in a worker thread, in one hop per call unless the call is large (`LocalShards`). The
-remaining records, and all records that are not as expected, are read by `RangeReader`, whose errors name the problem.
+Records that need no waiting are read on the event loop, for about half a millisecond. Other records of plain shards in
+a local folder are read in a worker thread, in one hop per call unless the call is large (`LocalShards`). The remaining
+records, and all records that are not as expected, are read by `RangeReader`, whose errors describe the problem.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from asyncrec._shards.manifest.loading import in_thread_unless
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 
-# Sorting this few numbers costs less than a hop to a thread. So does finding that `_MANY` numbers are already sorted.
+# Sorting up to `_FEW` numbers costs less than a hop to a thread. So does checking that `_MANY` numbers are sorted.
 _FEW = 1000
 _MANY = 20_000
 # How long one call may read on the event loop. The last shard may take nearly as long again.
 _MOST_SECONDS = 0.0005
-# Tasks of one call, for its shards and for the reads of each shard. `RangeReader` limits how many reads run at once.
+# How many tasks one call has for its shards, and for the reads of each shard. `RangeReader` limits concurrent reads.
 _TASKS = 16
 
 
@@ -50,7 +50,7 @@ class RecordLookup:
     def __init__(self, files: ShardFiles, indexes: Indexes, starts: Numbers) -> None:
         self._indexes = indexes
         self._starts = starts
-        self._borders = memoryview(starts.data)  # its items are ints, without an object for each
+        self._borders = memoryview(starts.data)  # an item is an int, made only when it is read
         self._count = int(starts[-1])
         self.reader = RangeReader(files)
         self._local = LocalShards.of(files)
@@ -86,7 +86,10 @@ class RecordLookup:
         return None if self._local is None else self._local.record(shard, index, within, waits=waits)
 
     def many_here(self, wanted: Numbers) -> list[bytes] | None:
-        """Like `many`, but return `None` unless all records are intact and in plain local files. Blocks."""
+        """Like `many`, but return `None` unless all records are intact, in plain local files and indexed in memory.
+
+        Blocks.
+        """
         self.check_open()
         if self._local is None:
             return None

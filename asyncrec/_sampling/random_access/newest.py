@@ -1,10 +1,10 @@
-"""`NewestVersions` finds the newest of the records with one key, by a feature; for one key, or for all keys.
+"""`NewestVersions` finds the newest of the records with a key, by a feature, for one key or for all keys.
 
-For all keys, the naive way reads every record for its key and its feature. But most keys occur only once; their records
-need not be read. So there are three tables, each in bounded memory (a `RowTable`). The first holds all keys, and shows
-which of them occur more than once. The second holds these keys in the order of their records, so that neighbouring
-records are read together. The third also holds the values of the feature, and shows the newest records. The result is
-one bit for each record.
+For all keys, the naive way reads every record for its key and its feature. But most keys occur only once, and their
+records need not be read. So there are three tables, each in bounded memory (a `RowTable`). The first table holds all
+keys, and shows which of them occur more than once. The second table holds these keys in the order of their records, so
+that neighbouring records are read together. The third table also holds the values of the feature, and shows the newest
+records. The result is one bit for each record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from asyncrec.example._by_name import features_in
 
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
-# The memory of each of the two tables in use at a time, beyond which rows go to files: the keys of 700,000 records.
+# The memory limit of each of the two tables in use at a time. It holds the keys of 700,000 records; more go to files.
 _MEMORY = 16 << 20
 # How many steps of records are read at once.
 _TASKS = 4
@@ -98,7 +98,7 @@ class NewestVersions:
 
         Args:
             damage: receives the damaged records, which count as the oldest. If it is `None`, they raise an error.
-            keyless: whether it is no error if no record has a key.
+            keyless: whether to accept a data set in which no record has a key.
 
         Raises:
             DatasetError: no record has a key.
@@ -187,7 +187,7 @@ class NewestVersions:
         clear(bits, rows["number"][:-1][_alike(rows)])
 
     async def _read(self, versions: Numbers) -> AsyncGenerator[tuple[Numbers, list[bytes], list[bytes]]]:
-        """Yield the numbers, the records and their ages, a step at a time."""
+        """Yield the numbers of these records, the records and their ages, a step at a time."""
         for at in range(0, len(versions), self._step):
             some = versions[at : at + self._step]
             records = await self._dataset.get_many(some)
@@ -203,7 +203,7 @@ def no_keys(path: str) -> DatasetError:
 
 
 async def _for_each(groups: Iterator[Rows], work: Callable[[Rows], None]) -> None:
-    """Call ``work`` on each group in a thread, one group at a time, so that a cancellation waits for one group only."""
+    """Call ``work`` on each group in a thread, one group at a time, so that a cancellation waits only for one group."""
 
     def work_on_next() -> bool:
         rows = next(groups, None)
@@ -238,9 +238,9 @@ def _repeated(rows: Rows) -> Rows:
 
 
 def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return, for each row, whether it is like a neighbour.
+    """Return, for each row, whether it matches a neighbour.
 
-    ``same`` holds, for each row but the last, whether it is like the next row.
+    ``same`` holds, for each row but the last, whether it matches the next row.
     """
     found = np.zeros(len(rows), np.bool_)
     found[:-1] |= same

@@ -1,15 +1,15 @@
-"""`RangeReader` reads chosen records of a shard: neighbours in one read, GZIP by members, every checksum verified.
+"""`RangeReader` reads chosen records of a shard, and verifies every checksum.
 
 A shard is read in ranges. Wanted records with few bytes between them share a range, up to a limit. The records of an
 uncompressed shard are cut while their range arrives. If a range were first joined, and then cut in a thread, it would
-be in memory twice, and its records in that thread's part of the heap. A range of a compressed shard consists of
-members, which are decompressed in a worker thread from their beginning. Small members stay in memory for a while, so
-that neighbouring records are cheap. A file that is one large member (as TensorFlow writes them) is decompressed from
-its start up to the last wanted record each time. This is correct and takes bounded memory, but is slow; asyncrec writes
+be in memory twice, and its records would be in that thread's part of the heap. A range of a compressed shard consists
+of members, which are decompressed in a worker thread from their beginning. Small members stay in memory for a while, so
+that neighbouring records are cheap. A file that is one large member (as TensorFlow writes files) is decompressed from
+the start to the last wanted record each time. This is correct and takes bounded memory, but is slow; asyncrec writes
 members of 4 MiB.
 
-If a range of a remote store is damaged, it is read once more. If the second read is damaged, too, the error says that
-the stored object is damaged. A copy in the local cache that turns out to be damaged is downloaded again.
+If a range from a remote store is damaged, the range is read once more. If the second read is damaged, too, the error
+says that the stored object is damaged. A damaged copy in the local cache is downloaded again.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ from asyncrec._sampling.random_access.received import Blocks, Stored, receive_fr
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
-# The maximum number of unwanted bytes to read instead of splitting a range: those that arrive while another read would
-# begin. For a file, that time is 0.3 ms (opening, closing, hops to threads); for a store, it is measured.
+# The maximum number of unwanted bytes to read instead of splitting a range: as many as arrive in the time that another
+# read takes to begin. For a file, that time is 0.3 ms (opening, closing, hops to threads); for a store, it is measured.
 _GAP = 512 << 10
 # The largest read. For a store, it is so large that the cost of the request is negligible. For a file, it is smaller,
 # because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# Reads at once: enough for all blocks of a shuffled window, but few enough for a store's connections. This limits the
-# memory beside the records themselves. Reads of single small records need little memory, so more of them may run: with
-# only 20 at once, a store 20 ms away returns 1,000 records per second.
+# The maximum number of concurrent reads: enough for all blocks of a shuffled window, but few enough for a store's
+# connections. This limits the memory used in addition to the records themselves. Reads of single small records need
+# little memory, so more of them may run; with only 20 at once, a store 20 ms away returns 1,000 records per second.
 _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
-# Bytes of decompressed members in memory, sixteen members as asyncrec writes them; and the largest member to keep.
+# The maximum size of all decompressed members in memory (sixteen members as asyncrec writes them), and of one of them.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
-# Cutting and checking this few bytes costs less than the hop to a thread.
+# Cutting and checking this many bytes costs less than a hop to a thread.
 _CUT_ON_LOOP = 64 << 10
-# How much of a range is cut at a time between two steps of the event loop: about 0.2 ms of work.
+# How much of a range is cut between two steps of the event loop, which takes about 0.2 ms.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
 
 
 class RangeReader:
-    """A reader of chosen records of a data set's shards, neighbours together. Any number of tasks may use it."""
+    """A reader of chosen records of a data set's shards. Any number of tasks may use it."""
 
     def __init__(self, files: ShardFiles) -> None:
         self._files = files
         self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
-        # With a cache on the disk, the store is read in the pieces of the cache, whatever the ranges.
+        # With a cache on the disk, the store is read in the pieces of the cache, so the ranges do not matter.
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
@@ -102,7 +102,7 @@ class RangeReader:
         return _GAP if self._cost is None else self._cost.gap
 
     def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
-        """Return a record if its decompressed member is in memory and it is intact, else `None`. This never waits."""
+        """Return a record if it is intact and its decompressed member is in memory, else `None`, without waiting."""
         assert index.members is not None, "asked for where there are members"
         member = self._members.held((shard, index.members.item(within)))
         size, begin = index.sizes.item(within), index.offsets.item(within)
@@ -115,7 +115,8 @@ class RangeReader:
         """Return the records of one read, in its order.
 
         Raises:
-            FormatError: a record is damaged; the error has the path, the record and the offset. Others may be, too.
+            FormatError: a record is damaged; the error has the path, the record and the offset. Other records may be
+                damaged, too.
         """
         async with self._of_single if read.is_single else self._limiter:
             neighbours = self._cost is not None and read.are_neighbours
@@ -186,7 +187,7 @@ class RangeReader:
         return Stored(start, end if end - start <= self._most_read else start, receive)
 
     def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
-        """Yield the parts of a read, each of one member; the whole read if the shard is uncompressed."""
+        """Yield the parts of a read, each of one member, or the whole read if the shard is uncompressed."""
         cuts: list[int] = []
         if read.index.members is not None:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
@@ -194,7 +195,7 @@ class RangeReader:
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
-        """Return consecutive records, cut out of the blocks as these arrive; `None` unless all are intact."""
+        """Return consecutive records, cut from the blocks as these arrive, or `None` unless all are intact."""
         sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
         size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:
@@ -217,7 +218,7 @@ class RangeReader:
         async with self._files.opened(read.shard, at, end) as source:
             blocks = Blocks(source, size)
             for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
-                # This piece, and the bytes between it and the next piece.
+                # Take this piece and the bytes up to the next piece.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
                 if last == len(begins):
@@ -228,7 +229,7 @@ class RangeReader:
         return records
 
     async def _cut(self, extractor: FrameExtractor, data: bytes, at: int, size: int) -> list[bytes]:
-        """Return the records of ``data``, which begins at byte ``at``; their frames have ``size`` bytes."""
+        """Return the records in ``data``, which begins at byte ``at``. Their frames have ``size`` bytes together."""
         if size > 2 * _PIECE_BYTES:  # one large record
             return await in_thread(extractor.of, data, at, limiter=self._extracting)
         records = extractor.of(data, at)
@@ -277,9 +278,9 @@ class RangeReader:
         return RangeInflater(self._kind(read), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
 
     async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: Stored | None = None) -> list[bytes]:
-        """Decompress a member, and the following members if a record continues there. Return the wanted ranges.
+        """Decompress a member, and the following members if a record continues in them. Return the wanted ranges.
 
-        If ``stored`` has the bytes of the member, they are not read again.
+        If ``stored`` has the bytes of the member, the bytes are not read again.
 
         Raises:
             FormatError: the member cannot be decompressed, or is too short. The ranges before the error are in
@@ -292,7 +293,7 @@ class RangeReader:
         shard_ends = self._files.shards[shard].bytes
         end = int(members[after]) if after < len(members) else shard_ends
         try:
-            # The member's bytes, and all bytes after it, because a record of another writer may end in a later member.
+            # Read the member and, if needed, all bytes after it, because a record of another writer may end there.
             ranges = [(member, end), (end, shard_ends)]
             if stored is not None and stored.has(end):
                 if await in_thread(inflater.feed, await stored.of(member, end), limiter=self._inflating):

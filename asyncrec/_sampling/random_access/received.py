@@ -25,7 +25,7 @@ class Stored:
         self._data: bytes | None = None
 
     def has(self, end: int) -> bool:
-        """Return whether the member that ends at ``end`` is held. If the members are too large, none is held."""
+        """Return whether the member that ends at ``end`` is among these bytes. None is if the members are too large."""
         return end <= self._end
 
     async def of(self, start: int, end: int) -> bytes:
@@ -35,7 +35,7 @@ class Stored:
 
 
 class Blocks:
-    """The next ``size`` bytes of a source, requested at once, and taken piece by piece as they arrive."""
+    """The next ``size`` bytes of a source, requested at once and taken piece by piece as they arrive."""
 
     def __init__(self, source: ByteSource, size: int) -> None:
         self._source = source
@@ -63,8 +63,8 @@ class Blocks:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
 
-# A block above `_LARGE`, or a longer record, is cut in a worker thread. After a block of up to `_SMALL`, other tasks
-# need no turn.
+# A block or a record larger than `_LARGE` is cut in a worker thread. Other tasks get a turn after a block larger than
+# `_SMALL`.
 _LARGE = 1 << 20
 _SMALL = 64 << 10
 
@@ -82,7 +82,7 @@ async def receive_frames(
         else:
             found = decoder.feed(block)
         records += found
-        lengths += map(len, found)  # while they are in the processor's cache
+        lengths += map(len, found)  # while the records are in the processor's cache
         if decoder.error is not None:
             return None
         if missing and len(block) > _SMALL:

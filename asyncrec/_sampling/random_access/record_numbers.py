@@ -1,4 +1,4 @@
-"""Check the numbers that a caller passed, count them from the beginning, and remove duplicates. This does no I/O.
+"""Check the record numbers that a caller passed, resolve negative numbers, and remove duplicates, without I/O.
 
 `record_blocks` divides all records into runs of neighbours, which stay together when blocks are permuted.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from asyncrec.errors import ArgumentTypeError, RecordIndexError
 
-# Beyond any data set, and within int64.
+# Larger than any data set, but within int64.
 _FAR = 1 << 62
 
 
@@ -38,7 +38,7 @@ def numbers_of(
                 f"{indices.shape}"
             )
         given: Any = indices
-        # Limit unsigned numbers first: those beyond int64 would become negative, and so be valid numbers of records.
+        # Limit unsigned numbers first, because those beyond int64 would become negative, and so valid record numbers.
         wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
     else:
         numbers = given = list(map(number_of, indices))
@@ -59,7 +59,7 @@ def number_of(index: SupportsIndex) -> int:
     """Return the number that was passed, as an int.
 
     Raises:
-        TypeError: it is not a whole number.
+        TypeError: the index is not a whole number.
     """
     try:
         return operator.index(index)
@@ -101,8 +101,8 @@ def record_blocks(
         stored_bytes: int64 (shards,): the size of each shard.
         members: for each GZIP shard, the first record of each member, counted in the shard, and the stored byte at
             which each member begins; int64, both begin with 0.
-        block_bytes: a block has about this many stored bytes; members are joined up to this size.
-        most: a block has at most this many records; a member with more records is divided.
+        block_bytes: the approximate stored size of a block; members are joined up to this size.
+        most: the maximum number of records in a block; a member with more records is divided.
     """
     parts = []
     bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), stored_bytes.tolist(), strict=True)

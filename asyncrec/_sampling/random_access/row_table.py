@@ -1,7 +1,7 @@
-"""`RowTable` groups rows in bounded memory: it returns the rows of one bucket together, in whatever order they came.
+"""`RowTable` groups rows by bucket in bounded memory, in whatever order the rows are added.
 
-Rows are held in memory up to a limit; beyond it, they are written to temporary files, one for each bucket. So rows that
-must be compared need the same bucket, and about a 256th of all rows is in memory at a time.
+Rows are held in memory up to a limit. Beyond the limit, they are written to temporary files, one for each bucket, and
+about a 256th of all rows is in memory at a time. Rows that must be compared need the same bucket.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = "{:02x}"
 
 
 def by_digest(rows: Rows) -> NDArray[np.int64]:
-    """Return the buckets of rows that have a digest, whose first half is ``high``."""
+    """Return the buckets of rows with a digest, whose first half is ``high``."""
     return (rows["high"] >> np.uint64(56)).astype(np.int64)
 
 
@@ -35,7 +35,7 @@ class RowTable:
     Args:
         dtype: the type of a row.
         bucket: returns the buckets of rows, 0 .. `BUCKETS` - 1.
-        memory: how many bytes are held before rows go to files.
+        memory: how many bytes are held before rows are written to files.
         folder: the folder of the files; if `None`, the system's folder for temporary files.
 
     Attributes:

@@ -1,10 +1,11 @@
-"""`ShardFiles` opens a data set's shards, and always the same version of each shard.
+"""`ShardFiles` opens a data set's shards, always in the same version.
 
 The first read of a shard determines its version; all later reads are pinned to that version. A shard is rejected if its
-size is not the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
-store's checksum, which is requested once if the answer to a range does not include it. If the store keeps no checksums
-and a read costs no waiting, it is recognised by the checksum of its end. A damaged shard is not rejected, because its
-records show where it is damaged. Of a shard that no manifest lists, only the version that was found is accepted.
+size is not the size in the manifest. A different shard of the same size is also rejected. Such a shard is recognised by
+the store's checksum, which is requested once if the response to a range request does not include the checksum. If the
+store keeps no checksums and is not remote, the shard is recognised by the checksum of its end. A damaged shard is not
+rejected, because its records show where it is damaged. If no manifest lists a shard, only the version that was found on
+opening is accepted.
 """
 
 from __future__ import annotations
@@ -75,14 +76,14 @@ class ShardFiles:
             with naming_lost_shards():
                 source = await self._open(stack, shard, start, end)
                 yield source  # a read may find that the shard is lost
-            # Pin the version only now, because an unconfirmed first answer must not decide for all later reads.
+            # Pin the version only now, because an unconfirmed first response must not determine all later reads.
             self._versions.setdefault(shard, source.info)
 
     def pin(self, shard: int, file: OpenFile) -> bool:
         """Pin all reads of a shard to this file, unless they are already pinned to another version or file.
 
-        Return whether they are pinned to this file now. They are not if the file is not the shard in the manifest. Any
-        thread may call this. Blocks.
+        Return whether the reads are now pinned to this file. A file that is not the shard in the manifest is rejected.
+        Any thread may call this. Blocks.
         """
         entry, info = self.shards[shard], file.info
         if shard not in self._versions:
@@ -95,14 +96,14 @@ class ShardFiles:
         return self._versions.setdefault(shard, info).etag == info.etag
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
-        """Return the bytes ``[start, end)`` of a shard; fewer if the shard ends before."""
+        """Return the bytes ``[start, end)`` of a shard; fewer if the shard ends earlier."""
         async with self.opened(shard, start, end) as source:
             return await receive_exactly(source, end - start)
 
     async def drop_damaged(self, shard: int) -> bool:
         """Return whether a damaged record was read from a cached copy, and may be intact in the store.
 
-        A copy that no longer has the bytes that the store sent is removed from the cache.
+        If the copy no longer has the bytes that the store sent, remove the copy from the cache.
         """
         info = self.version(shard)
         if info is None or not isinstance(self.folder, CachedStorage):
@@ -110,7 +111,7 @@ class ShardFiles:
         return await self.folder.drop_damaged(self.shards[shard].path, info)
 
     def check_count(self, shard: int, records: int) -> None:
-        """Raise DatasetError unless the shard has as many records as the manifest says."""
+        """Raise DatasetError if ``records`` is not the shard's number of records in the manifest."""
         if records != self.shards[shard].records:
             raise DatasetError(
                 f"{self.display_path(shard)} has {records:,} records, but the manifest says "
@@ -125,7 +126,7 @@ class ShardFiles:
             start=start,
             end=end,
             info=version,
-            # A range is requested whole, at once. A whole shard is read ahead as the store prefers.
+            # A range is requested as a whole. A whole shard is read ahead as the store prefers.
             read_ahead=None if end is None else 0,
         )
         await stack.enter_async_context(source)
@@ -135,7 +136,7 @@ class ShardFiles:
         return source
 
     def version(self, shard: int) -> ObjectInfo | None:
-        """Return the version that all reads of a shard are pinned to, or `None` before the first read."""
+        """Return the version to which all reads of a shard are pinned; `None` if it is not yet known."""
         known = self._versions.get(shard)
         if known is not None or not self.cached:
             return known
@@ -157,10 +158,10 @@ class ShardFiles:
             await self._check_content(shard, info)
 
     async def ask_for_checksum(self, shard: int) -> None:
-        """Request the checksum of a shard from the store, if the first read of the shard would otherwise request it."""
+        """Request the checksum of a shard from the store, if the first read of the shard would otherwise do so."""
         entry = self.shards[shard]
         if shard not in self._versions and self._asks_for_checksums and entry.crc32c is not None:
-            with suppress(StorageError):  # the read will raise it
+            with suppress(StorageError):  # the read will raise the error
                 await self._with_checksum(shard)
 
     def keep(self, shard: int, info: ObjectInfo) -> None:
@@ -198,12 +199,12 @@ class ShardFiles:
         )
 
     async def _with_checksum(self, shard: int) -> ObjectInfo:
-        """Request the checksum that a store's answer to a range lacks (S3), once for each shard."""
+        """Request the checksum that the response to a range request lacks (on S3), once for each shard."""
         async with self._asking.setdefault(shard, anyio.Lock()):
             known = self._versions.get(shard) or self._told.get(shard)
             if known is None:
                 known = self._told[shard] = await self.folder.head(self.shards[shard].path)
-                # A store without a checksum of one object has none of any object.
+                # If a store has no checksum for one object, it has none for any object.
                 self._asks_for_checksums = known.crc32c is not None
             return known
 
@@ -217,7 +218,7 @@ class ShardFiles:
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Raise ObjectChangedError unless a shard has the manifest's size or, if unlisted, the version found before."""
+    """Raise ObjectChangedError if a shard does not have the manifest's size or, if unlisted, the version first found."""
     if _is_of(entry, info):
         return
     if version_in(entry) is not None:

@@ -234,7 +234,7 @@ Indices = NDArray[np.int64]
 
 
 class BalancedOrder:
-    """The order of class-balanced batches, each of which can be computed from its number.
+    """The order of class-balanced batches. Each batch can be computed from its number.
 
     Args:
         codes: int (n,): the class of each record, 0 .. classes - 1; each class has at least one record.

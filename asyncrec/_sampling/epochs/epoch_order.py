@@ -1,4 +1,4 @@
-"""`EpochOrder` maps positions of an epoch to records, for a data set whose counts are known. It does no I/O.
+"""`EpochOrder` maps positions of an epoch to records, for a data set whose record counts are known. It does no I/O.
 
 An order is made in two steps. First, records *enter* in one of three ways:
 

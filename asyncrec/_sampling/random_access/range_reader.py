@@ -76,7 +76,7 @@ class RangeReader:
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
         # Cutting holds the interpreter lock. A second thread gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
-        # More threads are no faster, and each of them holds a member twice.
+        # More threads are no faster, and each thread holds a member twice.
         self._inflating = anyio.CapacityLimiter(processors())
 
     def reads(self, whole: RangeRead) -> Iterator[RangeRead]:

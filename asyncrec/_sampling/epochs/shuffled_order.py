@@ -166,7 +166,7 @@ class ShuffledOrder:
         return first, last + 1
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
-        """Split ascending numbers into parts that are each read by one call: for a store, one part for each shard."""
+        """Split ascending numbers into parts, each read by one call: one for each shard if on a store, else one."""
         if not self._dataset.folder.read_ahead:
             return [Part(numbers)] if len(numbers) else []
         shards = np.searchsorted(self._dataset.starts, numbers, side="right")

@@ -100,7 +100,7 @@ class WindowsAhead(Generic[T]):
         self._error: Exception | None = None
 
     async def next(self) -> Iterable[T] | None:
-        """Return the next window's records; `None` at the end. Every later call raises a reading error again."""
+        """Return the next window's records; `None` at the end. After an error, every later call raises it again."""
         if not self._working:
             for _ in range(self._tasks):
                 self._working.append(anyio.CancelScope())

@@ -6,9 +6,9 @@ from there.
 
 The processes that share a training step need the same number of batches; otherwise, one process would wait at the end
 for another process that has already ended. If these processes are the workers, all workers get the same number of
-batches. If each process is a rank with its own loader processes (`WorkerOfRank`), the same number for all loader
-processes would omit up to n - 1 batches, and the size of an epoch would depend on n. So all ranks get the same number
-of batches, and within a rank some workers get one batch more than the others.
+batches. If each process is a rank with its own loader processes (`WorkerOfRank`), giving all loader processes the same
+number would omit up to n - 1 batches, and the size of an epoch would depend on n. So all ranks get the same number of
+batches, and within a rank some workers get one batch more than the others.
 """
 
 from __future__ import annotations

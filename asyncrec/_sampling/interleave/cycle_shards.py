@@ -226,8 +226,8 @@ class ShardCursor:
 # The limit for the record batches of all shards together. With 16 shards, the shards on a disk get the 256 KiB blocks
 # that are fastest to read, or about 3 MiB of decompressed records at a time, and shards on a store get pieces of 1 MiB.
 MEMORY_LIMIT = 64 << 20
-# The default number of reads in flight at once on a store. Twice the usual 16 shards, so that a second wave of reads
-# need not wait for the first.
+# The default number of reads in flight at once on a store. It is twice the usual 16 shards, so that a second wave of
+# reads need not wait for the first wave.
 READS_AT_ONCE = 32
 # How many batches a shard of the cycle may hold at once. On a disk, the shard holds the current batch, or its last
 # quarter and a batch fetched early. With a pool, it also holds a waiting batch and a batch in the source and, while the

@@ -132,7 +132,7 @@ class Interleaver:
         """Add the next records to ``out`` until it has ``count`` records, or fewer at the end.
 
         With ``buffered_only``, add only records in memory. If ``out`` is empty, a batch of one shard may be read first,
-        but not with ``or_nothing``. Every later call raises an error again. If cancelled, no record is lost.
+        but not with ``or_nothing``. After an error, every later call raises it again. If cancelled, no record is lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:

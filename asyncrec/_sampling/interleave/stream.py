@@ -141,7 +141,7 @@ class InterleaveStream:
         return {**state, "versions": [packed for _, packed in sorted({**known, **told}.items())]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from this state. Call it before reading. The first read reads the shuffle buffer's records again.
+        """Continue from this state. Call it before reading. The first read also reads the shuffled records again.
 
         Raises:
             ValueError: the state is damaged, or is of another stream: with other shards, other parameters, or a seed

@@ -30,8 +30,8 @@ from asyncrec.example._by_name import features_in
 
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
-# The memory limit of each of the two tables in use at a time, enough for the keys of 700,000 records. Further rows go to
-# files.
+# The memory limit of each of the two tables in use at a time, enough for the keys of 700,000 records. Beyond the limit,
+# rows go to files.
 _MEMORY = 16 << 20
 # How many steps of records are read at once.
 _TASKS = 4

@@ -35,10 +35,10 @@ async def open_dataset(
     Args:
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
             (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
-            without a manifest. Otherwise, the beginning of the shards' names, or a pattern. The records are then
-            counted on opening, from the indexes of the shards, or by reading a shard that has no index. A folder with a
-            slash at its end means all shards in it. If these belong to several data sets, they are read together, and a
-            warning is logged. A pattern matches names of shards: ``"crawl/pages-2026-11-*"``.
+            without a manifest; or the beginning of the shards' names; or a pattern of these names, such as
+            ``"crawl/pages-2026-11-*"``. Without a manifest, the records are counted on opening, from the indexes of the
+            shards, or by reading each shard that has no index. A folder with a slash at its end means all shards in the
+            folder. If these shards belong to several data sets, they are read together, and a warning is logged.
         newest: a feature, such as ``"date"``, that determines the newest of the records with one key: the record with
             the largest value, which is a number, or a text of at most 32 bytes that is compared byte by byte. Among
             equal values, the last committed record is the newest. A record without the feature is the oldest. A record
@@ -57,7 +57,7 @@ async def open_dataset(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectNotFoundError: there is neither a manifest nor a shard; or ``path`` is a folder of several data sets.
+        ObjectNotFoundError: there is neither a manifest nor a shard, or ``path`` is a folder of several data sets.
         ManifestError: the manifest cannot be read.
         FormatError: there is no manifest, and a shard without an index is damaged.
         ValueError: the schema has no feature ``newest``, or its values have no order.

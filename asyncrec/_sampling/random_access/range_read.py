@@ -64,7 +64,7 @@ _CHEAP_BYTES = 256 << 10
 
 
 class ReadCost:
-    """The cost of recent reads from a remote store. If many requests return little data, this is logged once.
+    """The cost of recent reads from a remote store. If many requests return little data, their cost is logged once.
 
     A read takes some time before its first byte, and some time for each byte. In the time before the first byte, a
     number of bytes could be received and discarded instead, so two records with at most that many bytes between them

@@ -15,7 +15,7 @@ _WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
-    """Return ``value`` as an int. ``other`` describes other allowed values, for the message.
+    """Return ``value`` as an int. ``other`` describes other allowed values, such as ``"-1 to repeat forever"``.
 
     Raises:
         TypeError: the value is not a whole number.
@@ -36,7 +36,7 @@ def worker_of(worker: Any) -> tuple[int, int]:
 
     Raises:
         TypeError: ``worker`` is not a pair of whole numbers.
-        ValueError: there is no such worker.
+        ValueError: the number of the worker is out of range.
     """
     try:
         number, workers = map(operator.index, worker)
@@ -52,7 +52,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
     Raises:
         TypeError: the seed is neither an integer nor `None`.
-        ValueError: the seed is `None`, but several workers would each choose a different seed.
+        ValueError: the seed is `None`, and there are several workers, which would choose different seeds.
     """
     if seed is None:
         if workers > 1:
@@ -79,22 +79,22 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
 
 
 def new_seed() -> int:
-    """Return a random seed of 53 bits, which every JSON parser represents exactly."""
+    """Return a random seed of 53 bits, which every JSON parser preserves exactly."""
     return secrets.randbits(53)
 
 
 def check_function(function: Any, name: str, what: str) -> None:
-    """Check that a parameter can be called. ``what`` describes the function to pass, for the message.
+    """Check that an argument is callable. ``what`` describes the function to pass, for the message.
 
     Raises:
-        TypeError: the parameter cannot be called.
+        TypeError: the argument is not callable.
     """
     if not callable(function):
         raise ArgumentTypeError(f"{name}={function!r:.80}: must be {what}")
 
 
 def public_type(value: object) -> str:
-    """Return the type of a value as users import it, with its module, such as ``asyncrec.blocking.Dataset``."""
+    """Return the name of a value's type with its public module, such as ``asyncrec.blocking.Dataset``."""
     kind: type = type(value)
     module = kind.__module__.partition("._")[0]
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"

@@ -1,8 +1,8 @@
 """`RecordSet` is a subset of the records of a data set, held as one bit for each record. It does no I/O.
 
-A stream over a subset counts records by their places in the subset. `ranks` and `numbers` convert from numbers to
-places and back. Because a count is kept for every 512 records, a conversion reads only 64 bytes of bits. The set takes
-1.4 MB for a data set of ten million records.
+A stream over a part of the records counts the records by their places in the part. `ranks` and `numbers` convert from
+numbers to places and back. With a stored count for every 512 records, a conversion reads only 64 bytes of bits. The set
+takes 1.4 MB for a data set of ten million records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Numbers = NDArray[np.int64]
 
 _GROUP_BYTES = 64
 _GROUP_BITS = 8 * _GROUP_BYTES
-# How many numbers are converted at once. Each number takes a few times 64 bytes of memory.
+# The maximum number of conversions at once. Each conversion takes a few times 64 bytes of memory.
 _STEP = 8192
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
@@ -29,7 +29,7 @@ class RecordSet:
     """A set of some of ``size`` records.
 
     Args:
-        size: how many records the data set has.
+        size: the number of records in the data set.
         bits: uint8, a bit for each record, the lowest bit of a byte first.
     """
 
@@ -59,7 +59,7 @@ class RecordSet:
         return numbers[(numbers >= first) & (numbers < last)]
 
     def ranks(self, numbers: Numbers) -> Numbers:
-        """Return how many records of the set are before each of these numbers, which are from 0 to ``size``."""
+        """Return the number of records of the set before each of these numbers, which are from 0 to ``size``."""
         return _in_steps(self._ranks, numbers)
 
     def numbers(self, ranks: Numbers) -> Numbers:

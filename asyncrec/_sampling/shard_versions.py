@@ -1,4 +1,4 @@
-"""The versions of the shards in which a state has positions. In another version, a position is another record's.
+"""The versions of the shards in which a state has positions. In another version, a position refers to another record.
 
 A shard that a manifest lists is never replaced. Other shards may keep their names and sizes although their records
 change, so their entries hold the version that was found.
@@ -27,7 +27,7 @@ def packed_version(info: ObjectInfo) -> list[Any]:
 
 
 def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
-    """Return whether an object still has this packed version."""
+    """Return whether an object still has the version that was packed."""
     return same_version(packed, packed_version(info))
 
 
@@ -49,7 +49,7 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Compare the shards whose present version is known with ``versions``, from `stream_state.versions_in`.
+    """Compare the known present versions of shards with ``versions``, a result of `stream_state.versions_in`.
 
     Raises:
         DatasetError: a shard was replaced; the message names it.
@@ -68,7 +68,7 @@ _VERSION = "version"
 
 
 def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
-    """Return the entry of a shard that no manifest lists, with the version that was found added to it."""
+    """Return a copy of the entry of a shard that no manifest lists, with the version that was found."""
     return replace(entry, extra={**entry.extra, _VERSION: packed_version(info)})
 
 
@@ -81,7 +81,7 @@ class FileVersions:
     """The version of each shard of a data set without a manifest, for states.
 
     Args:
-        path: the path of a shard by its number, for messages.
+        path: returns the path of a shard by its number, for messages.
 
     Attributes:
         packed: ``[shard, *packed_version]`` of each shard; empty if a manifest lists the shards.
@@ -103,13 +103,13 @@ class FileVersions:
         """Check that a state belongs to a stream over these records, in the same order.
 
         Raises:
-            DatasetError: no manifest lists the shards, and a shard was replaced since the state was taken.
+            DatasetError: no manifest lists the shards, and a shard was replaced after the state was taken.
             ValueError, TypeError: as for `check_ordered`.
         """
         values = StateValues(state)
         versions = versions_in(values) if self.packed else []
         if versions and len(versions) != len(self.packed):
-            # The numbers in the state may be those of other shards.
+            # The numbers in the state may refer to other shards.
             check_ordered(values, kind, identity, listed=False)
         check_versions(versions_in(values, len(self.packed)) if versions else [], self._now, self._path)
         check_ordered(values, kind, identity, listed=not self.packed)

@@ -7,14 +7,14 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# Larger than any data set, and small enough that sums of two values fit into int64.
+# Beyond any data set, and within int64 even after an addition.
 _MOST = (1 << 62) - 1
 
 
 class StateValues:
     """The values of a state, or of a part of a state.
 
-    Every method raises ValueError for a value that `state_dict` never returns.
+    Every method except `plain` raises ValueError for a value that `state_dict` never returns.
 
     Raises:
         TypeError: the state is not a mapping.
@@ -29,7 +29,7 @@ class StateValues:
         return name in self._state
 
     def part(self, name: str) -> StateValues:
-        """Return a nested state."""
+        """Return the values of a part of the state."""
         found = self._state.get(name)
         if not isinstance(found, Mapping):
             raise self._error(name, "an object")

@@ -1,10 +1,10 @@
-"""Put every stream's state into an envelope with its version, its kind, and the identity of its stream, as JSON.
+"""Put the state of a stream into an envelope of version, kind, and identity of the stream. All of it is JSON.
 
 There are two envelopes. The envelope of a stream over shards (`enveloped`, `checked`) identifies the shards by their
-names in order, and holds their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines the
-remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) holds the values
-that determine the order, such as the id of the snapshot, and a position in that order. If no manifest lists the shards,
-this envelope also holds their versions.
+names in order, and has their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines the
+remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) has the values that
+determine the order of the records, such as the id of the snapshot, and a position in that order. If no manifest lists
+the shards, this envelope also has their versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec.errors import ArgumentValueError
 _VERSION = 1
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
-# The remedy if the state is of another snapshot.
+# The remedy if the state belongs to another snapshot.
 _OTHER_SNAPSHOT = (
     "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
     "read_manifest(path, at=<its id>)"
@@ -114,7 +114,7 @@ def _check_kind(state: StateValues, kind: str) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; an empty list if it has none.
+    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; an empty list if there are none.
 
     Raises:
         ValueError: a value is not a version.

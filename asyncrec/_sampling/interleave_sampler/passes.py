@@ -1,4 +1,4 @@
-"""`Passes` reads the shards in pass after pass. The seed and the pass number determine the order of each pass."""
+"""`Passes` makes one pass over the shards after another. The seed and the pass number determine each pass's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from asyncrec.errors import DatasetError
 
 
 class PassesState(NamedTuple):
-    """The seed, the current pass's number, the record count of earlier passes, and the state of the current pass."""
+    """The state of all passes.
+
+    Attributes:
+        seed: the seed for the order of each pass.
+        epoch: the number of the current pass, from 0.
+        records_before: the number of records in all earlier passes.
+        mixing: the state of the current pass.
+    """
 
     seed: int
     epoch: int
@@ -25,10 +32,10 @@ class PassesState(NamedTuple):
 
 
 class Passes:
-    """The records of repeated passes over the shards. Used by one task; its reading tasks run in ``scope``.
+    """The records of one pass after another, for a single task. The reading tasks run in ``scope``.
 
     Args:
-        num_repeat: how many passes there are; -1 means forever.
+        num_repeat: the number of passes; -1 means forever.
 
     Attributes:
         epoch: the number of the current pass, from 0.
@@ -63,7 +70,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """Return the next records of this pass, as `SinglePass.take` does; no records at the end of the pass."""
+        """Return the next records of this pass, like `SinglePass.take`; no records at the end of the pass."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -82,11 +89,11 @@ class Passes:
         self._single_pass = self._make()
 
     async def aclose(self) -> None:
-        """Close all open shards. Tasks end with their scope."""
+        """Close all open shards. The reading tasks end with their scope."""
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the state as of now; see `SinglePass.snapshot`."""
+        """Return a function that computes, when called, the state as of now; see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
@@ -95,7 +102,7 @@ class Passes:
         """Parse a state of the same inputs and plan.
 
         Raises:
-            ValueError: the state is of other inputs or of another plan, or is damaged.
+            ValueError: the state does not fit the inputs and the plan, or is damaged.
         """
         last = None if self._num_repeat < 0 else self._num_repeat - 1
         return PassesState(
@@ -106,14 +113,14 @@ class Passes:
         )
 
     async def load(self, state: PassesState) -> None:
-        """Continue from a result of `parsed`. Read the records of the shuffle buffer again."""
+        """Continue from a result of `parsed`. The records of the shuffle buffer are read again."""
         self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
         await self._single_pass.aclose()  # an earlier load may have been cancelled
         self._single_pass = self._make()
         await self._single_pass.load(state.mixing)
 
     def _make(self) -> SinglePass:
-        """Make the current pass. The seed and the epoch determine the order of the shards and the shuffle's draws."""
+        """Make the current pass. The seed and the epoch determine the order of the shards and the shuffling."""
         rng = random.Random(f"{self._seed}/{self.epoch}")
         sequence = list(range(len(self._inputs)))
         rng.shuffle(sequence)

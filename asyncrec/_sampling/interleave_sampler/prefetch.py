@@ -1,4 +1,4 @@
-"""`Prefetcher` makes batches ahead of the consumer, in a task, and can resume after each batch."""
+"""`Prefetcher` makes batches in a task ahead of the consumer, and can resume after any batch."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from asyncrec._sampling.state_values import StateValues
 
 Snapshot = Callable[[], dict[str, Any]]
 
-# How long batches are made before the consumer can take any of them. A task switch takes a hundredth of this time.
+# The time spent making batches before the consumer can take any of them. A task switch takes a hundredth of this time.
 _SECONDS_TOGETHER = 0.002
 
-# The maximum number of batches made since a snapshot. Without this limit, a damaged state could cause endless reading.
+# The maximum number of batches between the snapshot in a state and the state. Without this limit, loading a damaged
+# state could read forever.
 _MOST_SKIPPED = 1 << 24
 
 
 class Prefetcher:
-    """A queue of batches that a task makes ahead of need. Used by one consumer task.
+    """A queue of batches that a task makes in advance, for a single consumer task.
 
     The task that makes batches starts with the first `wait`, and ends with ``scope``.
 
-    If batches are made fast, several are made at a time, with one task switch for all of them. Otherwise, each batch
-    can be taken as soon as it is made.
+    If batches are fast to make, the task makes several before each task switch. Otherwise, each batch is available as
+    soon as it is made.
 
     Args:
-        size: the maximum number of waiting batches. With 0, a batch is made only in `wait`, without a task.
+        size: the maximum number of waiting batches. With 0, `wait` makes each batch itself, without a task.
         scope: the scope in which the task runs; `None` only with ``size=0``.
-        has_state: whether the order is independent of timing, so that there is a state.
+        has_state: whether the order is independent of timing. Otherwise, there is no state.
 
     Attributes:
         batches: the waiting batches, each with the last snapshot before it and the number of batches made since that
             snapshot, including the batch itself. The consumer calls `take` for each batch.
-        begun: whether `wait` was called.
+        begun: whether `wait` has been called.
         seconds_idle: the time spent in `wait`.
     """
 
@@ -60,13 +61,13 @@ class Prefetcher:
         self.seconds_idle = 0.0
 
     def take(self) -> list[Any]:
-        """Remove and return a waiting batch."""
+        """Remove and return the first waiting batch."""
         batch, self._last = self.batches.popleft()
         self._room.set()
         return batch
 
     async def wait(self) -> None:
-        """Wait until there is a batch.
+        """Wait until a batch is available.
 
         Raises:
             StopAsyncIteration: there are no more batches.
@@ -96,10 +97,10 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, a result of `state_dict`. ``values`` are the values of the state.
+        """Begin at ``state``, a result of `state_dict`. ``values`` holds the values of the state.
 
         Raises:
-            ValueError: the state is of another sampler, or damaged.
+            ValueError: the state belongs to another sampler, or is damaged.
             RuntimeError: the order depends on timing.
         """
         if not self._has_state:
@@ -108,7 +109,7 @@ class Prefetcher:
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch that was taken.
+        """Return the state after the last batch that `take` returned.
 
         Raises:
             RuntimeError: there is no state, because the order depends on timing.
@@ -123,7 +124,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Close the builder, unless a task was started, because the task closes the builder."""
+        """Close the builder, unless a task makes the batches. That task closes the builder when it ends."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 
@@ -138,7 +139,8 @@ class Prefetcher:
     async def _make(self) -> None:
         """Make batches until the end.
 
-        A snapshot is taken only after making as many records as take the same time, which limits the cost of snapshots.
+        Between two snapshots, make at least as many records as can be made in the time that one snapshot takes. This
+        limits the total time of snapshots.
         """
         builder = self._builder
         try:

@@ -1,9 +1,8 @@
-"""`InterleaveSampler` makes class-balanced batches by interleaving shards. A task makes them ahead of the trainer.
+"""`InterleaveSampler` makes class-balanced batches by interleaving shards, in a task that works ahead of the trainer.
 
-It is an async version of TensorFlow Similarity's ``TFRecordDatasetSampler``. The sampler takes ``example_per_class``
-records from a shard, and then moves to the next shard. If the records of each class are together in the shards, batches
-contain many classes. If they are not together, or if every batch must have the same composition, ``class_fn`` sorts
-examples by class first.
+The sampler is an async version of TensorFlow Similarity's ``TFRecordDatasetSampler``. It takes ``example_per_class``
+records from each shard of a cycle in turn. If the records of a class are stored together, batches contain many classes.
+If they are not, or if every batch must have the same composition, ``class_fn`` first sorts the examples by class.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ from asyncrec.storage._cached import CACHE_BYTES
 
 _KIND = "asyncrec.InterleaveSampler"
 
-# How many examples wait until their class is complete: four for each of a thousand classes, so that few are dropped,
-# but no more than a few batches of images.
+# The number of examples that may wait until their class is complete. This is enough for four examples of each of a
+# thousand classes, so that few are dropped, but takes no more memory than a few batches of images.
 _CLASS_BUFFER = 4096
 
 
@@ -51,12 +50,12 @@ class SamplerStats:
     """The progress of an `InterleaveSampler`, including waiting batches and the progress before a loaded state.
 
     Attributes:
-        batches: how many batches were made.
-        records: how many records were read for these batches.
-        dropped: how many examples were dropped because the class buffer was full.
-        epoch: the number of the pass over the shards, from 0.
+        batches: the number of batches made.
+        records: the number of records read for these batches.
+        dropped: the number of examples dropped because the class buffer was full.
+        epoch: the number of the current pass over the shards, from 0.
         seconds_waited: the time spent waiting for reads, since the sampler was entered.
-        seconds_idle: how long the caller waited for batches, since the sampler was entered.
+        seconds_idle: the time that the caller spent waiting for batches, since the sampler was entered.
     """
 
     batches: int
@@ -76,41 +75,44 @@ class InterleaveSampler:
             async for examples in sampler:
                 ...
 
-    You may exit the context before the end.
+    The context may be exited before the iteration ends.
 
     Args:
         shard_path: the folder of the shards. Names that begin with ``_`` or ``.`` are never shards.
-        deserialization_fn: a function from bytes to an example; may be async.
-        example_per_class: how many records are taken from a shard before the next shard's turn; with ``class_fn``,
-            how many examples of each class a batch has.
-        batch_size: how many examples a batch has. With ``class_fn``, a batch has exactly ``batch_size //
-            example_per_class`` classes, so 33 with ``example_per_class=8`` makes batches of 32.
-        shards_per_cycle: how many shards are open at once; `None` for all.
+        deserialization_fn: a function that returns the example in the bytes of a record; may be async.
+        example_per_class: the number of records taken from a shard before the next shard's turn; with ``class_fn``,
+            the number of examples of each class in a batch.
+        batch_size: the number of examples in a batch. With ``class_fn``, a batch has exactly ``batch_size //
+            example_per_class`` classes, so ``batch_size=33`` with ``example_per_class=8`` makes batches of 32.
+        shards_per_cycle: the number of shards open at once; `None` for all.
         compression: as for `open_reader`.
-        parallelism: how many threads or coroutines decode; `None` means one.
+        parallelism: the number of threads or coroutines that decode; `None` means one.
         async_cycle: whether the shards of a cycle are read ahead concurrently, each by a task. `None`, the default,
-            chooses the fastest: `True` for a store, `False` for local files. Batches and states do not depend on it.
-            For its memory use, see `interleave`.
-        prefetch_size: how many batches a task prepares ahead. With 0, there is no such task.
-        shard_suffix: a pattern for the names of the shards. If a folder holds several data sets, the pattern chooses
-            one: ``"train-*.tfrecord"``. Matching shards of several data sets are read together, with a logged warning.
-        num_repeat: how often the shards are read; -1, the default, means forever. Batches continue into the next pass.
+            chooses the faster way: `True` for a store, `False` for local files. Batches and states do not depend on
+            this parameter. For the memory used, see `interleave`.
+        prefetch_size: the number of batches that a task prepares in advance. With 0, there is no such task.
+        shard_suffix: a pattern for the names of the shards, such as ``"train-*.tfrecord"`` for one of several data
+            sets in a folder. If the shards belong to several data sets, they are read together, and a warning is
+            logged.
+        num_repeat: the number of passes over the shards; -1, the default, means forever. A batch may continue into the
+            next pass.
         seed: the seed for the order of the shards, which differs in each pass. If `None`, the sampler chooses a seed,
             which `state_dict` holds.
-        deterministic: with ``async_cycle``, `False` takes the records that are ready first; then there is no state.
-        class_fn: a function from an example to its class, any hashable value. Each batch then has exactly ``batch_size
-            // example_per_class`` distinct classes, and ``example_per_class`` examples of each, one class after the
-            other. Classes need not be known beforehand. Some examples may not be used: see ``class_buffer``.
-        class_buffer: how many examples may wait until there are enough of their class; by default 4,096 or 16 batches,
-            whichever is more. When the buffer is full, an example is dropped, usually the oldest of the class with the
-            most examples; `stats` counts dropped examples.
+        deterministic: if `False`, there is no state, and with ``async_cycle``, the records that are ready come first.
+        class_fn: a function that returns the class of an example, which is any hashable value. Each batch then has
+            exactly ``batch_size // example_per_class`` distinct classes, and ``example_per_class`` examples of each,
+            one class after the other. Classes need not be known beforehand. Some examples may not be used; see
+            ``class_buffer``.
+        class_buffer: the number of examples that may wait until there are enough of their class. The default is 4,096
+            or 16 batches, whichever is larger. If the buffer is full, the oldest example of a class with many waiting
+            examples is dropped; `stats` counts these examples.
         shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means no buffer.
-        drop_remainder: whether a short last batch is omitted. (With ``class_fn``, see ``on_exhausted``.)
-        worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th. This is the
-            share of worker i.
+        drop_remainder: whether a short last batch is discarded. (With ``class_fn``, see ``on_exhausted``.)
+        worker: ``(i, n)`` for worker i of n, which reads only every n-th of the shards, sorted by name, from number i
+            on. Both count from 0.
         on_exhausted: with ``class_fn``, the reaction to the end of the last pass, or to a whole pass that had too few
             classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch at all;
-            ``"short"`` returns the complete classes, in batches of fewer classes; ``"repeat"`` reads on, for at most
+            ``"short"`` returns the complete classes, in batches of fewer classes; ``"repeat"`` continues for at most
             one more pass, until one more batch is complete.
         on_corrupt: the reaction to damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard at the damage. `damage` lists the lost ranges.
@@ -118,10 +120,10 @@ class InterleaveSampler:
         storage, storage_options: as for `open_reader`; with ``storage``, the folder is a key in it.
 
     Raises:
-        ValueError: a number is out of range, or, on entering, there are fewer shards than workers.
+        ValueError: on creation or on entering, a number is out of range, or there are fewer shards than workers.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard no longer exists.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class is not equal to itself, such as NaN.
-            The message names the record.
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised an exception, or a class is not equal to itself, such
+            as NaN. The message names the record.
         DatasetError: no shard has a record; or, with ``class_fn``, a pass before the first batch had too few classes,
             or ``"repeat"`` found too few.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before the error.
@@ -222,14 +224,14 @@ class InterleaveSampler:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, make further reading raise an error."""
+        """Make further reading raise an error, in the child of a fork."""
         self._forked = True
         self._prefetch = None
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
             raise RuntimeError("a sampler can only be entered once; create a new one")
-        self._forked = False  # this sampler may have been created before a fork and entered after the fork
+        self._forked = False  # a sampler may be created before a fork and entered after the fork
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
             inputs = self._inputs
@@ -275,8 +277,8 @@ class InterleaveSampler:
         """Return the position after the last batch returned, as JSON, for a sampler over the same shards.
 
         The state holds the positions of the open shards and of the records in the shuffle buffer and the class buffer,
-        but no examples. It has about 100 kB if the buffers hold a few thousand records. Batches that were prepared
-        ahead are not in the state; they are made again.
+        but no examples. It takes about 100 kB if the buffers hold a few thousand records. Batches that were prepared in
+        advance are not in the state, and are made again.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -285,13 +287,12 @@ class InterleaveSampler:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the batch at which the state was taken. The records of the buffers are read again.
+        """Continue after the batch that was last returned when the state was taken. Read the buffers' records again.
 
         Raises:
-            ValueError: the state is damaged, or has other shards, other parameters, or a seed that differs from the
-                ``seed`` that was passed.
-            DatasetError: a shard was replaced since the state was taken.
-            RuntimeError: iteration has begun, or with ``deterministic=False``.
+            ValueError: the state is damaged, or was taken with different shards, parameters or seed.
+            DatasetError: a shard was replaced after the state was taken.
+            RuntimeError: the iteration has begun, or with ``deterministic=False``.
         """
         prefetch = self._open()
         if prefetch.begun:

@@ -29,7 +29,7 @@ from asyncrec.storage._url import join, redact, scheme_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder of shards, and the parameters for reading them, which are those of `asyncrec.InterleaveSampler`."""
+    """A folder of shards, and the options for reading them: parameters of `asyncrec.InterleaveSampler`."""
 
     path: str
     pattern: str
@@ -52,7 +52,7 @@ class ShardFolder:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:
-        """Open the folder. Yield the names of this worker's shards, ascending, and the shards.
+        """Open the folder, and yield the names of this worker's shards in ascending order, and the shards.
 
         Raises:
             ObjectNotFoundError: no shard matches.
@@ -70,7 +70,7 @@ class ShardFolder:
             yield names, inputs
 
     async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
-        """Return the matching shards by name, ascending.
+        """Return the matching shards by name, in ascending order.
 
         Raises:
             ObjectNotFoundError: no shard matches.
@@ -116,7 +116,7 @@ class ShardFolder:
         """Raise an error if the path is a data set rather than a folder.
 
         Raises:
-            ObjectNotFoundError: the path is a data set. No other error is raised, because the caller raises its own.
+            ObjectNotFoundError: the path is a data set. Other errors are suppressed, because the caller has its own.
         """
         path = self.path.rstrip("/")
         if not path or path.endswith(":"):
@@ -125,7 +125,7 @@ class ShardFolder:
             async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
                 if not await is_dataset(store, key):
                     return
-        except Exception:  # as in `is_dataset`
+        except Exception:  # `is_dataset` suppresses errors, too
             return
         name = key.rpartition("/")[2]
         suffix = f"{escape(name)}-*.tfrecord"
@@ -138,8 +138,8 @@ class ShardFolder:
 def folder_of(path: str) -> str:
     """Return the folder of a path, without secrets. A root keeps its slash.
 
-    The path itself is cut rather than the key, because the name may be escaped in a ``file:`` URL, and so be longer
-    than in the key. A slash may be escaped, too.
+    The path is cut rather than the key, because the name may be escaped in a ``file:`` URL, and is then longer than in
+    the key. The slash may be escaped, too.
     """
     at, length = path.rfind("/"), 1
     if scheme_of(path).partition("+")[0] == "file" and (escaped := path.upper().rfind("%2F")) > at:
@@ -154,7 +154,7 @@ def folder_of(path: str) -> str:
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# The maximum number of data sets listed in a warning.
+# The maximum number of data sets that a warning names.
 _NAMED = 10
 
 

@@ -1,7 +1,7 @@
-"""`Dataset` reads any record of a data set by its number or its key; `open_dataset` opens it.
+"""`Dataset` reads any record of a data set by its number or its key. `open_dataset` opens a data set.
 
 Records are numbered through the shards, in the order and with the counts of the manifest. Opening a data set reads only
-its manifest; indexes and keys are read when they are first needed.
+its manifest. Indexes and keys are read when they are first needed.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from asyncrec.storage._cached import CachedStorage
 
 T = TypeVar("T")
 
-# How many indexes are read at once.
+# The number of indexes read at once.
 _TASKS = 32
 
 
 class RecordLocation(NamedTuple):
     """The location of a stored record.
 
-    ``offset`` and ``size`` are those of its frame, which is 16 bytes larger than the record. In a compressed shard,
-    ``member`` is the stored position at which its member begins, and ``offset`` counts the decompressed bytes of that
-    member. In an uncompressed shard, ``member`` is `None`.
+    ``offset`` and ``size`` are those of the record's frame, which is 16 bytes larger than the record. In a compressed
+    shard, ``member`` is the stored position at which the record's member begins, and ``offset`` counts the decompressed
+    bytes of that member. In an uncompressed shard, ``member`` is `None`.
     """
 
     path: str
@@ -60,19 +60,18 @@ class RecordLocation(NamedTuple):
 class Dataset:
     """A data set whose records are read by number or by key, opened by `open_dataset`.
 
-    Any number of tasks may use it inside its context. Outside the context, reading raises `anyio.ClosedResourceError`.
+    Any number of tasks may use a data set inside its context. After that, reading raises `anyio.ClosedResourceError`.
 
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
     yields all records in order.
 
     If the data set was opened with ``newest=``, look-ups by key, iterations, `shuffled` and samplers return the newest
-    version of each key. Numbers do not change: ``len``, `get`, `get_many` and `locate` count and read all records.
+    version of each key. Record numbers stay the same: ``len``, `get`, `get_many` and `locate` still count all records.
 
     Attributes:
-        manifest: the snapshot that is read. If the data set has no manifest, it is made from the shards that were
-            found.
+        manifest: the snapshot that is read. For shards without a manifest, this manifest is made from the shards found.
         progress: for each source, the last position whose records are committed; see `Manifest.progress`.
-        cache: the local cache, or `None`; its ``downloads`` counts the pieces that were downloaded into it.
+        cache: the local cache, or `None`; its ``downloads`` counts the pieces downloaded into the cache.
     """
 
     def __init__(self, folder: Storage, name: str, manifest: Manifest, *, newest: str | None = None) -> None:
@@ -109,7 +108,7 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer passed one, or there is no manifest.
+        """The schema in the manifest; `None` if no writer passed a schema, or there is no manifest.
 
         Without a schema, use `decode_example`, or infer a schema from some records with `Schema.infer`.
         """
@@ -127,8 +126,7 @@ class Dataset:
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
         """Iterate over all records in order, decoded by ``schema``, the manifest's schema, or else `decode_example`.
 
-        Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues after that
-        record.
+        If a record cannot be decoded, raise DecodeError or SchemaError. The next step continues with the next record.
         """
         return Examples(self.manifest.path, aiter(self), self.schema if schema is None else schema)
 
@@ -137,7 +135,8 @@ class Dataset:
 
         Raises:
             IndexError: there is no such record.
-            FormatError: the record is damaged. The message names the path, the record in the shard, and the offset.
+            FormatError: the record is damaged. The message has the path, the record's number in the shard, and the
+                offset.
             ObjectNotFoundError, ObjectChangedError: the shard no longer exists, or was replaced.
         """
         await checkpoint()
@@ -149,12 +148,11 @@ class Dataset:
     async def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
         """Read records, and return them in the order of ``indices``; a number may occur more than once.
 
-        ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
-        The records are read in stored order, with several reads at once. All of them are held in memory, so request
-        only as many as fit.
+        ``indices`` are numbers, or a slice, such as ``slice(-100, None)`` for the last hundred records. The records are
+        read in stored order, with several reads at once. All are held in memory, so request only as many as fit.
 
         Raises:
-            IndexError: there is no such record; nothing was read.
+            IndexError: there is no such record. Nothing was read.
             Other errors: as for `get`. The first error ends the call.
         """
         return await self._many(indices, self.lookup.reader.records)
@@ -162,7 +160,7 @@ class Dataset:
     async def get_whole(
         self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], damage: DamageByShard
     ) -> list[bytes | None]:
-        """Like `get_many`, but with `None` for each damaged record, which is then listed in ``damage``.
+        """Like `get_many`, but return `None` for each damaged record, and list the damaged records in ``damage``.
 
         Raises:
             CorruptRecordError: a shard does not match its index.
@@ -190,7 +188,7 @@ class Dataset:
         return np.arange(first, last) if chosen is None else chosen.between(first, last)
 
     async def chosen(self, damage: DamageByShard | None = None) -> RecordSet | None:
-        """Return the newest version of each key if the data set was opened with ``newest=``, else `None` for all.
+        """Return the records with the newest version of each key; without ``newest=``, `None`, which means all records.
 
         Damaged records are added to ``damage``, and count as the oldest. If ``damage`` is `None`, they raise an error.
         """
@@ -200,11 +198,11 @@ class Dataset:
         return await self.newest_versions.records(damage)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the record with this ``key``; of several, the first committed or, with ``newest=``, the newest.
+        """Read the first committed record with this ``key``; with ``newest=``, read the newest record with the key.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes
         per record. In a remote store, a checkpoint (`asyncrec.tools.compact`) holds sorted keys. Each call then reads a
-        block of keys, until these blocks have cost as much as all keys would.
+        block of keys, until reading these blocks has cost as much as reading all keys would cost.
 
         Raises:
             KeyError: no record has this key, or the shards were written without keys.
@@ -222,10 +220,10 @@ class Dataset:
         return (int(versions[0]), None) if self.newest_versions is None else await self.newest_versions.of(versions)
 
     async def history(self, key: str | bytes) -> list[bytes]:
-        """Read every version of a key, in the order in which they were committed.
+        """Read every version of a key, in the order in which the versions were committed.
 
-        If the data set was opened with ``newest=``, the versions are ordered from the oldest to the newest. All
-        versions are held in memory.
+        If the data set was opened with ``newest=``, return the versions from the oldest to the newest. All versions are
+        held in memory.
 
         Raises:
             KeyError: no record has this key.
@@ -286,29 +284,29 @@ class Dataset:
                     ...
 
         Args:
-            seed: any int. If `None`, the stream chooses a seed, which the state holds. Several workers share an order,
-                so they need a seed.
+            seed: any int. If `None`, the stream chooses a seed, which the state holds. Several workers need a seed,
+                because they share an order.
             epoch: the first epoch; each epoch has its own order. `None` means 0, or the epoch of the loaded state.
-            num_repeat: how many epochs; -1 means forever.
-            mode: ``"block"`` permutes runs of neighboring records (in GZIP shards, whole members) over the whole data
-                set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
-                the shards in a seeded order, then shuffles in windows; it suits many shards, each in no particular
-                order. ``"global"`` makes every order equally likely, and needs the most reads.
-            buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
+            num_repeat: the number of epochs; -1 means forever.
+            mode: ``"block"`` permutes blocks of neighbouring records (in GZIP shards, whole members) over the whole
+                data set, then shuffles the records in windows of ``buffer_size``; it reads large pieces. ``"buffer"``
+                interleaves the shards in a seeded order, then shuffles in windows; it suits many shards, each in no
+                particular order. ``"global"`` makes every order equally likely, and needs the most reads.
+            buffer_size: the number of records shuffled together. Up to twice as many are in memory, because the next
                 window is read ahead.
             buffer_bytes: a limit that lowers ``buffer_size`` if that many records of average size would exceed it.
-            block_bytes: the stored size of a block of neighbors in ``"block"``, which is one request to a store. The
-                default is 4 MiB, but at most 1/16 of the buffer. It follows from the manifest alone, so the order is
-                the same wherever the shards are stored. A batch then comes from about 16 blocks; smaller blocks, or a
-                larger buffer, mix more.
+            block_bytes: with ``"block"``, the stored size of a block, which takes one request to a store. The default
+                is 4 MiB, but at most 1/16 of the buffer. It follows from the manifest alone, so the order is the same
+                wherever the shards are stored. A batch then comes from about 16 blocks. Smaller blocks, or a larger
+                buffer, mix the records more.
             cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
-            worker: ``(i, n)``: this is worker i of n, which get the batches in turn. All must use the same batch size.
-                Together they get every record once, except up to n - 1 batches with ``uneven="drop"``.
-            uneven: the treatment of last batches that are too few for all workers. ``"drop"`` omits them; ``"pad"``
-                adds batches from the beginning of the epoch. Either way, all workers get the same number of batches.
+            worker: ``(i, n)`` for worker i of n. The workers receive the batches in turn, and must use the same batch
+                size. Together they receive every record once, except up to n - 1 batches with ``uneven="drop"``.
+            uneven: the treatment of last batches that are too few for all workers: ``"drop"`` omits these batches;
+                ``"pad"`` adds batches from the beginning of the same epoch. All workers receive equally many batches.
             on_corrupt: ``"raise"`` raises an error for a damaged record. ``"skip"`` omits the record, so its batch is
-                shorter or even empty, and `ShuffledStream.damage` lists the record. Other batches and the state do not
-                change.
+                shorter or even empty, and lists the record in `ShuffledStream.damage`. All other batches, and the
+                state, stay the same.
 
         Raises:
             ValueError: an argument is out of range.
@@ -321,11 +319,11 @@ class Dataset:
         )
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
-        """Return the first record of each block of neighbors, and finally the number of records; int64.
+        """Return the number of the first record of each block, and finally the number of records; int64.
 
         A block has about ``block_bytes`` stored bytes and at most ``most`` records. No block spans two shards. In GZIP
-        shards, a block consists of whole members, unless a member has more records. This needs the indexes of these
-        shards, which are read once.
+        shards, a block consists of whole members, unless a member has more records. The indexes of GZIP shards are read
+        for this, once.
         """
         found = self._blocks.get((block_bytes, most))
         if found is None:

@@ -1,6 +1,6 @@
-"""`FrameExtractor` extracts the records from the bytes of a read, and checks them. It does no I/O.
+"""`FrameExtractor` extracts records from the bytes of a read, and checks the records. It does no I/O.
 
-The positions of records are known from an index, so damage to one record does not affect its neighbours.
+The positions of the records are known from an index, so damage to one record does not affect its neighbours.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _INFLATE_STEP = 256 << 10
 
 
 def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Iterator[tuple[int, int]]:
-    """Group ascending ranges to read together: neighbours at most ``gap`` bytes apart, up to ``most`` bytes.
+    """Group ascending ranges that are read together: at most ``gap`` bytes apart, and up to ``most`` bytes per group.
 
-    Yield ``(first, last)`` for the ranges ``first`` to ``last - 1``. A range longer than ``most`` is a group by itself.
+    Yield ``(first, last)`` for a group of the ranges ``first`` to ``last - 1``. A range longer than ``most`` is a group
+    of its own.
     """
     far = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
     for first, last in pairwise([0, *far.tolist(), len(begins)]):
@@ -44,9 +45,9 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
 
 
 def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring records to cut together: records that begin within ``most`` bytes, at most ``count`` of them.
+    """Group neighbouring records that are cut together: about ``most`` bytes and at most ``count`` records per group.
 
-    Yield ``(first, last)``, as `join_ranges` does.
+    ``begins`` are the positions of the records. Yield ``(first, last)``, as `join_ranges` does.
     """
     number = (begins - begins[0]) // most
     cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(count, len(begins), count))
@@ -54,7 +55,7 @@ def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[in
 
 
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
-    """Return the records of consecutive frames, or `None` unless all are complete, intact and of these lengths."""
+    """Return the records of consecutive frames; `None` unless all records are complete, intact and of these lengths."""
     records: list[bytes] = []
     if native is not None:
         native.cut_frames(frames, 0, sys.maxsize, True, records)
@@ -64,7 +65,7 @@ def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
 
 
 class FrameExtractor:
-    """The records expected in one read of a shard, which are extracted from the bytes read, and checked.
+    """An extractor of the records expected in one read of a shard. It checks each record.
 
     Many records should be extracted in a worker thread.
     """
@@ -89,8 +90,8 @@ class FrameExtractor:
         return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """Return the records in ``pieces``, which together must hold exactly the expected frames, in order."""
-        # Check all frames at once, because for many small records this takes a third of the time.
+        """Return the records of these frames, which must be all wanted frames in order."""
+        # For many small records, checking all frames at once takes a third of the time.
         frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         records = cut_exactly(frames, (self._sizes - FRAME_OVERHEAD).tolist())
         if records is None:
@@ -158,11 +159,15 @@ class FrameExtractor:
 
 
 class RangeInflater:
-    """A decompressor of one member that keeps only the ascending ``ranges`` of its output. For a worker thread.
+    """A decompressor from the beginning of a member on, which keeps only ``ranges`` of its output. For a worker thread.
+
+    Args:
+        ranges: the wanted ranges of decompressed bytes, ascending.
 
     Attributes:
-        pieces: the bytes of each range that is complete.
-        wanted, made: how many bytes to decompress, and how many have been decompressed.
+        pieces: the bytes of the ranges that are complete.
+        wanted: the number of bytes to decompress.
+        made: the number of bytes decompressed so far.
     """
 
     def __init__(self, kind: Literal["GZIP", "ZLIB"], ranges: Sequence[tuple[int, int]]) -> None:

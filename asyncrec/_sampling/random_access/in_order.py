@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
 
-# The size of one step, which is large enough to hide a store's latency, but small enough to hold in memory.
+# The size of one step: large enough to hide a store's latency, but small enough to hold in memory.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096
-# An estimate of how many times larger a record is after decompression.
+# The approximate size of a decompressed record, relative to its stored size.
 _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator over records. After a cancelled step, it continues after the last record that it returned.
+    """An async iterator over records. If cancelled, the next step continues after the last record returned.
 
     Args:
-        count: how many records the data set has.
-        step: how many records, wanted or not, one step covers.
+        count: the number of records in the data set.
+        step: the number of records, wanted or not, that one step covers.
         wanted: ``wanted(first, last)`` returns the numbers of the wanted records in ``[first, last)``.
         get_many: returns the records with these numbers.
     """
@@ -69,6 +69,6 @@ class RecordsInOrder:
 
 
 def step_of(records: int, stored_bytes: int, *, compressed: bool) -> int:
-    """Return how many records one step covers, in a data set of ``records`` records and ``stored_bytes`` bytes."""
+    """Return the number of records that one step covers, if ``records`` records take ``stored_bytes`` bytes."""
     each = max(1, stored_bytes * (_INFLATED if compressed else 1) // max(1, records))
     return max(1, min(_STEP_RECORDS, _STEP_BYTES // each))

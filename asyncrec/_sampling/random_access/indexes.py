@@ -1,7 +1,7 @@
 """`Indexes` holds the positions of the records of each shard. An index is read and checked when it is first needed.
 
-An index fits if it has as many records as the manifest says, begins at 0, leaves no gap and ends at the end of the
-shard. For GZIP, its members must instead be in order, and inside the shard. If an index does not fit or is missing, a
+An index fits its shard if it has as many records as the manifest says, begins at 0, has no gap and ends where the shard
+ends. For a GZIP shard, the members must instead lie in the shard, in order. If an index does not fit or is missing, a
 new index is made by reading the lengths in the shard once. The new index is not stored, because only writers change a
 data set.
 """
@@ -34,12 +34,12 @@ _path_log = PathLog("asyncrec.sampling")
 
 # The maximum size of all indexes in memory: 60 million records, or 110 million in shards without records above 32 KiB.
 _HELD_BYTES = 256 << 20
-# A line has three numbers of at most 20 digits. If the number of records is not known, the minimum size of a frame, 16
-# bytes, limits it. A compressed shard may have more records. A new index is then made, because an index of unlimited
-# length is never read.
+# A line has three numbers of at most 20 digits. If the record count is not known, its maximum follows from the minimum
+# size of a frame, 16 bytes. A compressed shard may have more records. A new index is then made, so that no index of
+# unlimited length is read.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-# Parsing this many bytes takes 0.15 ms. A hop to a thread takes as long, or milliseconds if other threads are busy.
+# Parsing this many bytes takes 0.15 ms. Waiting for a thread takes as long, or milliseconds if other threads compute.
 _LITTLE_TEXT = 64 << 10
 
 
@@ -61,13 +61,13 @@ class Indexes:
         """Return the index of one shard.
 
         Raises:
-            FormatError: no stored index fits, and the shard is damaged.
+            FormatError: no stored index fits the shard, and the shard is damaged.
             DatasetError: the shard does not hold as many records as the manifest says.
         """
 
         async def make() -> RecordIndex:
             entry = self._files.shards[shard]
-            async with TaskScope() as scope:  # the checksum and the index are needed before any record
+            async with TaskScope() as scope:  # both are needed before any record can be read
                 scope.start_soon(self._files.ask_for_checksum, shard)
                 found = await read_index(self._folder, entry)
             if found is None:
@@ -84,7 +84,7 @@ class Indexes:
         return await self._cache.get(shard, make)
 
     def _note(self, shard: int) -> None:
-        """Warn, once, that the indexes do not fit in the cache, if this index has been read before."""
+        """If this index was read before, warn once that the indexes do not fit in the cache."""
         if shard in self._read and not self._told:
             self._told = True
             path = self._files.display_path(shard)
@@ -121,7 +121,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
             extra={"path": join(folder.root, entry.path)},
         )
         return None
-    except ValueError as error:  # for example, a FormatError
+    except ValueError as error:  # FormatError is a ValueError
         _log.warning(
             "%s: %s; the whole shard is read instead", key, error, extra={"path": join(folder.root, entry.path)}
         )
@@ -143,7 +143,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
     """Parse an index, and return it with the result of `_misfit`. If ``text`` is long, call this in a worker thread.
 
     Raises:
-        ValueError: ``text`` is not an index, or not the index in the manifest.
+        ValueError: ``text`` is not an index, or does not match its checksum in the manifest.
     """
     if entry.index is not None and entry.index.crc32c not in (None, crc32c(text)):
         raise DatasetError("the index does not match its checksum in the manifest")
@@ -152,7 +152,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
 
 
 def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
-    """Describe how an index contradicts its shard; return ``""`` if the index fits."""
+    """Return a description of how an index contradicts its shard, or ``""`` if the index fits."""
     if count_known and len(index) != entry.records:
         return f"the index has {len(index):,} records, but the shard has {entry.records:,}"
     if (index.members is None) == (entry.compression == "GZIP") and len(index):
@@ -192,7 +192,7 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
 async def scan_shard(
     folder: Storage, entry: ShardEntry, *, sizes: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> FrameScan:
-    """Read the lengths in a shard once, outside any data set, for the tools that count and index records.
+    """Read the lengths in a shard once, for the tools that count and index records outside a data set.
 
     Raises:
         FormatError: as for `make_index`.

@@ -29,7 +29,7 @@ from asyncrec.storage._cached import expect
 Numbers: TypeAlias = NDArray[np.int64]
 
 
-# How many files are read at once. Each reading thread holds some memory, so only a few threads read from a disk.
+# The number of files read at once. Each reading thread uses some memory, so only a few threads read from a disk.
 _TASKS, _TASKS_NEAR = 32, 4
 
 
@@ -41,9 +41,9 @@ class Keys(NamedTuple):
 
 
 class KeyFiles:
-    """The keys files of a data set; ``starts`` are the numbers of its shards' first records.
+    """The keys files of a data set. ``starts`` holds the number of each shard's first record.
 
-    With ``contents``, the digests of contents are read instead of those of keys.
+    With ``contents``, the digests of contents are read instead of the digests of keys.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class KeyFiles:
         async def read(row: int) -> bytes:
             shard = self._shards[row]
             if shard.keys is None and shard.committed:
-                return b""  # written without keys
+                return b""  # the shard was written without keys
             if self._contents and shard.keys is not None and shard.key_bytes != PAIR_BYTES:
-                return b""  # keys without contents; for a shard without a manifest, the file's size shows this below
+                return b""  # written without contents; for an unlisted shard, the size of the file shows this
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
             if shard.keys is not None:
                 expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
@@ -110,7 +110,7 @@ Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 
 # A request to a remote store takes as long as receiving this many bytes.
 _REQUEST = 512 << 10
-# How many keys of several shards are processed at once, in a few times 6 MiB of memory.
+# The number of keys of several shards that are processed at once. This takes a few times 6 MiB of memory.
 _AT_ONCE = 1 << 18
 # The maximum number of characters of a key in a message.
 _LONGEST = 200
@@ -125,7 +125,7 @@ class KeyIndex:
     Args:
         name: the name of the data set in its folder.
         path: the path of the data set, for messages.
-        contents: whether the digests of bodies are looked up instead of keys.
+        contents: whether digests of contents are looked up instead of keys.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class KeyIndex:
         self._order: CommitOrder | None = None
 
     async def versions(self, key: str | bytes) -> Numbers:
-        """Return the numbers of the records with this key, at least one, in the order in which they were committed.
+        """Return the numbers of the records with this key, at least one, in the order of commits.
 
         Raises:
             KeyError: no record has the key.
@@ -180,19 +180,19 @@ class KeyIndex:
 
     @property
     def are_read(self) -> bool:
-        """Whether `look_up` may be called."""
+        """Whether all keys are in memory, so that `look_up` may be called."""
         return self._columns is not None
 
     def look_up(self, key: str | bytes) -> Numbers:
-        """Like `versions`, but only after the keys were read (`are_read`). Any thread may call this."""
+        """Like `versions`, but never read keys. Call this only if `are_read`. Any thread may call this."""
         assert self._columns is not None, "asked for where they are read"
         return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
         """Yield the keys of all records that have a key, in parts, in no particular order, and some keys twice.
 
-        The keys are not kept in memory. If a run is damaged, all keys of its shards are yielded from their own files,
-        although some of these keys may already have been yielded from the run.
+        The keys are not kept in memory. If a run turns out to be damaged, the keys of all shards follow, although some
+        of these keys were already yielded.
 
         Raises:
             DatasetError: a keys file does not fit its shard.
@@ -237,12 +237,12 @@ class KeyIndex:
         return numbers[np.argsort(self.turns(numbers))]
 
     def turns(self, numbers: Numbers) -> Numbers:
-        """Return the places of these records in the order of commits. Any thread may call this once keys were read."""
+        """Return the places of these records in the order of commits. Any thread may call this after keys were read."""
         assert self._order is not None, "it was worked out before any keys were read"
         return self._order.places(numbers)
 
     async def _open(self) -> None:
-        """Open the runs, and read the keys of shards that no run covers. Read all keys if that costs less."""
+        """Open the runs, and read the keys of the shards that no run covers. Read all keys if that costs less."""
         opened = await self._open_runs()
         whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in opened.runs)
         if self._others is None:
@@ -270,8 +270,8 @@ class KeyIndex:
         return self._runs
 
     def _give_up(self, runs: OpenRuns, error: Exception) -> None:
-        """From now on, read the keys of all shards from their own files. Log ``error``, once."""
-        if runs.runs:  # otherwise, another task has already logged the error
+        """Read the keys of all shards from their own files from now on."""
+        if runs.runs:  # no task has yet logged the error
             runs.told(self._path, error)
             self._others = None
 
@@ -283,7 +283,7 @@ class KeyIndex:
         return self._in_order(np.concatenate([digests, others[0]]), np.concatenate([numbers, others[1]]))
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
-        """Sort keys by digest, and keys with equal digests in the order of commits."""
+        """Return the columns sorted by digest, and equal digests in the order of commits."""
         turns = np.argsort(self.turns(numbers))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]

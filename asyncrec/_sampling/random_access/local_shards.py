@@ -1,12 +1,12 @@
-"""`LocalShards` reads records of uncompressed shards in a local folder, whose files stay open, without tasks.
+"""`LocalShards` reads records of uncompressed shards in a local folder. It keeps the files open and starts no tasks.
 
-It returns only records that are complete, intact and at the positions in the index. Otherwise, it returns `None`; the
-caller then reads the records with `RangeReader`, which finds the problem and raises the error. So all errors are made
-in one place, and this module is fast. A record that is in memory costs a check of its file's name, one read, and the
-computation of its checksums.
+It returns only records that are complete, intact and where the index says. Otherwise, it returns `None`. The caller
+then reads the records with `RangeReader`, which finds the problem and raises the error. So all errors are raised in one
+place, and this module is fast. If a record is in memory, reading it takes a check of the file's name, one read, and a
+check of the record's checksums.
 
-It never uses a memory map. A page that is not in memory would block any thread that touches the page, even the thread
-of the event loop, and a truncated file would kill the process.
+`LocalShards` never uses a memory map. A page that is not in memory would block any thread that touches the page, even
+the event loop's thread, and a truncated file would crash the process.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from asyncrec.storage._url import join
 _MOST_ON_LOOP = 256 << 10
 # The maximum number of records of one shard read on the event loop. Each record takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
-# The maximum number of bytes cut at once. More bytes would make the event loop wait longer for the interpreter lock.
+# The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the interpreter lock.
 _PIECE_BYTES = 1 << 20
 # A range of at least this size is read into its own object. Smaller ranges are gathered in one buffer.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
-# The amount of data read in one hop to a thread, which is so large that the cost of the hop is negligible.
+# The amount read in one hop to a thread. It is so large that the cost of the hop is negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
-# How many files are in use at once, until their wanted records are read. If time is left, the same hop then opens more.
+# The number of files in use at once, until their wanted records are read. If there is time left in the hop, more files
+# are opened.
 _MOST_FILES = 16
 # After this time, reading from a slow disk continues in another hop, so a cancelled call waits no longer than this.
 _HOP_SECONDS = 0.05
@@ -65,12 +66,12 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the interpreter lock. A second thread gains nothing, and makes the event loop wait for both.
+        # Cutting holds the interpreter lock. A second thread would save no time, and make the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, replace the lock, because another thread may have held it."""
+        """Replace the lock in the child of a fork, because another thread may have held the lock."""
         self.cutting = threading.Lock()
 
     @classmethod
@@ -84,14 +85,14 @@ class LocalShards:
         return await self._disk.in_thread(func)
 
     async def close(self) -> None:
-        """Close the files, in a thread. A file that is read after this is opened for that read only."""
+        """Close the files in a thread. After this, a file is opened only for the duration of each read."""
         await self._disk.surely_in_thread(self._open.close)
 
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
         """Return one record, or `None` if it must be read in another way.
 
-        Without ``waits``, return the record only if nothing has to be opened or waited for. The event loop may then
-        call this.
+        Without ``waits``, return the record only if no file has to be opened and nothing has to be waited for, so that
+        the event loop may call this.
         """
         size, begin = index.sizes.item(within), index.offsets.item(within)
         if waits:
@@ -104,7 +105,7 @@ class LocalShards:
         return None if records is None else records[0]
 
     def cached(self, part: RangeRead) -> list[bytes] | None:
-        """Return a few records of one shard if nothing has to be opened or waited for, else `None`.
+        """Return a few records of one shard if no file has to be opened and nothing has to be waited for, else `None`.
 
         The event loop may call this.
         """
@@ -118,7 +119,7 @@ class LocalShards:
         return None if data is None else cut_exactly(data, lengths)
 
     def opened(self, shard: int) -> OpenFile | None:
-        """Return the shard's open file; `None` if the file cannot be opened or has another version. Blocks."""
+        """Return the shard's open file; `None` if it cannot be opened or is another version of the shard. Blocks."""
         file = self._open.held(shard, waits=True)
         if file is not None:
             return file
@@ -148,7 +149,7 @@ class LocalReads:
     Each step runs in a worker thread, unless the caller may block.
 
     Args:
-        found: receives the records. The records of a part begin at the part's ``first``.
+        found: a list that receives the records. The records of a part begin at the part's ``first``.
 
     Attributes:
         refused: the parts that must be read in another way, because a file or a record is not as expected.
@@ -182,9 +183,9 @@ class LocalReads:
         return self._more
 
     def _begin(self) -> bool:
-        """Begin the next pieces: read the bytes that are in memory, and have the disk fetch the rest.
+        """Begin the next pieces by reading the bytes that are in memory and requesting the other bytes from the disk.
 
-        Return whether these pieces fill one hop or are the last, rather than limited by the number of files.
+        Return `False` if the hop has room for more pieces, because only the number of files limited these pieces.
         """
         records = size = gathered = 0
         shards = set[int]()
@@ -242,7 +243,7 @@ class _Piece:
         return at + self.size
 
     def expect(self) -> None:
-        """Have the disk fetch the bytes that are not in memory."""
+        """Request the bytes that are not in memory from the disk, without reading them."""
         self._file.expect((size, position) for size, position, _ in self._missing)
 
     def complete(self, deadline: float) -> bool:
@@ -285,7 +286,7 @@ def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
 
 
 def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
-    """Return the ranges to read for the records of a part, in which neighbours are joined, and the records' lengths."""
+    """Return the ranges that hold the records of a part, neighbours in one range, and the lengths of the records."""
     begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
     ranges: list[Range] = []
     begin = end = begins[0]

@@ -1,8 +1,9 @@
 """`RecordLookup` finds records by number, in the fastest of three ways that works for each record.
 
-Records that need no waiting are read on the event loop, for about half a millisecond. Other records of plain shards in
-a local folder are read in a worker thread, in one hop per call unless the call is large (`LocalShards`). The remaining
-records, and all records that are not as expected, are read by `RangeReader`, whose errors describe the problem.
+Records that can be read without waiting are read on the event loop, for at most half a millisecond. Other records of
+plain shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the call is
+large. The remaining records, and all records that are not as expected, are read by `RangeReader`, whose errors name the
+problem.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ Numbers = NDArray[np.int64]
 # Sorting up to `_FEW` numbers costs less than a hop to a thread. So does checking that `_MANY` numbers are sorted.
 _FEW = 1000
 _MANY = 20_000
-# How long one call may read on the event loop. The last shard may take nearly as long again.
+# The time that one call may read on the event loop. The last shard may take nearly as long again.
 _MOST_SECONDS = 0.0005
-# How many tasks one call has for its shards, and for the reads of each shard. `RangeReader` limits concurrent reads.
+# The number of tasks of one call for its shards, and of tasks for the reads of each shard. `RangeReader` limits the
+# number of concurrent reads.
 _TASKS = 16
 
 
@@ -50,14 +52,14 @@ class RecordLookup:
     def __init__(self, files: ShardFiles, indexes: Indexes, starts: Numbers) -> None:
         self._indexes = indexes
         self._starts = starts
-        self._borders = memoryview(starts.data)  # an item is an int, made only when it is read
+        self._borders = memoryview(starts.data)  # returns its items as ints, but stores no objects
         self._count = int(starts[-1])
         self.reader = RangeReader(files)
         self._local = LocalShards.of(files)
         self._closed = False
 
     def check_open(self) -> None:
-        """Raise ClosedResourceError after `close`. Any thread may call this."""
+        """Raise ClosedResourceError if `close` was called. Any thread may call this."""
         if self._closed:
             raise anyio.ClosedResourceError("a data set must be read inside its `async with`")
 
@@ -68,7 +70,7 @@ class RecordLookup:
             await self._local.close()
 
     def one(self, number: SupportsIndex, *, waits: bool) -> bytes | None:
-        """Return a record if it is intact and can be read here, else `None`.
+        """Return a record if it is intact and can be read in the calling thread, else `None`.
 
         Args:
             waits: whether this may wait for a disk. It must be `False` on the event loop.
@@ -86,9 +88,9 @@ class RecordLookup:
         return None if self._local is None else self._local.record(shard, index, within, waits=waits)
 
     def many_here(self, wanted: Numbers) -> list[bytes] | None:
-        """Like `many`, but return `None` unless all records are intact, in plain local files and indexed in memory.
+        """Like `many`, but in the calling thread. Blocks.
 
-        Blocks.
+        Return `None` unless all records are intact and in plain local shards whose indexes are in memory.
         """
         self.check_open()
         if self._local is None:
@@ -160,7 +162,7 @@ class RecordLookup:
                 else:
                     yield part
 
-        if not few:  # the thread makes the parts, too
+        if not few:  # the parts are made in the thread, too
             return left, await self._read_in_thread(local, parts_of(shards), found)
         began = time.perf_counter()
         waiting = []

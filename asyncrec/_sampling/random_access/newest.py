@@ -1,10 +1,10 @@
-"""`NewestVersions` finds the newest of the records with a key, by a feature, for one key or for all keys.
+"""`NewestVersions` finds the newest of the records with a key, by the value of a feature, for one key or for all keys.
 
-For all keys, the naive way reads every record for its key and its feature. But most keys occur only once, and their
-records need not be read. So there are three tables, each in bounded memory (a `RowTable`). The first table holds all
-keys, and shows which of them occur more than once. The second table holds these keys in the order of their records, so
-that neighbouring records are read together. The third table also holds the values of the feature, and shows the newest
-records. The result is one bit for each record.
+For all keys, the naive way would read every record for its key and its feature. But most keys occur only once, and
+their records need not be read. So there are three tables, each in bounded memory (a `RowTable`). The first holds all
+keys, and shows which keys occur more than once. The second holds these keys in the order of their records, so that
+neighbouring records are read together. The third also holds the values of the feature, and shows the newest records.
+The result is one bit for each record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
 # The memory limit of each of the two tables in use at a time, enough for the keys of 700,000 records. Beyond the limit,
 # rows go to files.
 _MEMORY = 16 << 20
-# How many steps of records are read at once.
+# The number of steps of records read at once.
 _TASKS = 4
 
 
@@ -41,12 +41,12 @@ class NewestVersions:
     """The newest record of each key: the record with the largest value of a feature.
 
     Among equal values, the last committed record is the newest. A record without the feature is older than a record
-    that has it. A record without a key counts as a newest record.
+    with the feature. A record without a key counts as a newest record.
 
     Args:
         dataset: the records.
         keys: the keys of the records.
-        age: the feature.
+        age: the feature that determines the age of a record.
     """
 
     def __init__(self, dataset: NumberedRecords, keys: KeyIndex, age: Age) -> None:
@@ -64,7 +64,7 @@ class NewestVersions:
         self._found = found
 
     async def of(self, versions: Numbers) -> tuple[int, bytes | None]:
-        """Return the number of the newest of the records with one key, and the record if it was read.
+        """Return the number of the newest of the records with one key, and the record itself if it was read.
 
         Args:
             versions: the numbers of the records, in the order of commits.
@@ -95,15 +95,15 @@ class NewestVersions:
         return versions[order], [records[at] for at in order]
 
     async def records(self, damage: DamageByShard | None = None, *, keyless: bool = False) -> RecordSet:
-        """Return the newest record of each key. The result is computed once, and kept.
+        """Return the newest record of each key. The result is computed once, and kept in memory.
 
         Args:
-            damage: receives the damaged records, which count as the oldest. If it is `None`, they raise an error.
-            keyless: whether to accept a data set in which no record has a key.
+            damage: receives the damaged records, which count as the oldest. If `None`, damaged records raise an error.
+            keyless: whether to accept records of which none has a key.
 
         Raises:
-            DatasetError: no record has a key.
-            FormatError: a record is damaged.
+            DatasetError: no record has a key, and ``keyless`` is `False`.
+            FormatError: a record is damaged, and ``damage`` is `None`.
             ValueError: none of the records that were read has the feature, or its values have no order.
         """
         async with self._making:
@@ -142,7 +142,7 @@ class NewestVersions:
             await _for_each(table.groups(), lambda rows: same.add(_repeated(rows)))
 
     async def _find_ages(self, same: RowTable, aged: RowTable, damage: DamageByShard | None) -> None:
-        """Read the records in ``same``, a step at a time, in their order, and add their ages to ``aged``."""
+        """Read the records in ``same`` in stored order, a step at a time, and add the records' ages to ``aged``."""
         adding = anyio.Lock()
 
         async def read(rows: Rows) -> None:
@@ -188,7 +188,7 @@ class NewestVersions:
         clear(bits, rows["number"][:-1][_alike(rows)])
 
     async def _read(self, versions: Numbers) -> AsyncGenerator[tuple[Numbers, list[bytes], list[bytes]]]:
-        """Yield the numbers of these records, the records and their ages, a step at a time."""
+        """Yield the numbers, the records and the ages of the records, a step at a time."""
         for at in range(0, len(versions), self._step):
             some = versions[at : at + self._step]
             records = await self._dataset.get_many(some)
@@ -241,7 +241,7 @@ def _repeated(rows: Rows) -> Rows:
 def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return, for each row, whether it matches a neighbour.
 
-    ``same`` holds, for each row but the last, whether it matches the next row.
+    ``same`` holds, for each row but the last, whether the row matches the next row.
     """
     found = np.zeros(len(rows), np.bool_)
     found[:-1] |= same
@@ -250,6 +250,6 @@ def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _alike(rows: Rows) -> NDArray[np.bool_]:
-    """Return, for each of the sorted rows but the last, whether it has the key of the next row."""
+    """Return, for each of the sorted rows but the last, whether the row has the key of the next row."""
     same: NDArray[np.bool_] = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     return same

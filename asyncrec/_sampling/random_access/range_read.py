@@ -1,4 +1,4 @@
-"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` measures when that is worthwhile."""
+"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` determines these sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex
 
-# The maximum size of a small record, in bytes. Many small records may be requested from a store at once.
+# The maximum number of bytes of a small record. Many small records may be requested from a store at once.
 _SMALL = 64 << 10
 
 
@@ -50,9 +50,11 @@ _BYTES_PER_SECOND = (512 << 10) / _LATENCY
 # the time for each byte.
 _SHORT = 32 << 10
 _LONG = 512 << 10
-# The weight of the last measurement against the earlier ones. A burst of slow responses fades after a few dozen reads.
+# The weight of the last measurement against the earlier measurements. A burst of slow reads fades after a few dozen
+# reads.
 _WEIGHT = 1 / 8
-# Limits that hold for all measurements. A smaller gap is never worth a request; a larger gap is never worth its memory.
+# The limits of the gap, regardless of measurements. Avoiding a smaller gap is never worth a request, and reading a
+# larger gap is never worth its memory.
 _LEAST_GAP = 32 << 10
 _MOST_GAP = 4 << 20
 
@@ -64,7 +66,7 @@ _CHEAP_BYTES = 256 << 10
 
 
 class ReadCost:
-    """The cost of recent reads from a remote store. If many requests return little data, their cost is logged once.
+    """The cost of recent reads from a remote store. If many requests return little data, this is logged once.
 
     A read takes some time before its first byte, and some time for each byte. In the time before the first byte, a
     number of bytes could be received and discarded instead, so two records with at most that many bytes between them
@@ -79,7 +81,7 @@ class ReadCost:
 
     @property
     def gap(self) -> int:
-        """The maximum number of bytes between two records for which one read is faster than two."""
+        """The maximum number of bytes between two records for which one read is better than two."""
         return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
 
     def took(self, size: int, seconds: float, *, records: int, wanted: int) -> None:

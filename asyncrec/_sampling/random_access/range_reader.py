@@ -1,15 +1,15 @@
-"""`RangeReader` reads chosen records of a shard, and verifies every checksum.
+"""`RangeReader` reads chosen records of a shard, neighbours in one read, and verifies every checksum.
 
 A shard is read in ranges. Wanted records with few bytes between them share a range, up to a limit. The records of an
 uncompressed shard are cut while their range arrives. If a range were first joined, and then cut in a thread, it would
-be in memory twice, and its records would be in that thread's part of the heap. A range of a compressed shard consists
-of members, which are decompressed in a worker thread from their beginning. Small members stay in memory for a while, so
-that neighbouring records are cheap. A file that is one large member (as TensorFlow writes files) is decompressed from
-the start to the last wanted record each time. This is correct and takes bounded memory, but is slow; asyncrec writes
-members of 4 MiB.
+be in memory twice, and its records in that thread's part of the heap. A range of a compressed shard consists of
+members, which are decompressed in a worker thread from their beginning. Small members stay in memory for a while, so
+that reading neighbouring records is cheap. If a file is one large member, as TensorFlow writes it, each read
+decompresses the file from its start up to the last wanted record. This is correct and takes bounded memory, but is
+slow; asyncrec writes members of 4 MiB.
 
-If a range from a remote store is damaged, the range is read once more. If the second read is damaged, too, the error
-says that the stored object is damaged. A damaged copy in the local cache is downloaded again.
+If the data of a range from a remote store is damaged, the range is read once more. If this data is also damaged, the
+error says that the stored object is damaged. A damaged copy in the local cache is downloaded again.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ from asyncrec._sampling.random_access.received import Blocks, Stored, receive_fr
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
-# The maximum number of unwanted bytes to read instead of splitting a range: as many as arrive in the time that another
-# read takes to begin. For a file, that time is 0.3 ms (opening, closing, hops to threads); for a store, it is measured.
+# The maximum number of unwanted bytes to read instead of splitting a range. These bytes arrive in the time that
+# beginning another read would take. For a file, this time is 0.3 ms (opening, closing, hops to threads). For a store,
+# the time is measured.
 _GAP = 512 << 10
-# The largest read. For a store, it is so large that the cost of the request is negligible. For a file, it is smaller,
-# because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
+# The maximum size of a read. For a store, it is so large that the cost of the request is negligible. For a file, it is
+# smaller, because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# The maximum number of concurrent reads: enough for all blocks of a shuffled window, but few enough for a store's
-# connections. This limits the memory used in addition to the records themselves. Reads of single small records need
-# little memory, so more of them may run; with only 20 at once, a store 20 ms away returns 1,000 records per second.
+# The number of reads at once: enough for all blocks of a shuffled window, but few enough for a store's connections. It
+# limits the memory that is used in addition to the records. Reads of single small records need little memory, so more
+# of these reads may run. With only 20 at once, a store 20 ms away would return 1,000 records per second.
 _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
-# The maximum size of all decompressed members in memory (sixteen members as asyncrec writes them), and of one of them.
+# The maximum size of all decompressed members in memory, sixteen members as asyncrec writes them; and of one member.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
 # Cutting and checking this many bytes costs less than a hop to a thread.
 _CUT_ON_LOOP = 64 << 10
-# How much of a range is cut between two steps of the event loop, which takes about 0.2 ms.
+# The part of a range that is cut between two steps of the event loop. This takes about 0.2 ms.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
 
@@ -70,13 +71,13 @@ class RangeReader:
         self._files = files
         self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
-        # With a cache on the disk, the store is read in the pieces of the cache, so the ranges do not matter.
+        # With a cache on the disk, the store is read in the pieces of the cache, regardless of the ranges.
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the interpreter lock. A second thread gains nothing, and makes the event loop wait for both.
+        # Cutting holds the interpreter lock. A second thread would save no time, and make the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
-        # More threads are no faster, and each thread holds a member twice.
+        # More threads would not be faster, and each thread holds a member twice.
         self._inflating = anyio.CapacityLimiter(processors())
 
     def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
@@ -102,7 +103,7 @@ class RangeReader:
         return _GAP if self._cost is None else self._cost.gap
 
     def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
-        """Return a record if it is intact and its decompressed member is in memory, else `None`, without waiting."""
+        """Return a record if it is small and intact, and its decompressed member is in memory; else `None`."""
         assert index.members is not None, "asked for where there are members"
         member = self._members.held((shard, index.members.item(within)))
         size, begin = index.sizes.item(within), index.offsets.item(within)
@@ -115,7 +116,7 @@ class RangeReader:
         """Return the records of one read, in its order.
 
         Raises:
-            FormatError: a record is damaged; the error has the path, the record and the offset. Other records may be
+            FormatError: a record is damaged. The error has the path, the record and the offset. Other records may be
                 damaged, too.
         """
         async with self._of_single if read.is_single else self._limiter:
@@ -195,7 +196,7 @@ class RangeReader:
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
-        """Return consecutive records, cut from the blocks as these arrive, or `None` unless all are intact."""
+        """Return consecutive records, cut while their bytes arrive; `None` unless all records are intact."""
         sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
         size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:
@@ -280,7 +281,7 @@ class RangeReader:
     async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: Stored | None = None) -> list[bytes]:
         """Decompress a member, and the following members if a record continues in them. Return the wanted ranges.
 
-        If ``stored`` has the bytes of the member, the bytes are not read again.
+        If ``stored`` has the bytes of the member, these bytes are not read again.
 
         Raises:
             FormatError: the member cannot be decompressed, or is too short. The ranges before the error are in

@@ -1,4 +1,4 @@
-"""Check the record numbers that a caller passed, resolve negative numbers, and remove duplicates, without I/O.
+"""Check the record numbers that a caller passed, replace negative numbers, and remove duplicates. This does no I/O.
 
 `record_blocks` divides all records into runs of neighbours, which stay together when blocks are permuted.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from asyncrec.errors import ArgumentTypeError, RecordIndexError
 
-# Larger than any data set, but within int64.
+# A number beyond any data set, but within int64.
 _FAR = 1 << 62
 
 
@@ -38,7 +38,7 @@ def numbers_of(
                 f"{indices.shape}"
             )
         given: Any = indices
-        # Limit unsigned numbers first, because those beyond int64 would become negative, and so valid record numbers.
+        # Limit unsigned numbers first, because a number beyond int64 would become negative, and so possibly valid.
         wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
     else:
         numbers = given = list(map(number_of, indices))
@@ -56,10 +56,10 @@ def numbers_of(
 
 
 def number_of(index: SupportsIndex) -> int:
-    """Return the number that was passed, as an int.
+    """Return the number of a record as an int.
 
     Raises:
-        TypeError: the index is not a whole number.
+        TypeError: ``index`` is not a whole number.
     """
     try:
         return operator.index(index)
@@ -92,7 +92,7 @@ def record_blocks(
     block_bytes: int,
     most: int,
 ) -> NDArray[np.int64]:
-    """Return the first record of each block, and finally the number of records; int64, ascending.
+    """Return the number of the first record of each block, and finally the number of records; int64, ascending.
 
     No block spans two shards.
 

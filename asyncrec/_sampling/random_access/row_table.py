@@ -1,4 +1,4 @@
-"""`RowTable` groups rows by bucket in bounded memory, in whatever order the rows are added.
+"""`RowTable` groups rows in bounded memory. It returns the rows of one bucket together, whenever they were added.
 
 Rows are held in memory up to a limit. Beyond the limit, they are written to temporary files, one for each bucket, and
 about a 256th of all rows is in memory at a time. Rows that must be compared need the same bucket.
@@ -23,23 +23,23 @@ _NAME = "{:02x}"
 
 
 def by_digest(rows: Rows) -> NDArray[np.int64]:
-    """Return the buckets of rows with a digest, whose first half is ``high``."""
+    """Return the buckets of rows with a digest, whose first half is the field ``high``."""
     return (rows["high"] >> np.uint64(56)).astype(np.int64)
 
 
 class RowTable:
-    """A table of rows. An async context manager, which removes its files on exit. All methods block.
+    """A table of rows, and an async context manager that removes the files of the table on exit. All methods block.
 
     The rows of one bucket are in memory together, even millions of rows with one key.
 
     Args:
         dtype: the type of a row.
         bucket: returns the buckets of rows, 0 .. `BUCKETS` - 1.
-        memory: how many bytes are held before rows are written to files.
+        memory: the maximum number of bytes held in memory. Beyond it, rows go to files.
         folder: the folder of the files; if `None`, the system's folder for temporary files.
 
     Attributes:
-        count: how many rows were added.
+        count: the number of rows added.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RowTable:
             self._spill()
 
     def groups(self) -> Iterator[Rows]:
-        """Yield all rows in arrays, by ascending bucket. The rows of one bucket are in the same array."""
+        """Yield all rows in arrays, in the order of their buckets. The rows of one bucket are in the same array."""
         if self._files is None:
             yield np.concatenate([np.empty(0, self._dtype), *self._held])
             return

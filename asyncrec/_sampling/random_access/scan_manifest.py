@@ -79,8 +79,9 @@ async def _in_folder(store: Storage, name: str, path: str) -> str | None:
 async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_bytes: int = MAX_RECORD_BYTES) -> Manifest:
     """Return a manifest of the shards with this name or pattern, in the order of their names.
 
-    Its id depends on names, counts and sizes, and on the store's checksums if it keeps them, so a copy of the shards in
-    another folder has the same order. The entry of each shard holds its version (`FileVersions`).
+    The id of the manifest depends on the names, record counts and sizes of the shards, and on their checksums if the
+    store keeps checksums. So a copy of the shards in another folder has the same order. The entry of each shard holds
+    the shard's version (`FileVersions`).
 
     Raises:
         ObjectNotFoundError: no shard matches.

@@ -1,11 +1,11 @@
 """`ShardFiles` opens a data set's shards, always in the same version.
 
-The first read of a shard determines its version; all later reads are pinned to that version. A shard is rejected if its
-size is not the size in the manifest. A different shard of the same size is also rejected. Such a shard is recognised by
-the store's checksum, which is requested once if the response to a range request does not include the checksum. If the
-store keeps no checksums and is not remote, the shard is recognised by the checksum of its end. A damaged shard is not
-rejected, because its records show where it is damaged. If no manifest lists a shard, only the version that was found on
-opening is accepted.
+The first read of a shard determines its version. All later reads are pinned to this version. A shard is rejected if its
+size is not the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
+store's checksum, which is requested once if the response to a range request does not include the checksum. If the store
+keeps no checksums and a read needs no waiting, the shard is recognised by the checksum of its end. A damaged shard is
+not rejected, because its records show the position of the damage. If no manifest lists a shard, only the version that
+was found is accepted.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class ShardFiles:
     def pin(self, shard: int, file: OpenFile) -> bool:
         """Pin all reads of a shard to this file, unless they are already pinned to another version or file.
 
-        Return whether the reads are now pinned to this file. A file that is not the shard in the manifest is rejected.
-        Any thread may call this. Blocks.
+        Return whether the reads are now pinned to this file. Return `False` also if the file is not the shard in the
+        manifest. Any thread may call this. Blocks.
         """
         entry, info = self.shards[shard], file.info
         if shard not in self._versions:
@@ -96,7 +96,7 @@ class ShardFiles:
         return self._versions.setdefault(shard, info).etag == info.etag
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
-        """Return the bytes ``[start, end)`` of a shard; fewer if the shard ends earlier."""
+        """Return the bytes ``[start, end)`` of a shard, or fewer if the shard ends before ``end``."""
         async with self.opened(shard, start, end) as source:
             return await receive_exactly(source, end - start)
 
@@ -126,7 +126,7 @@ class ShardFiles:
             start=start,
             end=end,
             info=version,
-            # A range is requested as a whole. A whole shard is read ahead as the store prefers.
+            # A range is requested in one piece. A whole shard is read ahead as the store prefers.
             read_ahead=None if end is None else 0,
         )
         await stack.enter_async_context(source)
@@ -136,7 +136,7 @@ class ShardFiles:
         return source
 
     def version(self, shard: int) -> ObjectInfo | None:
-        """Return the version to which all reads of a shard are pinned; `None` if it is not yet known."""
+        """Return the version to which all reads of a shard are pinned, or `None` if no version is yet known."""
         known = self._versions.get(shard)
         if known is not None or not self.cached:
             return known
@@ -148,7 +148,7 @@ class ShardFiles:
         return ObjectInfo(entry.path, size, etag, checksum, datetime.fromisoformat(modified))
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
-        """Check an object that a reader has opened itself, with `version`.
+        """Check an object that a reader opened itself, at the version that `version` returned.
 
         Raises:
             ObjectChangedError: as for `opened`.
@@ -158,14 +158,14 @@ class ShardFiles:
             await self._check_content(shard, info)
 
     async def ask_for_checksum(self, shard: int) -> None:
-        """Request the checksum of a shard from the store, if the first read of the shard would otherwise do so."""
+        """Request the checksum of a shard from the store, if the first read would otherwise request the checksum."""
         entry = self.shards[shard]
         if shard not in self._versions and self._asks_for_checksums and entry.crc32c is not None:
             with suppress(StorageError):  # the read will raise the error
                 await self._with_checksum(shard)
 
     def keep(self, shard: int, info: ObjectInfo) -> None:
-        """Pin all reads to this version, which has been read to its end.
+        """Pin all reads of a shard to this version, which has been read to its end.
 
         Raises:
             ObjectChangedError: the reads have meanwhile been pinned to another version.
@@ -204,7 +204,7 @@ class ShardFiles:
             known = self._versions.get(shard) or self._told.get(shard)
             if known is None:
                 known = self._told[shard] = await self.folder.head(self.shards[shard].path)
-                # If a store has no checksum for one object, it has none for any object.
+                # If the store keeps no checksum of one object, it keeps no checksum of any object.
                 self._asks_for_checksums = known.crc32c is not None
             return known
 

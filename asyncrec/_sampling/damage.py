@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from asyncrec._framing.damage import Damage
 
-# As for one file: beyond this many ranges, the remedy is intact copies of the shards rather than a longer list.
+# If there are more ranges than this, the user needs intact copies of the shards rather than a longer list.
 _LISTED = 1000
 
 
@@ -19,7 +19,7 @@ class ShardDamage(NamedTuple):
 
 
 class DamageByShard:
-    """The damaged ranges of all shards. Each range is listed once, even if every pass finds it again."""
+    """The damaged ranges of all shards. Each range is listed once, even if several passes find it."""
 
     def __init__(self) -> None:
         self._met: dict[tuple[str, int, int], Damage] = {}
@@ -33,5 +33,5 @@ class DamageByShard:
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """Return the first 1,000 ranges, sorted by path and then in the order in which they were found."""
+        """Return the first 1,000 ranges, sorted by path; those of a path are in the order in which they were found."""
         return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

@@ -67,7 +67,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Check that the seed passed, if any, is the seed of the state.
+    """Check that ``given``, the seed that was passed, is `None` or the seed of the state.
 
     Raises:
         ValueError: a different seed was passed.

@@ -1,4 +1,4 @@
-"""`RecordSet` is a part of the records of a data set, as one bit for each record of the data set. It does no I/O.
+"""`RecordSet` is a subset of the records of a data set, held as one bit for each record. It does no I/O.
 
 A stream over a part of the records counts the records by their places in the part. `ranks` and `numbers` convert from
 numbers to places and back. With a stored count for every 512 records, a conversion reads only 64 bytes of bits. The set
@@ -21,7 +21,7 @@ _STEP = 8192
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _COUNTS = _BITS.sum(axis=1, dtype=np.uint8)
-# For each byte, the place of its first set bit, of the second, and so on.
+# For each byte, the places of its set bits, ascending, followed by those of the other bits.
 _PLACES = np.argsort(1 - _BITS, axis=1, kind="stable")
 
 
@@ -63,7 +63,7 @@ class RecordSet:
         return _in_steps(self._ranks, numbers)
 
     def numbers(self, ranks: Numbers) -> Numbers:
-        """Return the records with these places in the set, from 0 to its length - 1."""
+        """Return the numbers of the records at these places in the set, from 0 to the length of the set - 1."""
         return _in_steps(self._numbers, ranks)
 
     def _ranks(self, numbers: Numbers) -> Numbers:

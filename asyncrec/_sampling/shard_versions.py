@@ -73,7 +73,7 @@ def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:
-    """Return the version that `with_version` noted; `None` for a shard that a manifest lists."""
+    """Return the version that `with_version` added; `None` for a shard that a manifest lists."""
     return None if entry.committed else entry.extra.get(_VERSION)
 
 

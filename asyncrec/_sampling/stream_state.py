@@ -34,7 +34,7 @@ _ARGUMENTS = {"shard": "worker"}
 
 
 def fingerprint(names: Iterable[str]) -> str:
-    """Return a digest of a list of shards: 16 bytes of blake2b, in hexadecimal."""
+    """Return a digest of the names of shards, in order: 16 bytes of blake2b, in hexadecimal."""
     return blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
 
 
@@ -81,7 +81,7 @@ def ordered_state(
 ) -> dict[str, Any]:
     """Return the state of a stream over numbered records: the identity of its order, and its place in the order.
 
-    ``versions`` are the versions of the shards that no manifest lists. It may be empty.
+    ``versions`` are the versions of the shards, if no manifest lists them; otherwise, the list is empty.
     """
     state = {"version": _VERSION, "kind": kind, **identity, **place}
     return {**state, "versions": [list(version) for version in versions]} if versions else state

@@ -1,10 +1,10 @@
 """`ClassColumn` holds the class of every record of a data set. It is read once, and stored if the store is writable.
 
-``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash is
-of the snapshot, the feature, and the versions of files that no manifest lists, so another snapshot has another object.
-The object may be deleted at any time; it is then made again. Because another user of the store may have replaced the
-object, it is unpacked only up to the size of a column for this data set. An object that is not a column of this data
-set is made again.
+``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash
+covers the snapshot, the feature, and the versions of files that no manifest lists, so each snapshot has its own object.
+The object may be deleted at any time, because the next sampler rebuilds it. Another user of the store may have replaced
+the object, so at most the size of a column for this data set is unpacked. An object that is not a column of this data
+set is overwritten.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.sampling")
 
 # Shards read at a time. They are decoded by threads that mostly hold the interpreter lock, so more threads gain
-# nothing. Twice as many shards hide a store's latency. With more, data leaves the processor's cache before decoding.
+# nothing. Twice as many shards hide a store's latency. With more, data leaves the processor's cache before it is
+# decoded.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
-# The maximum size of the labels in a stored column: hundreds of thousands of names. A larger column is not stored.
+# The maximum size of the labels in a stored column, in bytes: enough for hundreds of thousands of names. A column with
+# larger labels is not stored.
 _LABEL_BYTES = 16 << 20
 _NO_EXAMPLES = "; class_feature works only for Examples; for other records, pass class_fn"
 _UNEQUAL_CLASS = (
@@ -63,7 +65,7 @@ class ClassColumn:
     labels: tuple[Any, ...]
 
     def of(self, numbers: NDArray[np.int64]) -> ClassColumn:
-        """Return the classes of these records, without the labels that none of them has."""
+        """Return the classes of these records, without unused labels."""
         used, codes = np.unique(self.codes[numbers], return_inverse=True)
         return ClassColumn(codes.astype(np.int32), tuple(self.labels[code] for code in used.tolist()))
 
@@ -73,13 +75,13 @@ class ClassColumn:
 
 
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
-    """Return the classes of all records, from a feature with one value, or from a function, which runs in a thread.
+    """Return the classes of all records, from a single-valued feature, or from a function that is called in threads.
 
     The column of a feature is stored if the store is writable. The column of a function is not stored, because the
     function may have changed by the next call.
 
     Raises:
-        SchemaError: a record lacks the feature, has more than one value of it, or its class does not equal itself.
+        SchemaError: a record does not have exactly one value of the feature, or its class does not equal itself.
         DecodeError: ``class_fn`` raised; the message says for which record.
         FormatError: a record is damaged.
     """
@@ -156,10 +158,10 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     def code(records: Sequence[bytes]) -> NDArray[np.int32]:
         labels = classes_of(records)
         found: list[int] = []
-        with coding:  # so that two threads never assign one code to two labels
+        with coding:  # otherwise, two threads could assign one code to two labels
             for label in labels:
                 if label not in codes:
-                    if label != label:  # a NaN would be a class of its own, and cannot be sorted
+                    if label != label:  # each NaN would be a class of its own, and cannot be sorted
                         raise _UnequalClass(len(found), label)
                     codes[label] = len(codes)
                 found.append(codes[label])
@@ -205,7 +207,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     tasks = _SHARDS_AT_ONCE_REMOTE if dataset.files.remote else _SHARDS_AT_ONCE
     await concurrently(read, range(len(dataset.manifest.shards)), tasks=tasks)
     coded = [part for shard in sorted(parts) for part in parts[shard]]
-    # Sort the labels, so that their order does not depend on the order of reading.
+    # Sort the labels, because the order in which they were found depends on timing.
     try:
         labels = sorted(codes)
     except TypeError:  # labels of several types
@@ -216,7 +218,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
 
 class _FailedAt(Exception):
-    """The function raised for record number ``index`` of its input; the cause is the function's error."""
+    """An error of the class function on record number ``index`` of a batch; the cause is the function's exception."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -224,7 +226,7 @@ class _FailedAt(Exception):
 
 
 class _UnequalClass(Exception):
-    """The class of record number ``index`` of these records does not equal itself."""
+    """Raised if the class of record number ``index`` of a batch does not equal itself."""
 
     def __init__(self, index: int, label: Any) -> None:
         super().__init__(index, label)
@@ -249,7 +251,7 @@ def _by_function(function: ClassFn) -> ClassesOf:
 
 def _by_feature(feature: str) -> ClassesOf:
     def classes_of(records: Sequence[bytes]) -> list[Any]:
-        # All records must have the feature as the first record has it; decoding reports a record that does not.
+        # Every record must have a single value of the first record's type; otherwise, decoding raises an error.
         there = decode_example(records[0])
         first = there.get(feature)
         if first is None:
@@ -284,7 +286,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
     """Parse a column of ``records`` codes.
 
     Raises:
-        ValueError: `_encode` did not make this content.
+        ValueError: the content is not a result of `_encode` with this many codes.
     """
     try:
         if _directory_bytes(content) > _DIRECTORY_BYTES:
@@ -309,19 +311,19 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """Return the size of an archive's directory, in bytes; zipfile needs many times that memory to read it."""
-    if content[-42:-38] == b"PK\6\7":  # a Zip64 archive: larger than 2 GiB
+    """Return the size of an archive's directory in bytes. To read it, zipfile needs many times as much memory."""
+    if content[-42:-38] == b"PK\6\7":  # a Zip64 archive, which is larger than 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
 
 
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
-    """Return a one-dimensional array of ``dtype``.
+    """Return the one-dimensional array ``name`` of ``dtype``. At most ``most`` values are unpacked.
 
     Raises:
-        DatasetError: the array has more than ``most`` values, or another type or shape. At most this size is unpacked.
+        DatasetError: the array has more values, is compressed, or has another version, type or shape.
     """
-    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # deflated data may inflate a thousandfold
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # deflated data may expand a thousandfold
         raise DatasetError(f"{name} is compressed, but must not be")
     limit = most * dtype.itemsize + _NPY_HEADER_BYTES
     with archive.open(name) as file:

@@ -1,6 +1,6 @@
 """`ClassBalancedSampler` makes balanced batches by random access, for classes that are scattered over all shards.
 
-(For shards that hold one class after another, `InterleaveSampler` reads in order instead.)
+If the records of each class are together in the shards, use `InterleaveSampler`, which reads shards in order.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _HINTS = {
     "str": "; pass its path to open_dataset",
 }
 _OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
-# The maximum number of classes that a message names.
+# The maximum number of classes listed in a message.
 _NAMED = 10
-# Records read together, so that neighbouring records share a read. Twice as many are held.
+# The number of records read together, so that neighbouring records share a read. Up to twice as many are held.
 _READ_RECORDS = 1024
 
 
@@ -66,7 +66,7 @@ class ClassBalancedSampler:
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
-        ValueError: ``class_fn`` returns other classes than when the loaded state was taken.
+        ValueError: ``class_fn`` does not return the same classes as when the loaded state was taken.
         SchemaError: a record has no class, several classes, or a class that does not equal itself (NaN).
         DecodeError: ``class_fn`` raised; the message says for which record.
     """
@@ -120,7 +120,7 @@ class ClassBalancedSampler:
         self._given = 0
         self._records: NDArray[np.int64] | None = None  # the records to draw from; `None` for all
         self._column = _NO_COLUMN  # held until the order is made
-        self._order: BalancedOrder | None = None  # made with the first batches: until then a state may set the seed
+        self._order: BalancedOrder | None = None  # made with the first batches; before, a state may set the seed
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
     async def __aenter__(self) -> ClassBalancedSampler:
@@ -170,7 +170,7 @@ class ClassBalancedSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches all workers have returned, as JSON. You can load it with any number of workers.
 
-        For files without a manifest, it also identifies the version of each file, in about 100 bytes.
+        For files without a manifest, the state also identifies the version of each file, in about 100 bytes.
         """
         position = self._position + self._given * self._workers
         state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
@@ -179,12 +179,14 @@ class ClassBalancedSampler:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating; entering compares the classes of ``class_fn``, too.
+        """Continue from this state. Call it before iterating.
+
+        If the sampler has not yet been entered, the classes that ``class_fn`` returns are checked on entering.
 
         Raises:
-            ValueError: the state is of another data set, of other classes or batches, or of another version.
+            ValueError: the state belongs to another data set, or to other classes or batches, or has another version.
             DatasetError: the files have no manifest, and a file was replaced since the state was taken.
-            RuntimeError: a batch was already returned.
+            RuntimeError: iteration has begun.
         """
         if self._ahead.begun:
             raise RuntimeError("load_state_dict must be called before iterating; create a new sampler")
@@ -193,7 +195,7 @@ class ClassBalancedSampler:
             identity = {**identity, "seed": seed}
         self._dataset.versions.check_state(state, _KIND, identity)
         position = StateValues(state).whole("position")
-        classes = state.get("classes")  # absent if the classes are a feature's, or were unknown to the saved sampler
+        classes = state.get("classes")  # absent for classes of a feature, or if the saved sampler was not yet entered
         if None not in (classes, self._classes_digest) and classes != self._classes_digest:
             raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
         self._classes_digest = self._classes_digest or classes
@@ -210,7 +212,7 @@ class ClassBalancedSampler:
         )
 
     def _numbers(self) -> Iterator[NDArray[np.int64]]:
-        """Yield arrays with the numbers of this worker's batches; the batches of one array are read together."""
+        """Yield the numbers of this worker's batches, in arrays. The batches of one array are read together."""
         together = max(1, _READ_RECORDS // (self._identity["classes_per_batch"] * self._identity["per_class"]))
         start = self._position + self._worker
         while True:
@@ -232,7 +234,7 @@ Indices = NDArray[np.int64]
 
 
 class BalancedOrder:
-    """The order of class-balanced batches: any batch can be computed from its number.
+    """The order of class-balanced batches. Each batch can be computed from its number.
 
     Args:
         codes: int (n,): the class of each record, 0 .. classes - 1; each class has at least one record.

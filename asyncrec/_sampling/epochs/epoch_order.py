@@ -1,4 +1,4 @@
-"""`EpochOrder` maps positions of an epoch to records, for a data set whose counts are known. It does no I/O.
+"""`EpochOrder` maps positions of an epoch to records, for a data set whose record counts are known. It does no I/O.
 
 An order is made in two steps. First, records *enter* in one of three ways:
 
@@ -75,9 +75,10 @@ class EpochOrder:
         return self._entered[1][start - begin : stop - begin]
 
     def across(self, position: int) -> tuple[int, int] | None:
-        """Return the block that has records on both sides of a position, as its first record and one past its last.
+        """Return the block with records on both sides of a position, as its first record and one past its last.
 
-        Return `None` if a block begins at the position, or if records do not enter in blocks.
+        Return `None` if a block begins at the position, if the position is the end, or if records do not enter in
+        blocks.
         """
         return self._entering.across(position) if isinstance(self._entering, _Blocks) else None
 
@@ -94,7 +95,7 @@ class _Blocks:
     def __init__(self, blocks: Indices, key: int) -> None:
         order = permutation(len(blocks) - 1, key)
         self._first = blocks[:-1][order]
-        # Where each block begins and ends among the positions.
+        # The positions at which each block begins and ends.
         sizes = np.diff(blocks)[order]
         self._ends = np.cumsum(sizes)
         self._begins = self._ends - sizes
@@ -156,6 +157,6 @@ class _Interleaved:
         first = self._next[take.source]
         last = min(first + take.count, self._last[take.source])
         self._next[take.source] = last
-        # As for a reader, an input is known to have ended when it returns fewer records than requested.
+        # An input has ended if it returns fewer records than requested, as for a reader.
         self._order.took(last - first, ended=last - first < take.count)
         return first, last

@@ -1,4 +1,4 @@
-"""Seeded permutations that stay the same in every process, on every machine and in every release.
+"""Seeded permutations that are the same in every process, on every machine and in every release.
 
 NumPy's generators may change the numbers that they draw from a seed (NEP 19). These permutations do not change, because
 they use only `mix64`, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 _U64 = NDArray[np.uint64]
 
 # Four rounds are enough for large sets (Luby and Rackoff, 1988). For sets of ten numbers, such as small classes, six
-# rounds still favour some places by 8 %. With twelve, 60,000 permutations show no bias. They cost 0.1 us a number.
+# rounds still favour some places by 8 %. With twelve rounds, 60,000 permutations show no bias. They take 0.1 us per
+# number.
 _ROUNDS = 12
 
 
 def key_of(*parts: object) -> int:
-    """Return a 64-bit key for these parts: the snapshot's id, the seed, the epoch, and the purpose of the key."""
+    """Return a 64-bit key for these parts, such as the snapshot's id, the seed, the epoch or the key's purpose."""
     text = "\0".join(map(repr, parts)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def mix64(values: _U64) -> _U64:
-    """Scatter each value over 64 bits, one to one."""
+    """Map each value to a pseudorandom 64-bit value, one to one."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -34,7 +35,10 @@ def mix64(values: _U64) -> _U64:
 
 
 def permutation(count: int, key: int) -> NDArray[np.int64]:
-    """Return the numbers 0 .. ``count - 1`` in an order that depends only on ``key``. Uses 16 bytes for each number."""
+    """Return the numbers 0 .. ``count - 1`` in an order that depends only on ``key``.
+
+    A call takes 16 bytes of memory for each number.
+    """
     # Mix the key first; otherwise, keys that differ only in their low bits would only swap numbers.
     hashes = mix64(np.arange(count, dtype=np.uint64) ^ mix64(np.array([key], np.uint64)))
     return np.argsort(hashes, kind="stable").astype(np.int64, copy=False)
@@ -45,14 +49,14 @@ def permuted(
 ) -> NDArray[np.int64]:
     """Return the numbers at ``positions`` of a permutation of 0 .. ``counts - 1``, without computing the rest of it.
 
-    ``counts`` and ``keys`` are one value for all positions, or one value for each position. A position must be below
-    its count. Positions with an equal count and key belong to the same permutation.
+    ``counts`` and ``keys`` are one value for all positions, or one value for each position. Each position must be below
+    its count. Positions with the same count and key belong to the same permutation.
 
     The permutation is a Feistel network over the next power of four, with cycle walking back into the range (Black and
     Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). A number takes fewer than 4 steps on average.
     """
     counts = np.broadcast_to(np.asarray(counts, np.int64), positions.shape)
-    # Mix the keys first, as in `permutation`; otherwise, keys that differ only in their low bits would return the same
+    # Mix the keys first, as in `permutation`; otherwise, keys that differ only in their low bits would produce the same
     # order with the numbers renamed.
     keys = np.broadcast_to(mix64(np.atleast_1d(np.asarray(keys, np.uint64))), positions.shape)
     # The exponent of a float is the bit length of its integer value; this is exact up to 2**53 records.

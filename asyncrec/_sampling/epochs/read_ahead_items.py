@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Ahead(Protocol[T_co]):
-    """A reader of items ahead of need, in tasks of a scope: a `ReadAhead` or a `WindowsAhead`."""
+    """A reader of items ahead of need, in tasks of a scope, such as a `ReadAhead` or a `WindowsAhead`."""
 
     async def next(self) -> Iterable[T_co] | None:
         """Return the next items; `None` at the end."""
@@ -57,13 +57,13 @@ class ReadAheadItems(Generic[T]):
         self.items.clear()
 
     def check_new(self) -> None:
-        """Raise RuntimeError if the context was entered before."""
+        """Raise RuntimeError if the context has already been entered."""
         if self._scope is not None:
             raise RuntimeError(f"a {self._what} can only be entered once; create a new one")
 
     async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()
-        self._forked = False  # it may have been created before a fork and entered after it
+        self._forked = False  # this object may have been created before a fork and entered after the fork
         self._scope = TaskScope()
         await self._scope.__aenter__()
         return self
@@ -79,7 +79,7 @@ class ReadAheadItems(Generic[T]):
         await self._scope.__aexit__(exc_type, exc, traceback)
 
     def check_open(self) -> None:
-        """Raise an error unless items can be read in this process now.
+        """Raise an error if items cannot be read now in this process.
 
         Raises:
             RuntimeError: this is the child of a fork.
@@ -91,7 +91,7 @@ class ReadAheadItems(Generic[T]):
             raise anyio.ClosedResourceError(f"a {self._what} must be read inside its `async with`")
 
     def begin(self, make: Callable[[TaskScope], Ahead[T]]) -> None:
-        """Read items from the result of ``make`` from now on. Cancel the previous reader, and discard its items."""
+        """Start a reader with ``make``, and read items from it. Cancel the previous reader, and discard its items."""
         assert self._scope is not None, "entered"
         if self._ahead is not None:
             self._ahead.cancel()
@@ -100,7 +100,7 @@ class ReadAheadItems(Generic[T]):
         self.begun = True
 
     async def wait_for(self, count: int) -> None:
-        """Wait until at least ``count`` items have been read. That many items must remain."""
+        """Wait until at least ``count`` items have been read. The reader must have that many left."""
         assert self._ahead is not None, "begun"
         while len(self.items) < count:
             fetched = await self._ahead.next()

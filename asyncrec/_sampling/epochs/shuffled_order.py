@@ -1,6 +1,6 @@
 """`ShuffledOrder` computes the numbers of a data set's records in a seeded order, by position in an epoch.
 
-The number of records in a window, and in a block, follows from their mean size, so that memory is bounded in bytes.
+The numbers of records in a window and in a block depend on the mean size of a record, so memory is bounded in bytes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ BUFFER_BYTES = 128 << 20
 _BLOCK_BYTES = 4 << 20
 # A window has at least this many blocks. For the effect on a batch, see docs/how-to/random-access.md.
 _BLOCKS_IN_WINDOW = 16
-# How many times larger decompressed records are, roughly. Manifests count stored bytes.
+# An estimate of how many times larger records are after decompression. Manifests count stored bytes.
 _INFLATION = 4
 _NONE = np.empty(0, np.int64)
 
 
 class NumberedRecords(Protocol):
-    """The interface of a data set that a shuffled stream needs: records by number. `asyncrec.Dataset` implements it."""
+    """The part of a data set's interface that a shuffled stream needs. `asyncrec.Dataset` implements it."""
 
     folder: Storage
     manifest: Manifest
@@ -79,7 +79,7 @@ class ShuffledOrder:
     Attributes:
         window: how many records are shuffled together.
         chosen: the records in the order; `None` for all. Shards, blocks and records are counted within this set.
-        identity: the values that the order depends on, for a state. A state with other values is rejected.
+        identity: the values on which the order depends, for the state. A state with other values is rejected.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -118,12 +118,12 @@ class ShuffledOrder:
         self._ordering = threading.Lock()
 
     async def choose(self, damage: DamageByShard | None) -> int:
-        """Find the records in the order, and return their number; ``damage`` is as for `Dataset.chosen`."""
+        """Determine which records are in the order, and return their number. ``damage`` is as for `Dataset.chosen`."""
         self.chosen = await self._dataset.chosen(damage)
         return len(self._dataset) if self.chosen is None else len(self.chosen)
 
     async def prepare(self) -> None:
-        """Find where blocks begin, if the mode needs blocks and they are not yet known."""
+        """Find the first record of each block, if the mode needs blocks and they are not yet known."""
         if self._plan.mode == "block" and self._blocks is None:
             blocks = await self._dataset.runs(self._block_bytes, self.window)
             self._blocks = blocks if self.chosen is None else await in_thread(self.chosen.ranks, blocks)
@@ -166,7 +166,7 @@ class ShuffledOrder:
         return first, last + 1
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
-        """Split ascending numbers into parts, each read by one call: one part per shard for a store, else one part."""
+        """Split ascending numbers into parts, each read by one call: one for each shard if on a store, else one."""
         if not self._dataset.folder.read_ahead:
             return [Part(numbers)] if len(numbers) else []
         shards = np.searchsorted(self._dataset.starts, numbers, side="right")
@@ -180,7 +180,7 @@ class ShuffledOrder:
     def _places(self, positions: PositionRange, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
         """Return the places of a worker's records among the chosen records.
 
-        A lock serialises calls, because an earlier call, whose result was discarded, may still run in its thread.
+        A lock serialises calls, because an earlier call whose result was discarded may still be running in its thread.
         """
         with self._ordering:
             order = self._of_epoch(positions.epoch)

@@ -3,12 +3,12 @@ resume at any position.
 
 The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). One
 number is the position of all workers in that order. Batches are counted from this position, and worker (i, n) returns
-the batches whose number is i modulo n. After equally many batches, all workers are at the same position, so the
-position is the whole state. Another number of workers can continue from it, and together they return each remaining
-record once.
+the batches whose number is i modulo n. After the same number of batches, all workers are at the same position, so the
+position is the whole state. A different number of workers can continue from the position, and together they return each
+remaining record once.
 
 Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are held. If there are several
-workers, each reads only its own records of a window, neighbouring records together.
+workers, each worker reads only its own records of a window, and reads neighbouring records together.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ T = TypeVar("T")
 _path_log = PathLog("asyncrec.sampling")
 
 _KIND = "shuffled"
-# Parts of windows in progress at a time, for a store. All parts of a window are begun together, so that their indexes
-# are requested at once. `RangeReader` limits how many parts are read at a time.
+# How many parts of windows are in progress at a time, for a store. All parts of a window are begun together, so that
+# their indexes are requested at once. `RangeReader` limits how many parts are read at a time.
 _TASKS = 20
 
 
@@ -60,7 +60,7 @@ class StreamStats:
 
 
 class ShuffledBatches(Batches[list[bytes]]):
-    """The batches of a stream, of one size, one by one or in groups. The last batches can be given back."""
+    """The batches of a stream, of one size, singly or in groups. Batches that were not used can be given back."""
 
     def __init__(
         self,
@@ -85,10 +85,11 @@ class ShuffledBatches(Batches[list[bytes]]):
         return self._pop()
 
     async def take_group(self, most: int, most_bytes: int) -> list[Any]:
-        """Return the next batch, and the batches of the same epoch after it that have already been read.
+        """Return the next batch, followed by the batches of the same epoch that have already been read.
 
-        Several batches have at most ``most`` records, and about ``most_bytes`` bytes, together. If the batch size is
-        one, the list holds records instead of batches, or `None` for a damaged record that is skipped.
+        If there are several batches, they have at most ``most`` records and about ``most_bytes`` bytes together. If the
+        batch size is one, the list holds records instead of batches, with `None` for each damaged record that is
+        skipped.
 
         Raises:
             StopAsyncIteration: there are no more batches.
@@ -121,7 +122,7 @@ def _whole(records: Sequence[T | None]) -> list[T]:
 
 
 class ShuffledStream:
-    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. One task uses it.
+    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. It is used by one task.
 
     ``async for records in stream.batches(n)`` yields lists of ``n`` records (the last list of an epoch may be shorter).
     ``async for record in stream`` yields single records. Each loop continues where the other stopped. Batches do not
@@ -199,9 +200,9 @@ class ShuffledStream:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch returned, as JSON of a few hundred bytes.
 
-        The state is the same for all workers after equally many batches. You can load it with another number of
-        workers, and with another batch size. For files without a manifest, it also identifies the version of each
-        file, in about 100 bytes.
+        After the same number of batches, the state is the same for all workers. You can load it with another number of
+        workers, and with another batch size. For files without a manifest, the state also identifies the version of
+        each file, in about 100 bytes.
         """
         return self._state_at(self._batches.place)
 
@@ -221,10 +222,10 @@ class ShuffledStream:
         """Continue from this state. Call it before iterating. If ``epoch`` was not passed, the state determines it.
 
         Raises:
-            ValueError: the state is of another snapshot of the data set, of another order, of other epochs, or of
-                another version.
+            ValueError: the state belongs to another snapshot of the data set, to another order or to other epochs, or
+                has another version.
             DatasetError: the files have no manifest, and a file was replaced since the state was taken.
-            RuntimeError: a record was already returned.
+            RuntimeError: iteration has begun.
         """
         if self._batches.returned or self._batches.batch_size:
             raise RuntimeError(
@@ -299,7 +300,7 @@ class ShuffledStream:
 
 
 def _tell_cost(path: str, records: int) -> None:
-    """Warn that a permutation of single records sends a separate request to the store for most records."""
+    """Warn that a permutation of single records needs a separate request to the store for most records."""
     _path_log.warning(
         path,
         'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '

@@ -1,10 +1,11 @@
 """`WindowsAhead` reads windows of records ahead of need, many parts at a time, and returns them in order.
 
-If windows were read one after the other, the link to a store would be idle while the last parts of a window arrive, and
-while the consumer works on its records. So parts are read across the borders of windows. As soon as one part is read,
-the next begins, from the following window if the current window has no more parts. The number of windows held limits
-reading. Besides the window that the consumer works on, one more window is held or being read. While the consumer waits
-for a window, that window and the next are read. While it waits for the first window, no other window is read.
+If windows were read one after another, the link to a store would be idle while the last parts of a window arrive, and
+while the consumer processes the window's records. So parts are read across the borders of windows. As soon as one part
+has been read, the next part begins, from the following window if the current window has no more parts. Reading is
+limited by the number of windows held. Besides the window that the consumer is processing, one more window is held or
+being read. While the consumer waits for a window, that window and the next are read. While the consumer waits for the
+first window, no other window is read.
 
 A part that two windows share is read once.
 """
@@ -99,7 +100,7 @@ class WindowsAhead(Generic[T]):
         self._error: Exception | None = None
 
     async def next(self) -> Iterable[T] | None:
-        """Return the next window's records; `None` at the end. A reading error is raised again by every later call."""
+        """Return the next window's records; `None` at the end. After an error, every later call raises it again."""
         if not self._working:
             for _ in range(self._tasks):
                 self._working.append(anyio.CancelScope())
@@ -148,8 +149,8 @@ class WindowsAhead(Generic[T]):
         """Wait for the next part to read, and return it; `None` at the end."""
         async with self._planning:
             while not (self._parts or self._ended):
-                # While the consumer waits for a window, it holds no other, so there is room for one more. The very
-                # first window has the link to itself; otherwise, it would arrive as late as the second.
+                # A consumer that waits for a window holds no other window, so there is room for one more. The first
+                # window has the link to itself; otherwise, it would arrive as late as the second.
                 while len(self._planned) > (self._awaited and self._given):
                     self._room = anyio.Event()
                     await self._room.wait()

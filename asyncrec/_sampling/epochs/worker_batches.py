@@ -1,13 +1,14 @@
 """`WorkerBatches` computes the positions of a worker's next batch in an epoch. It does no I/O.
 
 Batches are counted from the position that all workers share; worker (i, n) gets the batches whose number is i modulo n.
-After equally many batches, all workers are at the same position again, and any number of workers can continue there.
+After the same number of batches, all workers are at the same position again, and any number of workers can continue
+from there.
 
-The processes that share a training step need equally many batches; otherwise, at the end a process waits for another
-that has already ended. If these processes are the workers, each worker gets equally many batches. If each process is a
-rank with its own loader processes (`WorkerOfRank`), an equal number for every loader process would leave out up to
-n - 1 batches, and the size of an epoch would depend on n. So the ranks get equally many batches, and within a rank some
-workers get one more than the others.
+The processes that share a training step need the same number of batches; otherwise, one process would wait at the end
+for another process that has already ended. If these processes are the workers, all workers get the same number of
+batches. If each process is a rank with its own loader processes (`WorkerOfRank`), giving all loader processes the same
+number would omit up to n - 1 batches, and the size of an epoch would depend on n. So all ranks get the same number of
+batches, and within a rank some workers get one batch more than the others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from asyncrec.errors import ArgumentValueError
 
 
 class WorkerOfRank(tuple[int, int]):
-    """Worker ``(i, n)``, whose rank is i modulo ``ranks``. The ranks get equally many batches."""
+    """Worker ``(i, n)``, whose rank is i modulo ``ranks``. All ranks get the same number of batches."""
 
     ranks: int
 
@@ -33,7 +34,7 @@ class WorkerOfRank(tuple[int, int]):
 
 @dataclass(frozen=True, slots=True)
 class PositionRange:
-    """Positions ``[first, last)`` of an epoch. The worker reads its own, or all if ``counted_from`` is `None`."""
+    """Positions ``[first, last)`` of an epoch. The worker reads its share, or all if ``counted_from`` is `None`."""
 
     epoch: int
     counted_from: int | None
@@ -53,8 +54,8 @@ class WorkerBatches:
         first_epoch, num_repeat: the first epoch, and the number of epochs.
         batch_size: records in a batch; 0 before the first `count_batches`.
         count: records in an epoch.
-        rounds: how many batches this worker gets from this epoch, from the position where counting began.
-        returned: how many records were returned; the stream maintains this number.
+        rounds: how many batches this worker gets from this epoch, from the position at which counting began.
+        returned: how many records were returned; updated by the stream.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -95,7 +96,7 @@ class WorkerBatches:
         return self._epoch, min(self.count, self._start + done * self._workers * self.batch_size)
 
     def recount(self, count: int) -> None:
-        """Replace the number of records in an epoch by a number that is not larger. Call before `count_batches`.
+        """Set the number of records in an epoch, which must not increase. Call before `count_batches`.
 
         Raises:
             ValueError: the position that `go_on` set is beyond the last record.
@@ -124,7 +125,7 @@ class WorkerBatches:
                 )
             self.first_epoch = first
         elif (epoch, position) == (self.first_epoch, 0) and epoch == end:
-            pass  # that run has ended, and this stream is the next run
+            pass  # the run has ended, and this stream is the next run
         elif end != _end(here) or epoch < self.first_epoch:
             raise ArgumentValueError(
                 f"the state is in epoch {epoch}, {_shown(run)}, but this stream has {_shown(here)}; pass the values "
@@ -157,17 +158,17 @@ class WorkerBatches:
         return self._batch(self._start, self._done)
 
     def took(self, batches: int = 1) -> None:
-        """Note that this many batches of this epoch were returned."""
+        """Count this many batches of this epoch as returned."""
         self._done += batches
 
     def give_back(self, unused: int, *, records: int) -> None:
-        """Note that the last ``unused`` batches, all of this epoch, were not used. Call `count_batches` next."""
+        """Count the last ``unused`` batches, all of this epoch, as not yet returned. Call `count_batches` next."""
         self._epoch, self._start = self.place_before(unused)
         self.returned -= records
         self.batch_size = self.rounds = self._done = 0
 
     def ranges(self, window: int) -> Iterator[PositionRange]:
-        """Yield the ranges to read from here, in order: a range for each window, and the batch that pads an epoch."""
+        """Yield the remaining ranges in order: a range for each window, and the batch that pads an epoch."""
         epoch, start, batch_size = self._epoch, self._start, self.batch_size
         worker, workers = self._worker, self._workers
         while self._has(epoch):

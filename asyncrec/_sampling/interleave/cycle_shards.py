@@ -3,11 +3,12 @@
 Every shard of the cycle holds record batches. One memory budget is divided among the shards, so a cycle of a thousand
 shards needs no more memory than a cycle of ten.
 
-A shard on a disk is read when its records are needed. In a store, each of these reads would wait for an answer, one
-shard after the other: 16 shards at 20 ms each are as slow as a modem. So a pool reads from a store: each shard of the
-cycle has a task that keeps one piece of it in memory, from one long answer if the store has a slot for it, otherwise by
-a request for each piece. As soon as the last bytes of a shard have arrived, the shard that will take its place is
-opened. So the number of shards being read stays the cycle length, while the records of earlier shards are used up.
+A shard on a disk is read when its records are needed. On a store, such reads would wait for one response after another;
+16 shards at 20 ms each are as slow as a modem. So shards on a store are read by a pool. Each shard of the cycle has a
+task that keeps one piece of the shard in memory. The pieces come from one long response if the store has a slot for the
+shard; otherwise, each piece is requested by itself. As soon as the last bytes of a shard have arrived, its successor in
+the cycle is opened. So the number of shards being read stays equal to the cycle length, while the records of earlier
+shards are used up.
 """
 
 from __future__ import annotations
@@ -25,31 +26,30 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs, ShardReader
 
 
 class ShardFeed(Protocol):
-    """A source of the record batches of one shard, in order: a `ShardReader` on demand, a `PooledFeed` ahead of it."""
+    """A source of one shard's record batches, in order. A `ShardReader` reads on demand, a `PooledFeed` ahead of it."""
 
     @property
     def ready(self) -> bool:
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next batches; none only at the end. An error is raised after the batches before it."""
+        """Return the next batches; an empty sequence only at the end. Raise an error after the batches before it."""
 
     async def aclose(self) -> None:
-        """Close the shard. May be called before the end."""
+        """Close the shard, which may not yet have been read to its end."""
 
 
 class ReadPool:
     """The limits that pooled feeds share: ``reads`` at once, and ``held`` bytes of waiting records for each shard.
 
-    A pool of n has at most n reads in flight, over all its shards. Each shard has an owner task, the only task that
-    reads it, until its share of bytes is in memory. The task waits for room in that share before it requests a turn
-    from the pool, so full shards never delay the shard that the order needs next. All waiting batches are handed over
-    together, because the bytes of a store arrive in many small blocks, and each block would otherwise cost a task
-    switch.
+    At most ``reads`` reads are in flight, over all shards. Each shard has an owner task, the only task that reads the
+    shard, until the shard's share of bytes is in memory. The task waits for room in that share before it requests a
+    turn from the pool, so full shards never delay the shard that the order needs next. All waiting batches are returned
+    together, because a store's bytes arrive in many small blocks, and each block would otherwise cost a task switch.
 
     Attributes:
         reading: how many feeds have not reached the end of their shard.
-        changed: set whenever a feed has new batches or has ended; a task replaces the event before waiting for it.
+        changed: set whenever a feed has new batches or has ended; a task replaces the event before it waits.
         ended: called when a feed has reached its end, so that another shard can be opened.
     """
 
@@ -98,7 +98,7 @@ class PooledFeed:
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader
-        size = 0  # the bytes of the last read, as an estimate for the next
+        size = 0  # the bytes of the last read, as an estimate for the next read
         try:
             while True:
                 while self._batches and self._held + size > pool.held:
@@ -128,15 +128,15 @@ class PooledFeed:
         self._pool.changed.set()
 
 
-# A batch that is fetched early is held beside the rest of the current batch. That rest must be at most this fraction of
-# the batch, so that memory stays bounded. A batch must also have many blocks, because otherwise every round would wait
-# for a read of each shard.
+# A batch that is fetched early is held beside the rest of the current batch. To bound memory, that rest must be at most
+# this fraction of the batch. A batch must also have many blocks; otherwise, every round would wait for a read of each
+# shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8
 
 
 class ShardCursor:
-    """The reading position in one shard. An error, or the end of the feed, takes effect after the records before it.
+    """The reading position in one shard. An error, or the end of the feed, is reported after the records before it.
 
     Attributes:
         start: the position at which reading began.
@@ -168,10 +168,10 @@ class ShardCursor:
         return self.size - self.index + (0 if self.next is None else len(self.next.records))
 
     async def fill(self) -> bool:
-        """Move to the next batch, once the current batch is used up. Return `False` at the end.
+        """Move to the next batch. Return `False` at the end. The current batch must be used up.
 
         Raises:
-            Exception: the feed raised it, and the records before it are used up. Every later call raises it again.
+            Exception: the error of the feed, after the records before it. Every later call raises it again.
         """
         if self.next is None:
             await self._take()
@@ -184,7 +184,7 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Return whether to `fetch` now to have ``records`` records: a batch is missing, and `fetch` would not wait."""
+        """Return whether to `fetch` now, because ``records`` records are not available and `fetch` would not wait."""
         left = self.size - self.index
         return (
             left < records
@@ -223,22 +223,23 @@ class ShardCursor:
             self._ended = True
 
 
-# For the record batches of all shards together. 16 shards then get the 256 KiB blocks that are fastest to read, a 4 MiB
-# member at a time if they are compressed, and pieces of 1 MiB in a store.
+# The limit for the record batches of all shards together. With 16 shards, the shards on a disk get the 256 KiB blocks
+# that are fastest to read, or about 3 MiB of decompressed records at a time, and shards on a store get pieces of 1 MiB.
 MEMORY_LIMIT = 64 << 20
-# Reads in flight at once in a store, by default: a second wave of the usual 16 shards need not wait for the first.
+# The default number of reads in flight at once on a store. It is twice the usual 16 shards, so that a second wave of
+# reads need not wait for the first wave.
 READS_AT_ONCE = 32
-# How many batches a shard of the cycle may hold at once. On a disk: the current batch, and the last quarter of it
-# beside a batch fetched early. With a pool: also a batch that waits and a batch in the source; and while the shard is
-# used up, two batches of its successor.
+# How many batches a shard of the cycle may hold at once. On a disk, the shard holds the current batch, or its last
+# quarter and a batch fetched early. With a pool, it also holds a waiting batch and a batch in the source and, while the
+# shard is used up, two batches of its successor.
 _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
-# A batch has at least this size, because below it a read costs more than its bytes. A cycle of 1,000 shards then needs
-# about 64 MiB, with a pool as well as without.
+# The minimum size of a batch, because a smaller read costs more than its bytes. A cycle of 1,000 shards then needs 78
+# MiB without a pool, and 63 MiB with a pool.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
 # The size of one read of a local file.
 _CHUNK = 256 << 10
-# An eighth of the 1,024 files that a process may usually have open. Sources in a store hold no connection for long.
+# An eighth of the 1,024 files that a process may usually have open. Sources on a store hold no connection for long.
 _MOST_OPEN = 128
 
 
@@ -253,14 +254,14 @@ class InterleavePlan(NamedTuple):
     shuffle_buffer: int
 
     def of(self, inputs: ShardInputs) -> InterleavePlan:
-        """Return the plan for these inputs. If ``parallelism`` is `None`, it depends on their store."""
+        """Return the plan for these inputs. If ``parallelism`` is `None`, choose a value for their storage."""
         if self.parallelism is not None:
             return self
         return self._replace(parallelism=READS_AT_ONCE if inputs.reads_cost_waiting else 0)
 
 
 class CycleShards:
-    """The shards of a cycle, opened as cursors that each have a share of the memory.
+    """The shards of a cycle, opened as cursors. Each cursor has a share of the memory.
 
     Args:
         sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
@@ -290,9 +291,9 @@ class CycleShards:
         self._park = self.slots > _MOST_OPEN and not far
 
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
-        """Yield the places that a pool reads: all places of the cycle, and their successors as far as there is room.
+        """Yield the places that a pool reads: all places of the cycle, and as many successors as there is room for.
 
-        Open the shard at a place before requesting the next place.
+        The caller must open the shard at a place before it requests the next place. Without a pool, nothing is yielded.
         """
         if self.pool is not None:
             yield from order.open_inputs()

@@ -30,7 +30,7 @@ class InterleaverState(NamedTuple):
 
 
 class Interleaver:
-    """An interleave of the records of shards, which `gather` returns. Used by one task; its readers run in ``scope``.
+    """An interleave of the records of shards, as returned by `gather`. Used by one task; its readers run in ``scope``.
 
     Args:
         sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
@@ -78,7 +78,7 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the present state when it is called, because most states are never used.
+        """Return a function that computes the state as of now. The work is deferred because most states are never used.
 
         The function keeps the current batches in memory. The state holds the state of the order, the position in each
         open shard, and the number of finished shards.
@@ -112,7 +112,7 @@ class Interleaver:
         """Parse a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: the state does not fit these, or is damaged.
+            ValueError: the state is of other inputs or of another plan, or is damaged.
         """
         order = self._order.parsed(values.part("order"))
         starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
@@ -129,10 +129,10 @@ class Interleaver:
     async def gather(
         self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
     ) -> None:
-        """Add the next records to ``out`` until it has ``count`` records; fewer at the end.
+        """Add the next records to ``out`` until it has ``count`` records, or fewer at the end.
 
-        With ``buffered_only``, add only records in memory; if ``out`` is empty, one batch of one shard may be read, but
-        not with ``or_nothing``. An error is raised again by every later call. If cancelled, no record is lost.
+        With ``buffered_only``, add only records in memory. If ``out`` is empty, a batch of one shard may be read first,
+        but not with ``or_nothing``. After an error, every later call raises it again. If cancelled, no record is lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -179,7 +179,7 @@ class Interleaver:
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
-        if not rounds:  # large blocks are cheap one by one, and arranging many shards at once would block the loop
+        if not rounds:  # large blocks are cheap singly, and arranging many shards at once would block the event loop
             return
         inputs = []
         for place in places:
@@ -203,7 +203,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Get the next batch of a shard. Return `False` if the shard has ended or another shard may be next."""
+        """Fetch the next batch of a shard. Return `False` if the shard has ended or another shard may be next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:
@@ -232,7 +232,7 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read these places; with a pool, all places of the cycle and as many successors as there is room."""
+        """Begin to read these places; with a pool, all places of the cycle and as many successors as have room."""
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:
                 self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))

@@ -1,8 +1,8 @@
-"""`InterleaveOrder` is exactly tf.data's order: it names the next input, and records the result. It does no I/O.
+"""`InterleaveOrder` implements tf.data's order exactly: it determines which input to read next. It does no I/O.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next slot. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the
-next input only when the cycle comes back to it. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
+next input only when the cycle returns to the slot. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
 version has the same order unless it is sloppy.)
 """
 
@@ -24,7 +24,7 @@ class Take(NamedTuple):
 
 
 class OrderState(NamedTuple):
-    """The state of an order: the inputs in its slots, the current slot, its records taken, and the next input."""
+    """The inputs in the slots, the current slot, the number of records taken from its block, and the next input."""
 
     slots: tuple[int | None, ...]
     slot: int
@@ -50,7 +50,7 @@ class InterleaveOrder:
             )
         self._inputs = inputs
         self._block_length = block_length
-        # More slots than inputs would stay empty, so omitting them keeps the order and saves the walk over them.
+        # Slots in excess of the inputs would stay empty, so omitting them does not change the order.
         self._slots: tuple[int | None, ...] = (None,) * max(1, min(cycle_length, inputs))
         self._slot = 0
         self._in_block = 0
@@ -70,10 +70,10 @@ class InterleaveOrder:
         return None
 
     def took(self, count: int, *, ended: bool) -> None:
-        """Note that ``count`` records came from the input that `next` named, and with ``ended`` that it has no more.
+        """Advance the order after reading ``count`` records from the result of `next`; ``ended`` if these are its last.
 
-        As in tf.data, an input that ends exactly with its block keeps its slot for the rest of this cycle. It counts as
-        ended only when the next read finds no record.
+        As in tf.data, an input that ends exactly with its block keeps its slot for the rest of this cycle. The input
+        counts as ended only when the next read finds no record.
         """
         self._in_block += count
         if self._in_block >= self._block_length:
@@ -85,8 +85,8 @@ class InterleaveOrder:
     def round(self) -> list[int]:
         """Return the inputs of a whole round from here, one block of each in turn. The order does not advance.
 
-        A caller that knows that each input has a whole block may take one or more rounds without calling `took`. The
-        list is empty inside a block, and if a slot is about to get its next input.
+        If each input has enough whole blocks, a caller may take one or more rounds without calling `took`. The list is
+        empty inside a block, and if a slot is about to get its next input.
         """
         slots = self._slots[self._slot :] + self._slots[: self._slot]
         found = [source for source in slots if source is not None]
@@ -108,7 +108,7 @@ class InterleaveOrder:
         return [source for source in self._slots if source is not None]
 
     def coming_inputs(self, count: int) -> list[int]:
-        """Return the inputs that get a slot next."""
+        """Return the inputs that get a slot next, at most ``count``."""
         return list(range(self._next_input, min(self._inputs, self._next_input + count)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class InterleaveOrder:
         """Continue from a state.
 
         Raises:
-            ValueError: the state has other inputs, another ``cycle_length`` or another ``block_length``.
+            ValueError: the state has other inputs or another ``cycle_length``, or does not fit ``block_length``.
         """
         self.load(self.parsed(StateValues(state)))
 

@@ -1,6 +1,6 @@
 """A `RecordSource` is the origin of a record in an interleaved stream: its shard, and its position in the shard.
 
-A source is computed on demand, because most records never need it. Until then, a record is identified by its
+Sources are computed on demand, because most of them are never needed. Until then, a record is identified by its
 `SourcedBatch`. `TracedRecords` are records of many shards with the information to trace them.
 """
 
@@ -67,10 +67,10 @@ class SourcedBatch:
 
 @dataclass(slots=True)
 class TracedRecords:
-    """Records in the order in which they were read, each of which can be traced to its shard and position.
+    """Records in the order in which they were read. Each record can be traced to its shard and position.
 
     Attributes:
-        known: the sources of the first records, if they are known one by one.
+        known: the sources of the first records, as far as they have been computed.
         slices: the sources of the other records. A slice is a sequence, the index of its first record in that sequence,
             and the number of its records.
     """
@@ -96,9 +96,9 @@ class TracedRecords:
         self.slices += other.slices
 
     def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
-        """Return the first ``count`` records, and the rest.
+        """Return the first ``count`` records and the rest, which may be empty.
 
-        If there is no rest, the first part is this object, and must not be extended.
+        If the rest is empty, the first part is this object, and must not be extended.
         """
         if count >= len(self.records):
             return self, TracedRecords()
@@ -130,7 +130,7 @@ def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
 
 
 def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSource]:
-    """Parse sources that `pack_sources` packed, for a stream of ``shards`` shards.
+    """Parse a result of `pack_sources`, for a stream of ``shards`` shards.
 
     Raises:
         ValueError: the value is not a result of `pack_sources`, or names a shard that does not exist.

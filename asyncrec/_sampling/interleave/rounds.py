@@ -1,8 +1,8 @@
-"""`InterleaveRounds` lays out whole rounds at once, by slices, in the order that `order` defines. It does no I/O.
+"""`InterleaveRounds` arranges whole rounds at once, by slices, in the order of `InterleaveOrder`. It does no I/O.
 
-A round is one block of each input in turn. If inputs have blocks for many rounds in memory, all those rounds are laid
-out by a few slices for each input rather than by a step for each block. With small blocks, this takes a tenth of the
-time.
+A round is one block of each input in turn. If the inputs have blocks for many rounds in memory, all these rounds are
+arranged by a few slices for each input rather than by a step for each block. With small blocks, this takes a tenth of
+the time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RoundInput(NamedTuple):
     next: SourcedBatch | None
 
     def records(self, count: int) -> tuple[list[bytes], int]:
-        """Return a list, and the index in it at which ``count`` records of this input begin."""
+        """Return a list, and the index in the list at which ``count`` records of this input begin."""
         records = self.current.records
         missing = self.begin + count - len(records)
         if missing <= 0:

@@ -1,6 +1,6 @@
 """`ShardInputs` opens the shards that a stream reads, each in its storage; a `ShardReader` reads one shard.
 
-`ShardInputs` can also read records again by their sources, and collects the damage that was skipped.
+`ShardInputs` can also read records again by their sources, and collects the damaged ranges that were skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Compression", "ShardInput", "ShardInputs", "ShardReader", "inputs_at
 Compression = Literal["auto", "", "GZIP", "ZLIB"]
 
 
-# Shards looked up at once: enough to hide a store's latency.
+# How many shards are looked up at once, which is enough to hide a store's latency.
 _LOOKED_AT = 16
 
 
@@ -60,7 +60,7 @@ class ShardInputs:
         self._max_record_bytes = max_record_bytes
         self._damage = DamageByShard()
         self._open: set[RecordReader] = set()
-        self._known: dict[int, ObjectInfo] = {}  # of the shards that were opened, listed or looked up
+        self._known: dict[int, ObjectInfo] = {}  # the metadata of shards that were opened, listed or looked up
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -73,7 +73,7 @@ class ShardInputs:
         return self._inputs[shard].path
 
     def know(self, shard: int, info: ObjectInfo) -> None:
-        """Remember the store's metadata of a shard."""
+        """Keep the store's metadata of a shard."""
         self._known[shard] = info
 
     def versions(self, shards: Iterable[int] | None = None) -> list[list[Any]]:
@@ -82,7 +82,7 @@ class ShardInputs:
         return [[shard, *packed_version(self._known[shard])] for shard in wanted]
 
     def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
-        """Raise DatasetError unless the known shards have the versions in ``versions``."""
+        """Raise DatasetError if a known shard does not have its version in ``versions``."""
 
         def now(shard: int) -> list[Any] | None:
             info = self._known.get(shard)
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Describe the difference between these shards, all known, and the shards in ``versions``, for a message."""
+        """Describe, for a message, how these shards, which must all be known, differ from those in ``versions``."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
@@ -104,7 +104,7 @@ class ShardInputs:
         return counts
 
     async def check(self, versions: Sequence[Sequence[Any]]) -> None:
-        """Like `check_known`, but request the current versions from the store.
+        """Like `check_known`, but request the current version of each shard from the store.
 
         Raises:
             ObjectNotFoundError: a shard no longer exists.
@@ -119,7 +119,7 @@ class ShardInputs:
         self.check_known(versions)
 
     def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
-        """Return a reader of a shard from ``position``, which opens the shard on first use; see `ShardReader`."""
+        """Return a reader of a shard from ``position``. The reader opens the shard on first use; see `ShardReader`."""
         return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
@@ -130,7 +130,7 @@ class ShardInputs:
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """Return a reader without a read-ahead task, because the stream rather than the shard controls reading ahead.
+        """Open a shard without a read-ahead task, because the stream rather than the shard controls reading ahead.
 
         Raises:
             ObjectChangedError: the shard has changed since it was first listed, looked up or opened.
@@ -161,7 +161,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """Read again the records that a state names.
+        """Read the records at the sources in a state again.
 
         Raises:
             DatasetError: as `read_again`.
@@ -169,7 +169,7 @@ class ShardInputs:
         return TracedRecords(await self.read_again(sources), known=sources)
 
     async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:
-        """Read again the records at these places, in their order.
+        """Read the records at these sources again, and return them in the same order.
 
         Raises:
             DatasetError: a shard ends before one of the records, so it is not the shard that was read.
@@ -218,7 +218,7 @@ class ShardInputs:
 
 
 class ShardReader:
-    """A reader of one shard from a position on. It reads in the calling task; only one task at a time may use it.
+    """A reader of one shard, from a position on. It reads in the calling task, and is used by one task at a time.
 
     The shard is not open before the first `next_batches` or after `aclose`, nor, with ``park``, between two calls.
     """
@@ -237,7 +237,7 @@ class ShardReader:
         self._batch: RecordBatch | None = None  # read but not yet returned, because parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next records, in one batch; none at the end. If cancelled, no record is lost."""
+        """Return the next records in one batch, or an empty sequence at the end. If cancelled, no record is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -256,8 +256,8 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# Bytes read for one record that is needed again, because its neighbours often are needed, too. A request to a store
-# costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
+# The number of bytes read for one record that is needed again, because its neighbours are often needed, too. A request
+# to a store costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 
@@ -284,8 +284,8 @@ async def inputs_at(
                 inputs.append(ShardInput(display_path, given, fspath(path)))
                 continue
             root, key = split_path(path)
-            # A scheme may have a factory that splits paths in its own way, so a storage is shared only if it is certain
-            # that both paths have the same root.
+            # A scheme may have a factory that splits paths in its own way, so a storage is shared only if both paths
+            # certainly have the same root.
             shared = "://" in root or not scheme_of(path)
             if shared and root in opened:
                 inputs.append(ShardInput(display_path, opened[root], key))

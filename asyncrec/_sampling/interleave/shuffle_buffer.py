@@ -4,8 +4,9 @@ The buffer fills first. After that, each new item replaces an item drawn at rand
 remaining items are drawn, too. With room for all items, every order is equally likely. With less room, an item can be
 returned at most ``buffer_size`` places early, and any number of places late (as in tf.data).
 
-The generator is Python's Mersenne Twister, reseeded for every 4,096 draws from the seed and the number of the group of
-draws. So its state is a seed and a count instead of 2,500 bytes, and equal seeds produce equal orders on every machine.
+The generator is Python's Mersenne Twister. It is reseeded every 4,096 draws, from the seed and the number of such
+groups of draws before it. So the state is a seed and a count instead of 2,500 bytes, and equal seeds produce equal
+orders on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 
-# Seeding costs 10 us, which is negligible for this many draws. A resumed buffer repeats fewer draws than this.
+# Seeding takes 10 us, which is negligible for this many draws. A resumed buffer repeats fewer draws than this.
 _DRAWS_PER_SEED = 4096
 
 
@@ -148,7 +149,7 @@ class ShuffleBuffer(Generic[T]):
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state without the items, because their owner can get them again. See `items`."""
+        """Return the generator's state without the items, which their owner can read again. See `items`."""
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
@@ -177,9 +178,9 @@ class ShuffleBuffer(Generic[T]):
         return self._max_bytes is not None and self._bytes > self._max_bytes and len(self._items) > 1
 
     def _draw(self, count: int | None = None) -> int:
-        """Return a position among the items."""
+        """Return a random index below ``count``, by default the number of items."""
         if self._draws % _DRAWS_PER_SEED == 0:
             self._random.seed(f"{self._seed}/{self._draws // _DRAWS_PER_SEED}")
         self._draws += 1
-        # 53 random bits: the deviation from equal chances is negligible for any buffer that fits into memory.
+        # With 53 random bits, the deviation from a uniform choice is negligible for any buffer that fits into memory.
         return int(self._random.random() * (count or len(self._items)))

@@ -20,7 +20,7 @@ _STEP = 256
 
 
 class PassState(NamedTuple):
-    """The state of a pass: the number of records returned, and the sources of the records read but not yet returned."""
+    """The state of a pass, with the number of records returned, and the sources of those read but not yet returned."""
 
     interleaver: InterleaverState
     records: int
@@ -58,7 +58,7 @@ class SinglePass:
         self._buffer: ShuffleBuffer[tuple[bytes, RecordSource]] | None = None
         if plan.shuffle_buffer > 1:
             self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
-        self._gathering = TracedRecords()  # the records of a cancelled `take`, with which the next call begins
+        self._gathering = TracedRecords()  # the records of a cancelled `take`, which the next call returns first
         self.records = 0
         self.closed = False
 
@@ -73,7 +73,8 @@ class SinglePass:
         return self._interleaver.seconds_waited
 
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
-        """Return the next ``count`` records; fewer at the end, before an error, or to avoid a read (``buffered_only``).
+        """Return the next ``count`` records; fewer at the end, before an error, or, with ``buffered_only``, if it would
+        have to read.
 
         An error is raised after the records before it, and again by every later call. If cancelled, no record is lost.
         """
@@ -100,7 +101,7 @@ class SinglePass:
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the present `state_dict` when it is called; see `Interleaver.snapshot`."""
+        """Return a function that computes the `state_dict` as of now; see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
             raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
@@ -120,7 +121,7 @@ class SinglePass:
         """Parse a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: the state does not fit these, or is damaged.
+            ValueError: the state is of other inputs or of another plan, or is damaged.
         """
         if ("shuffle" in values) != (self._buffer is not None):
             raise ArgumentValueError("the state belongs to a stream with a different shuffle_buffer")
@@ -147,7 +148,7 @@ class SinglePass:
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
     ) -> None:
-        """Draw records into ``out`` until it has ``count``. Read only as many as that needs, so that none are left."""
+        """Draw records into ``out`` until it has ``count`` records. Read no more records than this needs."""
         while (missing := count - len(out.records)) > 0:
             room = self._plan.shuffle_buffer - len(buffer)
             gathered = TracedRecords()
@@ -155,7 +156,7 @@ class SinglePass:
                 await self._interleaver.gather(
                     gathered, min(_STEP, room or missing), buffered_only=buffered_only, or_nothing=bool(out.records)
                 )
-            finally:  # also if cancelled, keep the gathered records
+            finally:  # keep the gathered records even if cancelled
                 for pair in zip(gathered.records, gathered.sources(), strict=True):
                     drawn = buffer.push(pair)
                     if drawn is not None:

@@ -32,8 +32,8 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# Records taken together for `__anext__`, if they are in memory, because taking one at a time would cost more than the
-# record itself. The state holds the positions of those not yet returned.
+# How many records that are in memory are taken together for `__anext__`, because taking a single record would cost more
+# than the record itself. The state holds the positions of the records not yet returned.
 _AT_ONCE = 64
 
 
@@ -84,7 +84,7 @@ class InterleaveStream:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, further reading raises an error."""
+        """In the child of a fork, make further reading raise an error."""
         self._forked = True
         self._buffered, self._buffered_index = TracedRecords(), 0
 
@@ -131,9 +131,9 @@ class InterleaveStream:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an earlier state of this stream with the versions of the shards that it has opened since.
+        """Return an earlier state of this stream, with the versions of the shards that the stream has opened since.
 
-        A reader that resumes from the earlier state and skips the records returned since also depends on these shards.
+        These shards also matter to a reader that resumes from the earlier state and skips the records returned since.
         """
         told = {packed[0]: packed for packed in state.get("versions", ())}
         coming = range(state["order"]["next_input"], len(self._inputs))
@@ -141,9 +141,7 @@ class InterleaveStream:
         return {**state, "versions": [packed for _, packed in sorted({**known, **told}.items())]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from this state. Call it before reading.
-
-        The records of a shuffle buffer are read again.
+        """Continue from this state. Call it before reading. The first read also reads the shuffled records again.
 
         Raises:
             ValueError: the state is damaged, or is of another stream: with other shards, other parameters, or a seed
@@ -245,8 +243,8 @@ async def interleave(
         seed: the seed of that buffer; if `None`, the stream chooses a seed, which the state holds.
         worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th. This is the share of worker i.
         memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
-            shard of the cycle gets an equal share, of at least 64 KiB. If a store has no long answer for a shard, one
-            request asks for a quarter of that share, at most 4 MiB.
+            shard of the cycle gets an equal share, of at least 64 KiB. If the store does not send a shard in one long
+            response, each request asks for a quarter of that share, at most 4 MiB.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
 
     Raises:
@@ -292,7 +290,7 @@ async def interleave(
 
 
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
-    """Return ``paths``. Raise ValueError or TypeError if the list of shards or a parameter of the plan is not valid."""
+    """Return ``paths``. Raise ValueError or TypeError if the list of shards or a parameter of the plan is invalid."""
     if isinstance(paths, (str, bytes, PathLike)):
         raise ArgumentTypeError(
             "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"

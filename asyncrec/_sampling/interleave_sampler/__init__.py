@@ -3,7 +3,7 @@
 sampler        `asyncrec.InterleaveSampler`
 prefetch       a task that makes batches ahead of need
 shard_folder   the shards that a folder holds
-passes         repeated passes over the shards
+passes         repeated passes over the shards, each in its own order
 batch_builder  combines the records of many passes into batches of examples
 class_queues   batches of exactly P classes, K examples of each
 deserializer   the user's function: inline, in threads, or as coroutines

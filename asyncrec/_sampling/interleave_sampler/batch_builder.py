@@ -41,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class BuilderState(NamedTuple):
-    """The state of a builder, with the sources of the records that wait in it."""
+    """The state of a builder, with the sources of the records that wait in the builder."""
 
     batches: int
     in_pass: int
@@ -99,7 +99,7 @@ class BatchBuilder:
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """Return the next batches, from one to ``most``; none at the end, and on every later call.
+        """Return the next batches, from one to ``most``; at the end, and on every later call, an empty list.
 
         Args:
             examples: if `False`, the caller does not use the examples, so they need not be deserialised.
@@ -123,7 +123,7 @@ class BatchBuilder:
         await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the present state when it is called; see `Passes.snapshot`."""
+        """Return a function that computes the state as of now; see `Passes.snapshot`."""
         passes = self.passes.snapshot()
         state: dict[str, Any] = {
             "batches": self.batches,
@@ -149,7 +149,7 @@ class BatchBuilder:
         """Parse a state of the same inputs and plan.
 
         Raises:
-            ValueError: the state does not fit these, or is damaged.
+            ValueError: the state is of other inputs or of another plan, or is damaged.
         """
         shards, queues = len(self._inputs), self._queues
         return BuilderState(

@@ -1,11 +1,11 @@
-"""`ClassQueues` makes batches of exactly P distinct classes, K examples each, from a stream of unknown classes.
+"""`ClassQueues` makes batches of exactly P distinct classes, with K examples each, from a stream of unknown classes.
 
 Each class has a queue, which is ready while it holds at least K items. When P queues are ready, a batch takes the K
 oldest items of the P queues that became ready first. At most ``capacity`` items are held. If there is no room and fewer
-than P classes are ready, the longest queue drops its oldest item, so a class that is too frequent gives way. A ready
-class never becomes unready this way. If no queue holds more than K items, the longest queue that is not ready loses its
-oldest item instead; among equally long queues, the queue that reached this length first. Otherwise, rare classes would
-be broken up as soon as they are complete, and a batch might never be made (docs/design/class-queues.md).
+than P classes are ready, the longest queue drops its oldest item, so the most frequent class makes room. A ready class
+never becomes unready this way. If no queue holds more than K items, the longest queue that is not ready drops its
+oldest item instead; among queues of equal length, the queue that reached this length first. Otherwise, rare classes
+would be broken up as soon as they are complete, and a batch might never be made (docs/design/class-queues.md).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class ClassQueues(Generic[T]):
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how the items of `items` are divided into queues, as JSON."""
+        """Return how the results of `items` are divided into queues, as JSON."""
         numbers = {cls: number for number, cls in enumerate(self._in_order())}
         return {
             "lengths": [len(self._queues[cls]) for cls in numbers],

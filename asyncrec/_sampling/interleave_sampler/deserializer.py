@@ -22,7 +22,7 @@ _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """The function raised at record number ``index``; the cause is its error. ``before`` holds the earlier examples."""
+    """An error of the function at record ``index``; the cause is its exception. ``before`` holds earlier examples."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -31,9 +31,9 @@ class _FailedAt(Exception):
 
 
 class Deserializer:
-    """A user's function, with the way in which it is applied to records.
+    """A user's function, and the way in which it is applied to records.
 
-    The function is called inline for the first record. The result shows whether it is a coroutine function.
+    The function is called inline for the first record. The result shows whether the function is a coroutine function.
 
     Args:
         parallelism: if above 1, a sync function runs in this many threads, or this many calls of an async function run
@@ -54,7 +54,7 @@ class Deserializer:
         """Return the function's results in the order of the records, and `None`.
 
         If the function raises, return the results before that record, and an error that names the record and its shard.
-        Its cause is the exception of the function.
+        The cause of the error is the function's exception.
         """
         records = traced.records
         if not records:

@@ -136,7 +136,7 @@ class ShardFolder:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of a path, without secrets; a root keeps its slash.
+    """Return the folder of a path, without secrets. A root keeps its slash.
 
     The path is cut rather than the key, because the name may be escaped in a ``file:`` URL, and is then longer than in
     the key. The slash may be escaped, too.
@@ -167,7 +167,7 @@ def warn_of_several(
         path: the path that was passed, for the message.
         datasets: the names of the folder's data sets that have a manifest.
         shards: the names of the shards that were found.
-        one_alone: returns the argument that reads only the data set of a name, for the message.
+        one_alone: returns the argument with which only the data set of this name is read, for the message.
     """
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:

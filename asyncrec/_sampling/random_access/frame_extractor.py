@@ -67,7 +67,7 @@ def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
 class FrameExtractor:
     """An extractor of the records expected in one read of a shard. It checks each record.
 
-    If there are many records, extract them in a worker thread.
+    Many records should be extracted in a worker thread.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class FrameExtractor:
         return records
 
     def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
-        """Return the records, with `None` for each damaged or missing record, and the damage.
+        """Return the records in ``pieces``, one frame each, with `None` for a damaged or missing one, and the damage.
 
         Raises:
             CorruptRecordError: the shard does not match its index, so the positions of its records are not known.

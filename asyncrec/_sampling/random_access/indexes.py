@@ -54,7 +54,7 @@ class Indexes:
         self._told = False
 
     def held(self, shard: int) -> RecordIndex | None:
-        """Return the index of one shard if it is in memory, else `None`. Any thread may call this."""
+        """Return the index of one shard if the index is in memory, else `None`. Any thread may call this."""
         return self._cache.held(shard)
 
     async def get(self, shard: int) -> RecordIndex:
@@ -105,7 +105,7 @@ def _weight(index: RecordIndex) -> int:
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
-    """Return the index beside a shard; `None` if it is missing or damaged, or does not fit the shard."""
+    """Return the index beside a shard; `None` if the index is missing or damaged, or does not fit the shard."""
     sidecar = entry.index
     key = index_key(entry.path) if sidecar is None else sidecar.path
     try:

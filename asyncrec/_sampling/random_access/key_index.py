@@ -112,7 +112,7 @@ Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 _REQUEST = 512 << 10
 # The number of keys of several shards that are processed at once. This takes a few times 6 MiB of memory.
 _AT_ONCE = 1 << 18
-# The maximum number of characters of a key that a message shows.
+# The maximum number of characters of a key in a message.
 _LONGEST = 200
 
 
@@ -189,7 +189,7 @@ class KeyIndex:
         return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
-        """Yield the keys of all records that have a key, in parts, in no order; some keys may be yielded twice.
+        """Yield the keys of all records that have a key, in parts, in no particular order, and some keys twice.
 
         The keys are not kept in memory. If a run turns out to be damaged, the keys of all shards follow, although some
         of these keys were already yielded.

@@ -39,7 +39,7 @@ _MOST_ON_LOOP = 256 << 10
 _MOST_RECORDS_ON_LOOP = 256
 # The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the interpreter lock.
 _PIECE_BYTES = 1 << 20
-# A range of at least this size is read into an object of its own; smaller ranges are gathered.
+# A range of at least this size is read into its own object. Smaller ranges are gathered in one buffer.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
 # The amount read in one hop to a thread. It is so large that the cost of the hop is negligible.
@@ -48,7 +48,7 @@ _HOP_RECORDS = 8192
 # The number of files in use at once, until their wanted records are read. If there is time left in the hop, more files
 # are opened.
 _MOST_FILES = 16
-# After this time, reading from a slow disk continues in another hop, so that a cancelled call waits no longer.
+# After this time, reading from a slow disk continues in another hop, so a cancelled call waits no longer than this.
 _HOP_SECONDS = 0.05
 
 T = TypeVar("T")
@@ -260,7 +260,7 @@ class _Piece:
         return True
 
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
-        """Return the records; `None` unless all are intact. One thread at a time holds ``cutting``."""
+        """Return the records; `None` unless all are intact. ``cutting`` is held while the records are cut."""
         if self._view is None:
             data = _read(self._file, *self._ranges[0])
         else:

@@ -29,7 +29,7 @@ from asyncrec._shards.manifest.loading import in_thread_unless
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 
-# Sorting this few numbers costs less than a hop to a thread. So does finding that `_MANY` numbers are already sorted.
+# Sorting up to `_FEW` numbers costs less than a hop to a thread. So does checking that `_MANY` numbers are sorted.
 _FEW = 1000
 _MANY = 20_000
 # The time that one call may read on the event loop. The last shard may take nearly as long again.

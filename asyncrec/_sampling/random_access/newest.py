@@ -204,7 +204,7 @@ def no_keys(path: str) -> DatasetError:
 
 
 async def _for_each(groups: Iterator[Rows], work: Callable[[Rows], None]) -> None:
-    """Call ``work`` on each group in a thread, one group at a time, so that a cancellation waits for one group only."""
+    """Call ``work`` on each group in a thread, one group at a time, so that a cancellation waits only for one group."""
 
     def work_on_next() -> bool:
         rows = next(groups, None)

@@ -58,7 +58,7 @@ async def open_dataset(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectNotFoundError: there is neither a manifest nor a shard; or ``path`` is a folder of several data sets.
+        ObjectNotFoundError: there is neither a manifest nor a shard, or ``path`` is a folder of several data sets.
         ManifestError: the manifest cannot be read.
         FormatError: there is no manifest, and a shard without an index is damaged.
         ValueError: the schema has no feature ``newest``, or its values have no order.

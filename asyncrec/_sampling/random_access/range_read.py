@@ -68,8 +68,8 @@ _CHEAP_BYTES = 256 << 10
 class ReadCost:
     """The cost of recent reads from a remote store. If many requests return little data, this is logged once.
 
-    A read takes some time before its first byte, and some time for each byte. As many bytes as arrive in the time
-    before the first byte may as well be read and discarded, so two records with at most that many bytes between them
+    A read takes some time before its first byte, and some time for each byte. In the time before the first byte, a
+    number of bytes could be received and discarded instead, so two records with at most that many bytes between them
     share a read. ``path`` is the path that is read, for the log.
     """
 
@@ -85,9 +85,9 @@ class ReadCost:
         return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
 
     def took(self, size: int, seconds: float, *, records: int, wanted: int) -> None:
-        """Note a read of ``size`` bytes that took ``seconds``, with ``wanted`` bytes of ``records`` wanted records.
+        """Account for a read of ``size`` bytes in ``seconds``, with ``wanted`` bytes of ``records`` wanted records.
 
-        If reads return little wanted data, their cost is logged once.
+        If reads return little wanted data, log their cost once.
         """
         if size <= _SHORT:
             self._latency += _WEIGHT * (seconds - self._latency)

@@ -57,7 +57,7 @@ _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
-# Cutting and checking this few bytes costs less than the hop to a thread.
+# Cutting and checking this many bytes costs less than a hop to a thread.
 _CUT_ON_LOOP = 64 << 10
 # The part of a range that is cut between two steps of the event loop. This takes about 0.2 ms.
 _PIECE_BYTES = 512 << 10
@@ -65,7 +65,7 @@ _PIECE_RECORDS = 2048
 
 
 class RangeReader:
-    """A reader of chosen records of a data set's shards, neighbours together. Any number of tasks may use it."""
+    """A reader of chosen records of a data set's shards. Any number of tasks may use it."""
 
     def __init__(self, files: ShardFiles) -> None:
         self._files = files
@@ -188,7 +188,7 @@ class RangeReader:
         return Stored(start, end if end - start <= self._most_read else start, receive)
 
     def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
-        """Yield the parts of a read, each of one member; the whole read if the shard is uncompressed."""
+        """Yield the parts of a read, each of one member, or the whole read if the shard is uncompressed."""
         cuts: list[int] = []
         if read.index.members is not None:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
@@ -219,7 +219,7 @@ class RangeReader:
         async with self._files.opened(read.shard, at, end) as source:
             blocks = Blocks(source, size)
             for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
-                # This piece, and the bytes between it and the next piece.
+                # Take this piece and the bytes up to the next piece.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
                 if last == len(begins):
@@ -230,7 +230,7 @@ class RangeReader:
         return records
 
     async def _cut(self, extractor: FrameExtractor, data: bytes, at: int, size: int) -> list[bytes]:
-        """Return the records of ``data``, which begins at byte ``at``; their frames have ``size`` bytes."""
+        """Return the records in ``data``, which begins at byte ``at``. Their frames have ``size`` bytes together."""
         if size > 2 * _PIECE_BYTES:  # one large record
             return await in_thread(extractor.of, data, at, limiter=self._extracting)
         records = extractor.of(data, at)
@@ -279,7 +279,7 @@ class RangeReader:
         return RangeInflater(self._kind(read), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
 
     async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: Stored | None = None) -> list[bytes]:
-        """Decompress a member, and the following members if a record continues there. Return the wanted ranges.
+        """Decompress a member, and the following members if a record continues in them. Return the wanted ranges.
 
         If ``stored`` has the bytes of the member, these bytes are not read again.
 
@@ -294,7 +294,7 @@ class RangeReader:
         shard_ends = self._files.shards[shard].bytes
         end = int(members[after]) if after < len(members) else shard_ends
         try:
-            # The member's bytes, and all bytes after it, because a record of another writer may end in a later member.
+            # Read the member and, if needed, all bytes after it, because a record of another writer may end there.
             ranges = [(member, end), (end, shard_ends)]
             if stored is not None and stored.has(end):
                 if await in_thread(inflater.feed, await stored.of(member, end), limiter=self._inflating):

@@ -25,7 +25,7 @@ class Stored:
         self._data: bytes | None = None
 
     def has(self, end: int) -> bool:
-        """Return whether the member that ends at ``end`` is held. If the members are too large, none is held."""
+        """Return whether the member that ends at ``end`` is held. No member is held if the members are too large."""
         return end <= self._end
 
     async def of(self, start: int, end: int) -> bytes:

@@ -101,8 +101,8 @@ def record_blocks(
         stored_bytes: int64 (shards,): the size of each shard.
         members: for each GZIP shard, the first record of each member, counted in the shard, and the stored byte at
             which each member begins; int64, both begin with 0.
-        block_bytes: a block has about this many stored bytes; members are joined up to this size.
-        most: a block has at most this many records; a member with more records is divided.
+        block_bytes: the approximate stored size of a block; members are joined up to this size.
+        most: the maximum number of records in a block; a member with more records is divided.
     """
     parts = []
     bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), stored_bytes.tolist(), strict=True)

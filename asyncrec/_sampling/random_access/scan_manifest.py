@@ -27,7 +27,7 @@ from asyncrec.storage._listing import beginning_of, is_pattern, list_some
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._resuming_source import read_head
 
-# The time of the commit is not known. Any time will do, because there is only one segment.
+# The time of the commit is not known. Any time works, because there is only one segment.
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
 
 
@@ -101,7 +101,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         )
 
     if not name or is_pattern(name):
-        # In the name of a shard, a hyphen follows the data set's name. So the data set's name begins with all text
+        # In the name of a shard, a hyphen follows the data set's name. So the data set's name begins with the text
         # before the pattern's first hyphen.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]

@@ -1,4 +1,4 @@
-"""`ShardFiles` opens a data set's shards, and always the same version of each shard.
+"""`ShardFiles` opens a data set's shards, always in the same version.
 
 The first read of a shard determines its version. All later reads are pinned to this version. A shard is rejected if its
 size is not the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
@@ -111,7 +111,7 @@ class ShardFiles:
         return await self.folder.drop_damaged(self.shards[shard].path, info)
 
     def check_count(self, shard: int, records: int) -> None:
-        """Raise DatasetError unless the shard has as many records as the manifest says."""
+        """Raise DatasetError if ``records`` is not the shard's number of records in the manifest."""
         if records != self.shards[shard].records:
             raise DatasetError(
                 f"{self.display_path(shard)} has {records:,} records, but the manifest says "
@@ -199,7 +199,7 @@ class ShardFiles:
         )
 
     async def _with_checksum(self, shard: int) -> ObjectInfo:
-        """Request the checksum that a store's answer to a range lacks (S3), once for each shard."""
+        """Request the checksum that the response to a range request lacks (on S3), once for each shard."""
         async with self._asking.setdefault(shard, anyio.Lock()):
             known = self._versions.get(shard) or self._told.get(shard)
             if known is None:
@@ -218,7 +218,7 @@ class ShardFiles:
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Raise ObjectChangedError unless a shard has the manifest's size or, if unlisted, the version found before."""
+    """Raise ObjectChangedError unless a shard has the manifest's size or, if unlisted, the version found on opening."""
     if _is_of(entry, info):
         return
     if version_in(entry) is not None:

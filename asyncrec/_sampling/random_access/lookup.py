@@ -1,9 +1,9 @@
 """`RecordLookup` finds records by number, in the fastest of three ways that works for each record.
 
-Records that can be read without waiting are read on the event loop, for at most half a millisecond. Other records of
-plain shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the call is
-large. The remaining records, and all records that are not as expected, are read by `RangeReader`, whose errors name the
-problem.
+Records that can be read without waiting are read on the event loop, for about half a millisecond at most. Other
+records of plain shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the
+call is large. The remaining records, and all records that are not as expected, are read by `RangeReader`, whose errors
+name the problem.
 """
 
 from __future__ import annotations

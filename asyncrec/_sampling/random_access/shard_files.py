@@ -3,7 +3,7 @@
 The first read of a shard determines its version. All later reads are pinned to this version. A shard is rejected if its
 size is not the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
 store's checksum, which is requested once if the response to a range request does not include the checksum. If the store
-keeps no checksums and a read needs no waiting, the shard is recognised by the checksum of its end. A damaged shard is
+keeps no checksums and is not remote, the shard is recognised by the checksum of its end. A damaged shard is
 not rejected, because its records show the position of the damage. If no manifest lists a shard, only the version that
 was found is accepted.
 """

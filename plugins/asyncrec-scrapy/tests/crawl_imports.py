@@ -38,6 +38,9 @@ _NAMES = [
     "anyio._backends._asyncio",
 ]
 
+# Before Scrapy 2.14, this module imports the reactor.
+_NAMES = [name for name in _NAMES if name != "scrapy.core.downloader.handlers.ftp"]
+
 for _name in dict.fromkeys(_NAMES):
     with suppress(ImportError):  # it is for what is not installed, as HTTP/2
         import_module(_name)

@@ -38,8 +38,8 @@ need not know asyncrec. `ArgumentError` means that the caller must pass a differ
 wrong time (a closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError``
 or ``ClosedResourceError``.
 
-If an error has a remedy, the message ends with it: the attribute `remedy`, or `command` on the ``asyncrec`` command
-line. All errors can be pickled with their attributes, so a worker process can pass them on.
+If an error has a remedy, the message ends with the remedy: the attribute `remedy`, or `command` on the ``asyncrec``
+command line. All errors can be pickled with their attributes, so a worker process can pass them on.
 """
 
 from __future__ import annotations

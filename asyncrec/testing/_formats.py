@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy. This is a class because a garbage-collected generator would be closed, hiding an unreleased copy."""
+    """A local copy. This is a class, because garbage collection closes a generator, hiding an unreleased copy."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path

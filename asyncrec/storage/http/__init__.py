@@ -1,6 +1,6 @@
 """Common code of storage backends over HTTP, for authors of plugins.
 
-asyncrec's own backends use these names, which change when the backends need it. **No promise of stability covers
+asyncrec's own backends use these names, and they change when the backends need it. **No promise of stability covers
 them**, not even within a minor version. A plugin that uses them pins the version of asyncrec, or copies the code. The
 names that every backend needs are in `asyncrec.storage`, and are stable.
 

@@ -124,7 +124,7 @@ class JournalCases(StorageHooks):
     """The cases for a storage that implements `LocalFiles`, in whose folder writers keep journals."""
 
     async def test_objects_are_files_of_the_folder(self) -> None:
-        """A key's file holds the object's bytes. A file linked at a key's path is an object, but a partial file is not."""
+        """A key's file holds the object's bytes. A file linked at a key's path is an object; a partial file is not."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")

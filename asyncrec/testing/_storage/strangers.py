@@ -20,7 +20,7 @@ class StrangerCases(StorageHooks):
     """The cases of a proxy that answers with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """A response that is not a listing is not taken for an empty folder. The listing is retried, or raises an error.
+        """A response that is not a listing is never taken for an empty folder. The listing is retried, or raises.
 
         Otherwise a data set that seems to be empty would be written a second time.
         """

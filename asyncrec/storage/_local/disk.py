@@ -28,8 +28,8 @@ Ts = TypeVarTuple("Ts")
 NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """The flag that makes preadv(2) return cached bytes without waiting for the rest; Linux only, else 0."""
 
-# The maximum number of threads that work for one storage. A disk does not serve more well, and a stuck disk leaves the
-# process's other threads (anyio's default is 40) to the user.
+# The maximum number of threads that work for one storage. This is more than a disk serves well, but few enough
+# that a stuck disk leaves the process's other threads (anyio's default is 40) to the user.
 _THREADS = 16
 # The maximum number of folders remembered as durable. A forgotten folder costs one more fsync.
 _MOST_FOLDERS = 1000

@@ -1,7 +1,7 @@
-"""`OpenFiles` keeps a few files of a folder open, so that a random read need not open and close its file.
+"""`OpenFiles` keeps a few files of a folder open, so that a read need not open and close its file.
 
-The files must not change. Each read checks that the path still names the same file. The system makes this check in
-memory, because it caches the name of an open file.
+It is for random reads of files that do not change. Each read checks that the path still names the same file. The system
+makes this check in memory, because it caches the name of an open file.
 """
 
 from __future__ import annotations

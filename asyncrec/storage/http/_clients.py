@@ -1,7 +1,7 @@
 """The clients of a store: options, trusted authorities, connection errors, logs, and clients that storages share.
 
 A data set is read through many storages at a time, one for each path that is opened. Storages with the same connection
-settings share one client (`SharedClients`), which saves the connections and the token of each storage.
+settings share one client (`SharedClients`), and so its connections and its token.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 This package exports the names that most programs use. Other names are in its modules: `asyncrec.blocking` (the same
 names without async), `datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing` and
-`tools`; `asyncrec.compat` and `asyncrec.integrations` are for other libraries. Modules whose names begin with an
-underscore are private.
+`tools`; `asyncrec.compat` and `asyncrec.integrations` are for use with other libraries. Modules whose names begin with
+an underscore are private.
 
 Names are imported on first use (PEP 562), so ``import asyncrec`` is fast, and a program that only writes never loads
 the code that reads.

@@ -15,7 +15,7 @@ def lazy(
 
     Args:
         package: the ``__name__`` of the package.
-        homes: the modules, each with the names that it defines, separated by spaces.
+        homes: the names that each module defines, separated by spaces, by module.
         modules: submodules that are also attributes, imported on first use. They are not in ``__all__``.
     """
     submodules = modules.split()

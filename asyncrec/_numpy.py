@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     class _NumPy:
-        """A stand-in for the module. It stores names as its own attributes on first use, so later look-ups are fast."""
+        """A stand-in for the module. On first use, each name is stored as an attribute, so later look-ups are fast."""
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(import_module("numpy"), name)
@@ -27,5 +27,5 @@ __all__ = ["is_warm", "np"]
 
 
 def is_warm() -> bool:
-    """Return whether all used parts of NumPy are imported. The first call of `numpy.unique` imports `numpy.ma`."""
+    """Return whether every part of NumPy in use is imported. The first call of `numpy.unique` imports `numpy.ma`."""
     return "numpy.ma" in sys.modules

@@ -1,7 +1,7 @@
 """Every error that asyncrec raises, in one hierarchy.
 
     AsyncRecError(Exception)
-    ├─ ArgumentError                    the caller passed something invalid
+    ├─ ArgumentError                    the caller passed an invalid argument
     │  ├─ ArgumentValueError(ValueError)
     │  ├─ ArgumentTypeError(TypeError)
     │  ├─ RecordIndexError(IndexError)  there is no record with this number
@@ -33,13 +33,13 @@
        ├─ AmbiguousSchemeError(LookupError)
        └─ UnsupportedBackendError(RuntimeError)
 
-Each error is also the built-in exception in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need
-not know asyncrec. `ArgumentError` means that the caller must pass a different argument. Using an object at the wrong
-time (a closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
-``ClosedResourceError``.
+Each error is also the built-in exception in parentheses, so code that catches ``FileNotFoundError`` or ``ValueError``
+need not know asyncrec. `ArgumentError` means that the caller must pass a different argument. Using an object at the
+wrong time (a closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError``
+or ``ClosedResourceError``.
 
-If an error has a remedy, the message ends with it: the attribute `remedy`, or `command` on the ``asyncrec`` command
-line. All errors can be pickled with their attributes, so a worker process can pass them on.
+If an error has a remedy, the message ends with the remedy: the attribute `remedy`, or `command` on the ``asyncrec``
+command line. All errors can be pickled with their attributes, so a worker process can pass them on.
 """
 
 from __future__ import annotations
@@ -268,11 +268,11 @@ class StoragePermissionError(StorageError, PermissionError):
 
 
 class TransientStorageError(StorageError):
-    """The same call may succeed later: a timeout, a reset, a 429 or 5xx.
+    """The same call may succeed later, as after a timeout, a connection reset, or a status of 429 or 5xx.
 
     Attributes:
         retry_after: the delay in seconds that the store requested; ``None`` if it requested none.
-        lasting: whether the error is likely to last, such as an unknown host. The call is then retried only a few
+        lasting: whether the error is likely to last, as for an unknown host. The call is then retried only a few
             times.
     """
 
@@ -296,7 +296,7 @@ class IntegrityError(StorageError):
 class ConflictError(StorageError):
     """Another process changed the same data set first.
 
-    The objects that this job was to make or remove were replaced, or the job itself was abandoned. The manifest
+    The objects that this job was to create or remove were replaced, or the job itself was abandoned. The manifest
     contains none of the job's work, except work already reported as committed.
 
     Attributes:
@@ -329,7 +329,7 @@ class ManifestError(DatasetError):
 
 
 class PluginError(AsyncRecError):
-    """A plugin is not installed or cannot be used: a path has no backend or several, or no format."""
+    """A plugin cannot be used, or a path has no backend, several backends, or no format."""
 
 
 class UnknownSchemeError(PluginError, LookupError):

@@ -12,8 +12,8 @@ A plugin is a module named by an entry point of the group ``asyncrec``, with one
     asyncrec_commands             Command: a command of ``asyncrec``
     asyncrec_formats              Format: a kind of file that `asyncrec.tools.convert` reads or writes
 
-The module is imported if a path, a command or a format is not built in, and for ``asyncrec --help``. So the module must
-import nothing heavy. The target of a Command is imported when the command is called, and the functions of a Format
+The module is imported if a path, a command or a format is not built in, and for ``asyncrec --help``, so it must not
+import slow packages. The target of a Command is imported when the command is called, and the functions of a Format
 import their own dependencies. Importing this package and a plugin's module takes a few milliseconds.
 
     hookspecs   the three hooks

@@ -1,6 +1,6 @@
-"""The hooks of a plugin: pluggy, project name ``asyncrec``. `asyncrec.plugins` shows how to write a plugin.
+"""The hooks of a plugin, for the pluggy project ``asyncrec``. `asyncrec.plugins` shows how to write a plugin.
 
-Each hook is called once, when a path, a command or a format is not built in. The hook must import nothing heavy.
+Each hook is called once, when a path, a command or a format is not built in. A hook must not import slow packages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The types that a plugin's hooks return, `Command` and `Format`, and the types they use. Imports nothing heavy."""
+"""The types that a plugin's hooks return, `Command` and `Format`, and the types they use. Imports no slow package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Command:
 
     Attributes:
         name: the command's name, in lower case, with ``-`` between words.
-        words: the description in ``asyncrec --help``, of half a line.
+        words: the description in ``asyncrec --help``, half a line at most.
         target: the function, as ``module:function``, imported when the command is called. The function is written for
             typer: its annotated parameters are the arguments and options, its docstring is the help, and it returns the
             exit code. `asyncrec.cli` has the options that all commands share, and output functions.
@@ -69,7 +69,7 @@ class SourceFile(Protocol):
 
     Attributes:
         path: the path, for messages and for `BadMember`.
-        max_record_bytes: the longest valid record.
+        max_record_bytes: the maximum size of a record.
     """
 
     path: str
@@ -82,18 +82,18 @@ class SourceFile(Protocol):
     def local_copy(self) -> AbstractAsyncContextManager[str]:
         """Return a context manager that yields the path of a local file with the content, for a library that seeks.
 
-        The local file is the file itself if that is on a disk, otherwise a temporary copy, which is deleted after the
-        context. Use this instead of ``receive``.
+        The local file is the file itself if it is on a disk, otherwise a temporary copy, which is deleted when the
+        context exits. Use this instead of ``receive``.
         """
         ...
 
 
 class Encoder(Protocol):
-    """Encoder of records as a file. Its methods block, so they are called in a worker thread, one at a time."""
+    """Encoder of records into a file. Its methods block, so they are called in a worker thread, one at a time."""
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """Return the next bytes of the file, possibly none yet. An exception ends the conversion, which then writes
-        nothing.
+        """Return the next bytes of the file, possibly none. An exception ends the conversion, which then writes no
+        file.
         """
         ...
 
@@ -117,7 +117,7 @@ class Format:
         encoder: returns the `Encoder` of a file, from the name of the file and the schema of the records (as
             ``Schema.to_json`` returns it, or `None`). It is called in a worker thread. `None` means that the format
             cannot be written.
-        needs_schema: whether ``encoder`` always gets a schema. If no schema is known, all records are read once to
+        needs_schema: whether ``encoder`` requires a schema. If no schema is known, all records are read once to
             infer it.
     """
 

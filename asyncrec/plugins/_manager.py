@@ -7,7 +7,7 @@ are imported directly by the modules that need them, so they work without instal
 the path).
 
 ``ASYNCREC_DISABLE_PLUGINS=1`` disables all external plugins; a comma-separated list of entry point names disables
-those.
+only these plugins.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Plugins:
     """The external plugins found so far.
 
     Attributes:
-        broken: the error that makes a plugin, or a part of it, unusable, by the name of the plugin's entry point.
+        broken: the error that makes a plugin, or a part of it, unusable, by the name of the plugin's entry point, or of
+            its distribution if its metadata cannot be read.
         disabled: the names of disabled entry points.
         loaded: whether external plugins have been looked for.
     """
@@ -52,7 +53,7 @@ class Plugins:
         self._names: dict[Any, str] = {}
 
     def load(self) -> None:
-        """Find and import the external plugins, once. Call it in a worker thread, because their imports take time."""
+        """Find and import the external plugins, once. Call this in a worker thread, because the imports take time."""
         with self._loading:
             if self.loaded:
                 return
@@ -73,7 +74,7 @@ class Plugins:
             self.loaded = True
 
     def gather(self, hook: str, check: Callable[[str, Any], T]) -> list[tuple[str, T]]:
-        """Return the results of one hook of all external plugins, each with the plugin's name, converted by ``check``.
+        """Return the results of one hook of all external plugins, converted by ``check``, each with its plugin's name.
 
         If a plugin's hook fails, or ``check`` rejects one of its results (a PluginError), the plugin contributes
         nothing and is recorded as broken. Its results of other hooks are kept.

@@ -1,6 +1,6 @@
 """Cancel a function at its first await, its second, and so on, until it finishes.
 
-The state that a cancelled call leaves behind is part of its contract, and may be wrong at a single await out of many.
+The state that a cancelled call leaves behind is part of its contract, and may be wrong at just one of many awaits.
 This module visits every await, on asyncio and on trio, deterministically and without sleeping::
 
     async def write():
@@ -26,12 +26,12 @@ import anyio
 
 T = TypeVar("T")
 
-# A function with this many awaits, which would have to be run as many times, is assumed never to end.
+# A function with this many awaits would have to run as many times, so it is assumed never to end.
 MOST_CHECKPOINTS = 10_000
 
 
 async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], n: int) -> bool:
-    """Run ``func``, and cancel it at its ``n``-th await, counted from 1. Return whether it had that many awaits.
+    """Run ``func``, and cancel it at its ``n``-th await, counted from 1. Return whether it reached that await.
 
     As with a caller's cancellation, a scope around the function is cancelled while the function waits. The function may
     still finish if its wait is shielded. Its result is discarded. Its exceptions are raised, with a note of ``n``.
@@ -58,7 +58,7 @@ async def cancel_at_every_checkpoint(
 
     Raises:
         AssertionError: ``func`` has 9,999 awaits or more.
-        Exception: the error that ``func`` or ``after`` raised, with a note of the checkpoint.
+        Exception: the error that ``func`` or ``after`` raised, with a note that names the checkpoint.
     """
     for n in range(1, MOST_CHECKPOINTS):
         reached = await cancel_at_checkpoint(func, n)
@@ -75,7 +75,7 @@ async def cancel_at_every_checkpoint(
 
 @types.coroutine
 def _counted(coroutine: Coroutine[Any, Any, T], n: int, scope: anyio.CancelScope) -> Generator[Any, Any, T]:
-    """Drive ``coroutine``, and pass its yields on to the event loop. Cancel ``scope`` just before the ``n``-th."""
+    """Drive ``coroutine``, passing its yields on to the event loop. Cancel ``scope`` just before the ``n``-th yield."""
     checkpoints = 0
     send: Any = None
     error: BaseException | None = None

@@ -1,6 +1,6 @@
-"""Helpers for the checks of sinks and sources, which generate, send, receive and compare content.
+"""Helpers that generate, send, receive and compare content for the checks of sinks and sources.
 
-They do not need pytest. They raise `AssertionError` with the expected value.
+They raise `AssertionError` with the expected value, and do not need pytest.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Read = Callable[[str], Awaitable[bytes | None]]
 
 
 def content(size: int, seed: int = 0) -> bytes:
-    """Return ``size`` pseudorandom bytes, which are the same for the same ``seed``."""
+    """Return ``size`` pseudorandom bytes, determined by ``size`` and ``seed``."""
     return random.Random(f"{seed}/{size}").randbytes(size)
 
 
 def pieces(chunk: Buffer) -> list[Buffer]:
-    """Split ``chunk`` into up to three buffers of different lengths and types, which a sink must gather."""
+    """Split ``chunk`` into up to three buffers of different lengths and types, which a sink must join."""
     view = memoryview(chunk)
     cuts = (0, len(view) // 5, len(view) // 2, len(view))
     kinds: Sequence[Callable[[memoryview], Buffer]] = (bytes, bytearray, memoryview)
@@ -29,7 +29,7 @@ def pieces(chunk: Buffer) -> list[Buffer]:
 
 
 async def send_all(sink: ByteSink, data: Buffer) -> None:
-    """Send ``data`` as the contract requires, in pieces of `chunk_size`, which is read before each call."""
+    """Send ``data`` as the contract requires, in chunks of `chunk_size`, which is read again before each call."""
     view = memoryview(data)
     while view:
         size = sink.chunk_size
@@ -38,7 +38,7 @@ async def send_all(sink: ByteSink, data: Buffer) -> None:
 
 
 async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
-    """Receive the rest of ``source``. Check that each call returns at most ``max_bytes`` and that the end is final."""
+    """Receive the rest of ``source``. Check that no call returns more than ``max_bytes``, and that the end is final."""
     blocks = []
     while block := await source.receive(max_bytes):
         assert len(block) <= max_bytes, f"receive({max_bytes}) returned {len(block)} bytes"

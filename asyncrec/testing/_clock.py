@@ -1,6 +1,6 @@
-"""A clock for asyncio and trio that jumps while no task runs, so that tests need not sleep for an hour's timeout.
+"""A clock for asyncio and trio that jumps while no task runs, so that a test of an hour's timeout takes no time.
 
-In a test module or its conftest, in place of the project's fixture::
+In a test module or its conftest, in place of the project's own fixture::
 
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(request):
@@ -12,8 +12,9 @@ clock jumps to the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fa
 event loop use this clock; `time.monotonic` does not.
 
 The clock does not jump while a worker thread runs (anyio's, or one of the loop's executors), so tests of local files or
-compression need no special care. The clock does not know other processes, or servers in threads of their own. If a test
-waits for these, set ``threshold`` to the real seconds for which everything must be idle before the clock may jump.
+compression need no special care. The clock is unaware of other processes, and of servers in their own threads. If a
+test waits for these, set ``threshold`` to the number of real seconds for which all tasks and I/O must be idle before
+the clock may jump.
 
 trio's own `MockClock(autojump_threshold=)` does the same for trio, but also jumps while a worker thread runs.
 """
@@ -33,8 +34,8 @@ from asyncrec.errors import ArgumentValueError
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# The time in real seconds between checks whether a worker thread still runs. The end of a thread normally wakes the
-# loop, so this only bounds the delay if it did not.
+# Real seconds between two checks whether a worker thread still runs. A thread that ends normally wakes the loop, so
+# this only bounds the delay if the loop was not woken.
 WHILE_THREADS_RUN = 0.05
 
 
@@ -42,11 +43,12 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
     """Return the value of an ``anyio_backend`` fixture: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
     Each call makes a new clock, which begins at 0 and jumps to the next deadline while no task runs. The clock does not
-    jump while a worker thread runs, but does not know other processes, or servers in threads of their own. If a test
-    waits for these, set ``threshold`` to the real seconds for which everything must be idle before the clock may jump.
+    jump while a worker thread runs, but is unaware of other processes, and of servers in their own threads. If a test
+    waits for these, set ``threshold`` to the number of real seconds for which all tasks and I/O must be idle before the
+    clock may jump.
 
     Raises:
-        ValueError: ``name`` is neither of these.
+        ValueError: ``name`` is neither ``"asyncio"`` nor ``"trio"``.
     """
     if name == "asyncio":
         return name, {"loop_factory": lambda: _VirtualLoop(threshold)}
@@ -97,7 +99,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        # Since Python 3.13, asyncio waits for its threads with a timeout of the loop's own clock.
+        # Since Python 3.13, asyncio waits for its threads with a timeout on the loop's clock, which must not jump.
         self._in_executors += 1
         try:
             await super().shutdown_default_executor(*args, **kwargs)
@@ -123,7 +125,7 @@ def _trio_options(threshold: float) -> dict[str, Any]:
     from trio.testing import active_thread_count
 
     class VirtualClock(trio.abc.Clock, trio.abc.Instrument):
-        """A clock for trio. When no task can run, trio asks it how long to wait for I/O, and then for the time."""
+        """A clock for trio. When no task can run, trio asks how long to wait for I/O, and then for the time."""
 
         def __init__(self) -> None:
             self.now = 0.0

@@ -131,7 +131,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
-        """The exit code is 3, or the command's own 1 or 2; the message names the path, without a traceback."""
+        """The exit code is 3, or one of the command's own, 1 or 2. The message names the path and has no traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))
@@ -141,7 +141,7 @@ class CommandConformance(PluginKit):
         assert len(result.err.splitlines()) <= 3
 
     def test_json_is_json(self) -> None:
-        """With ``--json``, if the command accepts it, each line of the output is one JSON value in ASCII."""
+        """If the command accepts ``--json``, each line of its output is one JSON value in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
             nothing_to_try("the command has no option --json")
         self.make()

@@ -21,8 +21,8 @@ Replace a case that the store cannot pass by a case that shows the store's actua
 
 Six properties are declared instead. `exclusive_parts` and `cancellable_requests` are attributes. A plugin with its own
 test server implements the hooks `losing_an_answer`, `slowed` and `answered_by_another`. The hook `by_url` returns the
-URL by which programs reach the storage; its cases look for the plugin among the installed ones, and write and read
-records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
+URL by which programs reach the storage. The cases that use it find the plugin among the installed plugins, and write
+and read records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
 
 The cases of journals run if the storage implements `asyncrec.storage.LocalFiles`. The cases of a writer that flushes to
 the storage run if its `flush_level` is ``"buffered"``.

@@ -38,14 +38,14 @@ Call = Callable[[], Awaitable[T]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of one operation.
+    """A fault injected into one operation.
 
     Attributes:
         kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` performs a part of the
-            operation: a receive reports the end of the object, and a send or a list does half and then raises
+            operation: a receive reports the end of the object, and a send or a list stops halfway and raises
             `TransientStorageError`. For other operations, ``"short"`` is the same as ``"error"``.
         when: ``"before"`` fails without calling the operation. ``"after"`` performs the operation, and loses only the
-            answer. A receive loses no bytes, because the next receive returns them.
+            answer. A failed receive loses no bytes, because the next receive returns them.
         error: the type of the error. A backend raises `TransientStorageError` when it stops retrying.
         for_good: whether every later operation fails in the same way, as if the store were down.
     """
@@ -57,7 +57,7 @@ class Fault:
 
 
 class _Around(Storage):
-    """A wrapper of a storage that passes each operation through `perform`."""
+    """A wrapper around a storage. Each operation goes through `perform`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -71,7 +71,7 @@ class _Around(Storage):
         """Await ``call()``, or ``short()``, which performs a part of the operation, or neither."""
 
     async def moved(self, size: int) -> None:
-        """Wait for the transfer of ``size`` bytes."""
+        """Wait as long as the transfer of ``size`` bytes takes."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -174,17 +174,17 @@ class _SourceAround(ByteSource):
 
 
 class FlakyStorage(_Around):
-    """A storage whose operations fail by a script or at random.
+    """A storage whose operations fail according to a script or at random.
 
     Args:
         storage: the storage that does the work. Its own errors are passed through.
-        script: the faults, by the index of the operation, counted from 0 over all tasks.
-        seed: the seed of random faults, for which the same operations in the same order fail in the same way.
+        script: the faults, by the index of the operation, counted from 0 across all tasks.
+        seed: the seed of the random faults. With one seed, the same operations in the same order fail in the same way.
         rate: the probability that an operation outside the script fails, with a fault drawn from ``faults``.
 
     Attributes:
         operations: the operations begun so far, such as ``("send", "key")``. A listing's key is its prefix.
-        failed: the indices in ``operations`` of those that failed.
+        failed: the indices in ``operations`` of the failed operations.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class FlakyStorage(_Around):
         raise fault.error(f"{self.root}: {operation} {key}: operation {k} failed on purpose")
 
     def _drawn(self) -> Fault | None:
-        # Draw once for each operation, whether it fails or not, so that a fault does not shift later ones.
+        # Draw both numbers even if the operation does not fail, so that a fault does not shift later draws.
         chance, which = self._random.random(), self._random.randrange(len(self._faults))
         return self._faults[which] if chance < self._rate else None
 
@@ -233,7 +233,7 @@ class SlowStorage(_Around):
 
     Args:
         storage: the storage that does the work.
-        bytes_per_second: the speed of sends and receives together.
+        bytes_per_second: the combined speed of all sends and receives.
         latency: the delay before each operation, in seconds.
     """
 

@@ -7,9 +7,9 @@ In a plugin's tests::
         name = "lines"
 
         def records(self): ...                      # some Examples, of which the first is not the largest
-        def content(self): ...                      # a file of exactly these records, made without the plugin
+        def content(self): ...                      # a file with exactly these records, made without the plugin
 
-and an ``anyio_backend`` fixture that names the loops. For a format that is only written, `content` returns `None`.
+and an ``anyio_backend`` fixture that names the event loops. For a write-only format, `content` returns `None`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FormatConformance(PluginKit):
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Return a file of exactly `records`, made without the plugin; `None` if the format cannot be read."""
+        """Return a file with exactly `records`, made without the plugin; `None` if the format cannot be read."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -166,7 +166,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read all records of a file into one list."""
+        """Read a whole file, and return its records and invalid parts together."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy as a class, because garbage collection would close a generator and hide an unreleased copy."""
+    """A local copy. This is a class, because garbage collection closes a generator, hiding an unreleased copy."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path

@@ -1,4 +1,4 @@
-"""The base of the conformance kits, which are classes of cases for pytest. A case may be replaced with a reason.
+"""The base of the conformance kits, which are classes of test cases for pytest.
 
 Replace a case that a plugin cannot pass by a case that shows the plugin's actual behaviour::
 
@@ -31,8 +31,8 @@ from asyncrec.storage._other_loop import run_soon
 F = TypeVar("F", bound=Callable[..., Any])
 AsyncCase = Callable[..., Coroutine[Any, Any, None]]
 
-# Packages that take tenths of a second to import, or that import an event loop. A plugin's hooks need none of them.
 _IMPORT_SECONDS = 60
+# Packages that take tenths of a second to import, or that import an event loop. A plugin's hooks need none of them.
 _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "trio", "typer")
 
 
@@ -135,7 +135,7 @@ class PluginKit(Kit):
 
 
 def _bounded(case: AsyncCase) -> AsyncCase:
-    """Return a case that is cancelled and fails, with its name, after `Kit.case_seconds`.
+    """Wrap a case so that it is cancelled after `Kit.case_seconds`, and fails with an error that names the case.
 
     A thread measures the time, because under a virtual clock the loop's own timeout would expire as soon as no task
     runs.

@@ -40,7 +40,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that empty objects, one byte, and lengths around one and two chunks are stored, and set `published`."""
+    """Check that objects of no bytes, one byte, and about one and two chunks are stored, and set `published`."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)
@@ -54,7 +54,7 @@ async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that buffers may be overwritten when `send` has returned, even if the object is one short chunk."""
+    """Check that buffers may be overwritten once `send` has returned, even if the object is one short chunk."""
     for key, chunks in (("check-reuse", 3), ("check-reuse-short", 1)):
         expected = bytearray()
         async with open_sink(key) as sink:
@@ -171,7 +171,7 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that concurrent sinks do not mix, and that of two sinks for one key the last to exit wins, whole."""
+    """Check that concurrent sinks do not mix data, and that the last of two sinks to exit wins if they share a key."""
     bodies = {f"check-together-{n}": content(1 + n * 40_000, seed=n) for n in range(8)}
     started = 0
     all_open = anyio.Event()
@@ -198,7 +198,7 @@ async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_closed_sink(open_sink: OpenSink) -> None:
-    """Check that `send` raises `ClosedResourceError` before the context was entered and after it exited."""
+    """Check that `send` raises `ClosedResourceError` before the context is entered and after it exits."""
     opening = open_sink("check-closed")
     if isinstance(opening, ByteSink):  # the sink is its own context manager
         await _check_refusal(opening, "before the context was entered")
@@ -218,7 +218,7 @@ async def _check_refusal(sink: ByteSink, when: str) -> None:
 async def check_flush(
     open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered"
 ) -> None:
-    """Check that `flush` publishes and loses nothing, and that an exception then leaves nothing or a spooled file."""
+    """Check that `flush` publishes and loses nothing, and that a later exception leaves nothing or a spooled file."""
     chunk = await _chunk_size(open_sink)
     data = content(chunk + chunk // 2 + 1)
     head, tail = data[:chunk], data[chunk:]

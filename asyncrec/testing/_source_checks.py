@@ -1,6 +1,6 @@
 """Checks of a `ByteSource`, without pytest. `StorageConformance` runs the same checks.
 
-Each check takes a function that opens a source of one object, and the content of that object. It raises
+Each check takes a function that opens a source of one object, and the content of that object. The check raises
 `AssertionError` with the expected result, or the source's own error.
 """
 

@@ -1,12 +1,12 @@
 """`LaxStorage`: a storage in memory that breaks the contract as some real stores do.
 
-Ceph 16 honours the condition of a put, but ignores that of a multipart completion. Some servers of S3's protocol ignore
-both. A gateway that dies loses the answer to a request that took effect. Listings of S3 were stale until 2020. Code
+Ceph 16 honours the condition of a put, but ignores that of a multipart completion. Some S3-compatible servers ignore
+both. A gateway that crashes loses the answer to a request that took effect. Listings of S3 were stale until 2020. Code
 built on `Storage` is correct only if it is correct on all of these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
     store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not
-    store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, but their writers get an error
+    store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, but the writer gets an error
     store = LaxStorage(late=30.0, stale=5.0)              # answers arrive after 30 s; listings are 5 s old
 
 Delays use anyio's clock, so under `virtual_backend` no real time passes. A `FlakyStorage` around a `LaxStorage` adds
@@ -33,7 +33,7 @@ class LaxStorage(Storage):
     """A storage in memory that breaks the contract. Writers of the same objects share one instance.
 
     Args:
-        memory: the storage of the objects; by default a new one. Its ``chunk_size`` is that of the sinks.
+        memory: the storage of the objects; a new one by default. Its ``chunk_size`` is that of the sinks.
         honours: which exclusive publications are rejected if the object exists. ``"puts"`` rejects bodies shorter than
             a chunk, which take one request. A longer body is checked only when its first chunk is full, and replaces an
             object created later. With ``"nothing"``, even a short body is checked only on opening. ``"all"`` rejects

@@ -28,8 +28,8 @@ Ts = TypeVarTuple("Ts")
 NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """The flag that makes preadv(2) return cached bytes without waiting for the rest; Linux only, else 0."""
 
-# The maximum number of threads that work for one storage. More than a disk serves well, but few enough that a stuck
-# disk leaves the process's other threads (anyio's default is 40) to the user.
+# The maximum number of threads that work for one storage. This is more than a disk serves well, but few enough
+# that a stuck disk leaves the process's other threads (anyio's default is 40) to the user.
 _THREADS = 16
 # The maximum number of folders remembered as durable. A forgotten folder costs one more fsync.
 _MOST_FOLDERS = 1000
@@ -68,7 +68,7 @@ class Disk:
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
-        """Return the scratch buffer, in this size. Use it only in the loop's thread, and only until the next await."""
+        """Return a shared buffer of ``size`` bytes. Use it only in the loop's thread, and only until the next await."""
         if len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
@@ -82,7 +82,7 @@ class Disk:
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
-        """Link an unfinished file to a new name; return whether its first name still exists. Blocks.
+        """Link an unfinished file to a new name. Return whether its old name still exists. Blocks.
 
         Raises:
             FileExistsError: the new name exists.
@@ -115,8 +115,7 @@ class Disk:
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # Under the lock, so that no thread regards a folder as durable that another thread has created but not yet
-        # synced.
+        # Hold the lock so that no thread takes a folder for durable that another thread has created but not yet synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):
@@ -135,7 +134,7 @@ class Disk:
                 try:
                     self.sync_folder(os.path.dirname(each))
                 except OSError:
-                    with suppress(OSError):  # a remaining folder would be taken for durable the next time
+                    with suppress(OSError):  # a remaining folder would later be taken for durable
                         self.system.rmdir(each)
                     raise
             if len(self._durable) >= _MOST_FOLDERS:
@@ -155,7 +154,7 @@ class Disk:
         try:
             self.system.fsync(fd)
         except OSError as error:
-            # Some filesystems (FUSE, SMB) do not support this; their names do not need it.
+            # Some filesystems (FUSE, SMB) do not support fsync of a folder, and do not need it.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
                 raise
         finally:
@@ -163,7 +162,7 @@ class Disk:
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
-    """Return a hidden name of at most 255 bytes for an unfinished file, with its owner's id or else a random one."""
+    """Return a hidden name of at most 255 bytes for an unfinished file, with its owner's id or a random id."""
     end = f".{secrets.token_hex(4) if owner is None else owner}.partial"
     most = 255 - 1 - len(end)
     encoded = os.fsencode(name)
@@ -178,7 +177,7 @@ def is_partial(name: str) -> bool:
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
-    """Read ``size`` bytes of a file, fewer only at its end, by as many calls as needed (NFS, FUSE, signals). Blocks."""
+    """Read ``size`` bytes of a file, fewer only at its end, in as many calls as needed (NFS, FUSE, signals). Blocks."""
     blocks = []
     pread = (os if system is None else system).pread
     while size and (block := pread(fd, size, position)):
@@ -189,7 +188,7 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
 
 
 def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
-    """Write all of ``data`` into a file at ``position``, by as many calls as needed (a full disk, NFS). Blocks."""
+    """Write all of ``data`` into a file at ``position``, in as many calls as needed (a full disk, NFS). Blocks."""
     view = memoryview(data).cast("B")
     pwrite = (os if system is None else system).pwrite
     while view:

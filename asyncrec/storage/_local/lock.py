@@ -1,6 +1,6 @@
-"""`FileLock` is held by one process, and released at its death. Taking it blocks, so take it in a worker thread.
+"""`FileLock` is a lock held by one process. Taking the lock blocks, so take it in a worker thread.
 
-Only this module calls flock(2). The system releases a lock when the process ends, for whatever reason. A forked child
+Only this module calls flock(2). The system releases a lock when its process ends, for any reason. A forked child
 would keep the lock after its parent has ended, so a child immediately closes its copy.
 """
 
@@ -80,18 +80,18 @@ class FileLock:
             return None
 
     def release(self) -> None:
-        """Release the lock, and close the descriptor. Idempotent."""
+        """Release the lock, and close the descriptor. Repeated calls have no effect."""
         if self.fd >= 0:
             self.fd = -1
             self._finalizer()
 
     def forked(self) -> None:
-        """Close a child's copy of the descriptor, so that only its parent holds the lock."""
+        """Close the forked child's copy of the descriptor, so that only the parent holds the lock."""
         self.release()
 
 
 def try_flock(fd: int, *, shared: bool = False) -> bool:
-    """Try to lock an open file, exclusively or shared, without waiting; return whether that succeeded.
+    """Try to lock an open file, exclusively or shared, without waiting. Return whether that succeeded.
 
     Raises:
         OSError: the system's error, for example because the filesystem has no locks.
@@ -112,7 +112,7 @@ def unlock(fd: int) -> None:
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Return the error that names the process with the lock, whose number is at the start of the file."""
+    """Return the error that names the process with the lock, whose id is at the start of the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

@@ -23,7 +23,7 @@ _ONE_MACHINE = frozenset(
 
 
 def is_in_memory(device: int) -> bool:
-    """Return whether the filesystem with this ``st_dev`` lives in memory, and stays there. Blocks.
+    """Return whether the filesystem with this ``st_dev`` always stays in memory. Blocks.
 
     A tmpfs does not support RWF_NOWAIT, and Python has no statfs, so this reads Linux's table of mounts
     (proc_pid_mountinfo(5)). If the system swaps, reading a page may wait for a disk, so the result is `False`.
@@ -69,7 +69,7 @@ def mount_of(fd: int) -> tuple[str, str]:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
             number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
         return next((kind, name) for each, name, kind in _mounts() if each == number)
-    except (OSError, IndexError, StopIteration):  # another system, or another form of the tables
+    except (OSError, IndexError, StopIteration):  # another system, or another format of the tables
         return _filesystem(device), f"{os.major(device)}:{os.minor(device)}"
 
 
@@ -88,7 +88,7 @@ def _mounts() -> list[tuple[str, str, str]]:
                 fields, _, filesystem = line.partition(" - ")
                 number, _, device = fields.split()[:3]
                 mounts.append((number, device, filesystem.split()[0]))
-    except (OSError, IndexError, ValueError):  # another system, or another form of the table
+    except (OSError, IndexError, ValueError):  # another system, or another format of the table
         pass
     return mounts
 

@@ -1,6 +1,6 @@
-"""`OpenFiles` keeps a few files of a folder open, so that reading some bytes costs one system call.
+"""`OpenFiles` keeps a few files of a folder open, so that a read need not open and close its file.
 
-It is for random reads in files that do not change. Each read checks that the path still names the same file. The system
+It is for random reads of files that do not change. Each read checks that the path still names the same file. The system
 makes this check in memory, because it caches the name of an open file.
 """
 
@@ -34,8 +34,7 @@ _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file open for reading, closed when the last reference to this object is dropped. Any number of threads
-    may use it.
+    """A regular file open for reading, closed when this object is garbage-collected. Any number of threads may use it.
 
     Args:
         opening: opens the file, if it is a cached copy rather than the object itself. A copy never changes, and its
@@ -44,7 +43,7 @@ class OpenFile:
     Attributes:
         info: the object as it was when it was opened.
         shown: the path, for messages.
-        waitless: whether bytes in memory can be read without waiting for a disk. If not, `cached` reads nothing.
+        waitless: whether bytes in memory can be read without waiting for a disk. Otherwise, `cached` reads nothing.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: the file cannot be opened, or is not a regular file.
@@ -143,7 +142,7 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Return the file if it is open, and its path still leads to it.
+        """Return the file if it is open and its path still leads to it.
 
         Without ``waits``, on the event loop, return only a ``waitless`` file. A replaced file is left for a thread to
         close, because closing the last descriptor of a removed file frees its blocks, which takes longer for a larger
@@ -188,7 +187,7 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close the files that are not being read, and the others once they are read. Keep no more files. Blocks."""
+        """Close the files that are not being read, and each other file after its read. Keep no more files. Blocks."""
         with self._lock:
             self._closed = True
             dropped, self._files = self._files, OrderedDict()
@@ -203,7 +202,7 @@ class OpenFiles:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    """Return the fields of which an etag consists."""
+    """Return the fields that form an etag."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -2,7 +2,7 @@
 
 Callers name objects, but the library itself names the files that it keeps next to objects. In a folder that other users
 can write to, another user may have put a file under such a name. `make lint` and `tests/test_structure.py` reject
-``os.open`` in other modules. The operating system's errors are raised as asyncrec's, with advice on what to do.
+``os.open`` in other modules. The operating system's errors are raised as asyncrec's, with advice to the user.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def create_file(path: str, mode: int = 0o600, *, system: Any = None) -> int:
     """Create a file under a name that does not exist, and open it for writing.
 
     Raises:
-        OSError: the system's error: `FileExistsError` if the name exists, even as a dangling link.
+        OSError: the system's error, such as `FileExistsError` if the name exists, even as a dangling link.
     """
     fd: int = (os if system is None else system).open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     return fd
 
 
 def open_object(path: str, *, system: Any = None) -> int:
-    """Open a path that a caller named for reading, following links. The caller checks that it is a regular file.
+    """Open for reading a path that the caller named, following links. The caller checks that it is a regular file.
 
     Raises:
         OSError: the system's error.
@@ -51,7 +51,7 @@ def open_object(path: str, *, system: Any = None) -> int:
 
 
 def open_in_place(path: str, *, append: bool = False) -> int:
-    """Open a path that a caller named for reading and writing, following links; create the file if it does not exist.
+    """Open for reading and writing a path that the caller named, following links. Create the file if it is missing.
 
     With ``append``, the system appends each write to the file.
 
@@ -70,7 +70,7 @@ def open_own(
     anyones: bool = False,
     system: Any = None,
 ) -> int:
-    """Open a regular file of this user's (or root's), whatever other users have put into the folder.
+    """Open a regular file of this user's (or root's), in a folder that may have other users' files.
 
     This is for the files that the library keeps beside objects (locks, headers, journals) in a folder that others may
     write to, or that came from an archive. Symbolic links, pipes and devices (on which opening would wait) and other

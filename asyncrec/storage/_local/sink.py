@@ -16,22 +16,22 @@ from asyncrec.storage._local.disk import Disk, mapped_errors
 from asyncrec.storage._local.unfinished import Target, UnfinishedFile, nbytes
 from asyncrec.storage._sink_state import SinkState
 
-# Chunks up to this size are copied into a filesystem in memory on the event loop, in about 0.6 ms. A thread hop costs
-# more than it saves, because the two threads then compete for the GIL. There is no disk to wait for.
+# Chunks up to this size are copied into a filesystem in memory on the event loop, in about 0.6 ms. No disk has to be
+# waited for, and a thread hop costs more than it saves, because the two threads would compete for the GIL.
 _MOST_TO_MEMORY = 2 << 20
 # With hundreds of shards open, a write of this size still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
 _SMALL = 64 << 10
-# One copy per turn of the loop, over all files, because the chunks of many open shards are due together.
+# All files together make one copy per turn of the loop, because the chunks of many open shards are due together.
 _turn: anyio.lowlevel.RunVar[anyio.Lock] = anyio.lowlevel.RunVar("asyncrec_turn_to_copy")
 
 
 class LocalSink(ByteSink):
     """`ByteSink` of one local file.
 
-    An exception leaves no file, unless a `flush` has acknowledged bytes. The unfinished file is then kept, with at
-    least those bytes. If asyncio's own ``task.cancel()`` arrives during the thread hop that publishes, the exit raises
-    `CancelledError` although the object exists, complete; `published` is then set.
+    An exception leaves no file, unless a `flush` has acknowledged bytes. In that case, the unfinished file is kept,
+    with at least those bytes. If asyncio's own ``task.cancel()`` arrives during the thread hop that publishes, the exit
+    raises `CancelledError` although the complete object exists. `published` is then set.
 
     Args:
         target: the object to write, and its options.

@@ -21,7 +21,8 @@ from asyncrec.storage._local.opening import open_object
 # The maximum number of bytes copied from the page cache on the event loop at a time. This takes about 80 us, less than
 # a hop to a thread.
 _MOST_ON_LOOP = 512 << 10
-# The same for a filesystem in memory, directly into the block. One record of 1 MiB takes 130 to 200 us.
+# The same limit for a filesystem in memory, which is read directly into the block. One record of 1 MiB takes 130 to
+# 200 us.
 _MOST_FROM_MEMORY = 1 << 20
 # If the page cache cannot be queried, a hop fetches as many blocks as fit in this size, and the source holds them.
 _MOST_AHEAD = 1 << 20
@@ -110,7 +111,7 @@ class LocalSource(ByteSource):
         return block
 
     def _held(self, wanted: int) -> bytes | None:
-        """Return bytes of the blocks read ahead, or `None` if there are no blocks."""
+        """Return bytes of the blocks read ahead, or `None` if no block is held."""
         if not self._ahead:
             return None
         block = self._ahead[0]  # empty if the file was truncated meanwhile
@@ -170,7 +171,7 @@ class LocalSource(ByteSource):
             return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
-        """Read ``wanted`` bytes in a thread, and as many further blocks of this size as one hop is worth."""
+        """Read ``wanted`` bytes in a thread, and as many further blocks of this size as the hop should fetch."""
         blocks: deque[bytes] = deque()
         if wanted < _SMALL:
             self._header = wanted

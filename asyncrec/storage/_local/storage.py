@@ -50,7 +50,7 @@ class LocalStorage(Storage):
 
     Args:
         root: a path, shown in errors as passed. A relative path is resolved now, against the current working directory.
-        chunk_size: bytes per write, and held by each sink's caller.
+        chunk_size: the size of a write in bytes, which the caller of each sink holds in memory.
         system: the functions of `os` that are used; tests pass an object that fails.
     """
 
@@ -191,7 +191,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Return the first of these keys that has an object, or `None`. Blocks, so that one hop serves many names."""
+    """Return the first of these keys that has an object, or `None`. Blocks; one thread hop serves all keys."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
@@ -216,7 +216,7 @@ def _remove_unfinished(disk: Disk, path: str) -> None:
     try:
         lock = FileLock(fd, path)
     except StorageError as error:
-        if error.errno != errno.ENOLCK:  # without locks, only the file's age shows whether it is being written
+        if error.errno != errno.ENOLCK:  # without locks, only the file's age shows whether the file is being written
             raise
     try:
         with mapped_errors("deleting", path), suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""`UnfinishedFile` is a file that becomes an object when it is published; its mode is 0600 until then. Blocks.
+"""`UnfinishedFile` is a file that becomes an object when it is published; its mode is 0600 until then. Methods block.
 
 The bytes go to ``.<name>.<id>.partial`` beside the target, created by the first write, or on opening if the storage has
 an owner (`LocalStorage.owned_by`), whose id is then in the name. Publication sets the object's mode, calls fsync,
@@ -26,7 +26,7 @@ logger = logging.getLogger("asyncrec.storage")
 
 # Buffers in one writev; Linux and macOS accept 1,024. POSIX guarantees 16.
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
-# An unfinished file is its user's alone: readers of the data set may not read unpublished records.
+# Only its user can read an unfinished file, because readers of the data set may not read unpublished records.
 _UNPUBLISHED = 0o600
 
 
@@ -70,7 +70,7 @@ class UnfinishedFile:
         self._partial: str | None = None
         self._mode = _UNPUBLISHED  # of the object, once it is published
         self._size = 0  # bytes sent
-        self._pushed = 0  # bytes in the file, by `push`
+        self._pushed = 0  # the position after the bytes that `push` wrote
         self._before_write: Callable[[], None] | None = None
         self._ahead_of: UnfinishedFile | None = None  # the file that is written after this one
 
@@ -119,7 +119,7 @@ class UnfinishedFile:
         self.in_memory = self._disk.lives_in_memory(status.st_dev)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Append the buffers; return their length in bytes."""
+        """Append the buffers. Return their length in bytes."""
         if self._before_write is not None:
             self._before_write()
         self.create()
@@ -133,7 +133,7 @@ class UnfinishedFile:
         return self._size - before
 
     def flush(self, tail: Sequence[Buffer]) -> int:
-        """Make the written bytes and ``tail`` durable; return how many bytes of ``tail`` are durable."""
+        """Make the written bytes and ``tail`` durable. Return the number of durable bytes of ``tail``."""
         size = sum(map(nbytes, tail))
         if not size and not self._size:
             return 0
@@ -149,7 +149,7 @@ class UnfinishedFile:
         return size
 
     def push(self, tail: Sequence[Buffer]) -> None:
-        """Write the unsent bytes to the file, too."""
+        """Write the unsent bytes of ``tail`` to the file, where `write` later writes them again."""
         self.create()
         position = self._size
         for buffer in tail:
@@ -197,7 +197,7 @@ class UnfinishedFile:
             self._disk.sync_folder(self._target.folder)
         except OSError:
             # It is unknown whether the name is durable. The error must not leave an object behind, nor remove
-            # acknowledged bytes, or a part of another file (`abandon` knows). A replaced object is lost in any case, so
+            # acknowledged bytes, or a part of another file (see `abandon`). A replaced object is lost in any case, so
             # keep the new object, which is complete.
             if not replaces:
                 with suppress(OSError):
@@ -208,8 +208,8 @@ class UnfinishedFile:
                         system.unlink(path)
             raise
         if linked:
-            # Only now, so that a power cut leaves at least one name. If this fails, the second name does no harm,
-            # because it is never listed.
+            # Remove the old name only now, so that a power cut leaves at least one name. If this fails, the old name is
+            # harmless, because it is never listed.
             self._partial = None
             with suppress(OSError):
                 system.unlink(partial)
@@ -243,7 +243,7 @@ class UnfinishedFile:
                 )
 
     def remove_durably(self) -> bool:
-        """Abandon the file; return whether it is gone durably, so that no power cut restores it.
+        """Abandon the file. Return whether it is durably removed, so that no power cut restores it.
 
         The file must not have been abandoned before, because that removal was not made durable.
         """
@@ -285,7 +285,7 @@ class UnfinishedFile:
         return True
 
     def _create_exclusively(self, partial: str) -> bool:
-        """Create the object; return whether it is a second name of the unfinished file, which then still exists."""
+        """Create the object. Return whether it is a second name of the unfinished file, which then still exists."""
         try:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:

@@ -1,7 +1,7 @@
 """The clients of a store: options, trusted authorities, connection errors, logs, and clients that storages share.
 
 A data set is read through many storages at a time, one for each path that is opened. Storages with the same connection
-settings share one client (`SharedClients`), which saves the connections, and the token, that each storage would need.
+settings share one client (`SharedClients`), and so its connections and its token.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from asyncrec.errors import (
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 
-# Seconds for closing a client's idle connections, on which no data is in transit.
+# The time limit in seconds for closing a client, whose idle connections have no data in transit.
 _CLOSE_SECONDS = 5.0
 
 _PROXY_ASKS = 407
 _ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
-# The errors by which a name server reports that a host does not exist. A silent name server causes another error.
+# The errors if a name server reports that a host does not exist. If no name server responds, the error is different.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -61,7 +61,7 @@ class SharedClients(Generic[K, C]):
         """Yield the client of ``key``, for use within the context.
 
         Raises:
-            Exception: the error of ``make``; the next caller calls it again.
+            Exception: the error of ``make``, which the next caller calls again.
         """
         try:
             clients = self._clients.get()
@@ -94,7 +94,7 @@ class _Shared(Generic[C]):
 
 
 def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False) -> ssl.SSLContext:
-    """Return the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
+    """Return the TLS context of a client that trusts the authorities in a file, or this machine's. Blocks.
 
     Args:
         path: a file of certificates in PEM form; `None` for the machine's authorities.
@@ -106,8 +106,8 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
             protocols of each connection.
 
     Raises:
-        StorageError: the file does not exist, cannot be read, or contains no certificates; otherwise every request
-            would fail later, without naming the file.
+        StorageError: the file does not exist, cannot be read, or contains no certificates. Otherwise, every request
+            would fail later, with an error that does not name the file.
     """
     where = f"{what}: the certificate file {path}, which {named_by} names"
     paths = ssl.get_default_verify_paths()
@@ -132,7 +132,7 @@ def _context(path: str | None, default: tuple[str | None, ...], changed: tuple[i
 def connection_fault(error: BaseException, what: str) -> StorageError:
     """Return the error for a connection that failed, or a response that was cut short: a `TransientStorageError`.
 
-    If no name server knows the host, the error is ``lasting``, so the request is tried only a few times. If a proxy
+    If no name server knows the host, the error is ``lasting``, so the request is retried only a few times. If a proxy
     requires a password, the error is a `StoragePermissionError`.
 
     Args:
@@ -197,7 +197,7 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
 
     Args:
         store: the storage's name, for messages.
-        types: the type of each known option, in a form that `isinstance` accepts: ``str | None``.
+        types: the type of each known option, in a form that `isinstance` accepts, such as ``str | None``.
 
     Raises:
         TypeError: an option is unknown, or has another type.

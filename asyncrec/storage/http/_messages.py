@@ -20,7 +20,7 @@ class SlicedBody:
     """A request body for one attempt, iterated over once, which every client accepts together with its length.
 
     If the body were `bytes`, a client would write all of them at once, on the loop. This is a class rather than a
-    generator, so that an abandoned body needs no finalisation.
+    generator so that an abandoned body needs no finalisation.
 
     Args:
         data: the body. It must not change until the request has ended.
@@ -34,7 +34,7 @@ class SlicedBody:
 
     def __aiter__(self) -> SlicedBody:
         if self._begun:
-            # Clients repeat a request whose connection broke; older clients would even send only the rest of the body.
+            # Clients repeat a request whose connection broke. Older clients would even send only the rest of the body.
             raise ConnectionResetError("only part of the body was sent")
         return self
 
@@ -42,7 +42,7 @@ class SlicedBody:
         if not self._view:
             raise StopAsyncIteration
         self._begun = True
-        # A fast socket accepts one slice after the other without letting the loop run.
+        # A fast socket accepts one slice after another without letting the loop run.
         await anyio.lowlevel.checkpoint()
         self.moved()
         piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
@@ -61,7 +61,7 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def parse_http_date(value: str | None) -> datetime | None:
-    """Parse a date of a header (RFC 9110, 5.6.7), in UTC if it has no time zone; return `None` if it is not a date."""
+    """Parse the date in a header (RFC 9110, 5.6.7), in UTC if it has no time zone. Return `None` if it is invalid."""
     try:
         date = email.utils.parsedate_to_datetime(value or "")
     except (TypeError, ValueError, OverflowError):  # OverflowError: a year with twenty digits
@@ -84,7 +84,7 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 def crc64nvme(data: Buffer) -> int | None:
     """Return the CRC-64/NVME of ``data``, or `None` if asyncrec's C extension is missing.
 
-    It takes a twentieth of an MD5's time on x86-64, and two fifths on other processors. Python code would take a
-    hundred times as long, and an MD5 serves as well. The call blocks, but releases the GIL.
+    The checksum takes a twentieth of an MD5's time on x86-64, and two fifths on other processors. Python code would
+    take a hundred times as long, and an MD5 serves as well. The call blocks, but releases the GIL.
     """
     return None if native is None else native.crc64nvme(data)

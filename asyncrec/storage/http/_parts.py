@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_ON_LOOP = 1 << 20  # takes some tenths of a millisecond
+_ON_LOOP = 1 << 20  # copying takes a few tenths of a millisecond
 
 
 class PartSlots:
@@ -99,7 +99,7 @@ class PartBuffers:
 
 def _mapped(size: int) -> mmap.mmap:
     """Map private memory. The first write to a page waits for the page; this call does not."""
-    # Private, because a forked process would otherwise share the memory.
+    # The mapping is private because a forked process would otherwise share the memory.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):  # only on Linux, but not in every kernel
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -113,9 +113,9 @@ async def fill_part(
     *,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> int | None:
-    """Copy a chunk into memory of its length and return its checksum, in a worker thread if it exceeds 1 MiB.
+    """Copy a chunk into memory of its length, and return its checksum. A chunk above 1 MiB is copied in a thread.
 
-    If cancelled, raise once the copying has ended, so that the memory may then be used again.
+    If cancelled, raise only after the copy has ended, so that the memory may then be reused.
 
     Args:
         checksum: the CRC32C of the preceding bytes, which is continued; with `None`, no checksum is computed.
@@ -167,14 +167,14 @@ class PartTasks:
         self._scopes: set[anyio.CancelScope] = set()
 
     def start(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
-        """Run ``job`` in a task, which releases its slots at its end."""
+        """Run ``job`` in a task, and release its slots when the task ends."""
         if not self._running:
             self._idle = anyio.Event()
         self._running += 1
         self._scope.start_soon(self._run, job, slots)
 
     def check(self) -> None:
-        """Raise the error of the task that failed, if one did."""
+        """Raise the error of the first task that failed, if any."""
         if self._error is not None:
             raise self._error
 

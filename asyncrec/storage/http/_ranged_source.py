@@ -2,15 +2,15 @@
 
 Looking first and requesting bytes afterwards takes two round trips, but one is enough, because the response to a
 request for bytes also contains their version, and the object's length. So the source looks at an object only if that
-response contains too little, or if the request is rejected because there are no bytes to return. If the caller passes
-``info``, nothing is requested before the first bytes are needed.
+response lacks the version or the length, or if the request is rejected because there are no bytes to return. If the
+caller passes ``info``, nothing is requested before the first bytes are needed.
 
 A range is requested as a whole, up to a window. Its response is returned in blocks as they arrived, and only then is
-the next request sent. A `Storage.read_ahead` of two windows makes the core request that much ahead.
+the next request sent. A `Storage.read_ahead` of two windows makes the core request two windows ahead.
 
-Between two requests a source holds no connection, so a thousand sources can wait. The price is a round trip for each
-window. So a backend may instead serve a reader that keeps up by one long response, from its first bytes on, if a slot
-is free. If the response breaks off, or its reader pauses, the source continues with ranges.
+Between two requests, a source holds no connection, so a thousand sources can wait. The price is a round trip for each
+window. Instead, if a slot is free, a backend may use one long response, from the first bytes on, for a reader that
+keeps up. If the response breaks off, or its reader pauses, the source continues with ranges.
 """
 
 from __future__ import annotations
@@ -107,17 +107,17 @@ class RangedSource(ByteSource):
             async def fetch(self, start, end):
                 return [await self._storage.get_range(self._key, start, end, etag=self.info.etag)]
 
-    `Storage.open_source`, then a plain function, returns one::
+    `Storage.open_source` is then a plain function that returns a source::
 
         def open_source(self, key, *, start=0, end=None, info=None):
             return ShopSource(self, check_key(key), start=start, end=end, info=info)
 
-    A backend whose responses contain the object's version also overrides `first`, which saves the look.
+    A backend whose responses contain the object's version also overrides `first`, which saves the call of `look`.
 
     Args:
         what: the object, as named in errors: its URL, without credentials.
         start, end, info: as for `Storage.open_source`.
-        slots: for backends that can `stream`; without them, all bytes come from `fetch`.
+        slots: for backends that can `stream`. Without slots, all bytes come from `fetch`.
 
     Attributes:
         window: the maximum number of bytes requested from `fetch` at once. At 8 MiB, a request's latency of about
@@ -155,9 +155,9 @@ class RangedSource(ByteSource):
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
         """Request the bytes ``[start, end)`` of the current version, or up to its end if ``end`` is `None`.
 
-        Return the description of the object in the response, and the response itself, begun, with the requested bytes,
+        Return the description of the object in the response, and the begun response itself, with the requested bytes,
         or fewer if the object ends earlier. A backend without slots always gets an ``end``, and returns the blocks that
-        arrived. Return `None` if the response does not contain the version and its size, or says that there are no
+        arrived. Return `None` if the response does not contain the version and its size, or reports that there are no
         bytes. The source then calls `look`. The default implementation returns `None`.
 
         Raises:
@@ -172,7 +172,7 @@ class RangedSource(ByteSource):
         If a response broke off, return fewer bytes, but at least one.
 
         Raises:
-            TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.
+            TransientStorageError: the same call may succeed. The core continues at this offset, and repeats nothing.
             ObjectChangedError: the object was replaced, or deleted, since `look`.
         """
 
@@ -253,7 +253,7 @@ class RangedSource(ByteSource):
         self._fetched += size
 
     async def _begin(self) -> bool:
-        """Request the first bytes; return whether the response describes the object."""
+        """Request the first bytes. Return whether the response describes the object."""
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
@@ -281,12 +281,12 @@ class RangedSource(ByteSource):
                     await answer.aclose()
         finally:
             self._slots.left += holds
-        if start < end or any(blocks):  # Azurite answers a range that begins at the end with no bytes
+        if start < end or any(blocks):  # Azurite returns no bytes for a range at the end
             self._take(blocks, end)
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Return the next blocks of a long response, or none if it broke off. Requesting a range will show why."""
+        """Return the next blocks of a long response, or none if it broke off. Requesting a range then shows why."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:

@@ -2,10 +2,10 @@
 
 aiohttp's parser copies the bytes that the socket read, and its reader joins the copies. At the speed of a fast link,
 these copies, and a dozen steps of Python for each 256 KiB, are most of the cost of reading. But a body of known length
-needs no parsing. So until its last byte the connection has another protocol, which lets the socket, or TLS, write into
-a block of 512 KiB. Then aiohttp gets the connection back, as one whose response has ended, and reuses it.
+needs no parsing. So until its last byte, the connection has another protocol, which lets the socket, or TLS, write into
+a block of 512 KiB. Then aiohttp gets the connection back, with the response ended, and reuses it.
 
-All names of aiohttp used here are public, except two that it would use itself at the end of a body:
+All names of aiohttp used here are public, except two that aiohttp itself uses at the end of a body:
 `StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the time limit for the next byte.
 """
 
@@ -23,7 +23,7 @@ _MOST_WAITING = 2
 
 
 class StraightBody(asyncio.BufferedProtocol):
-    """The rest of a body, made by `of`, for one task. The body must be read to its end, or abandoned by `leave`."""
+    """The rest of a body, created by `of`, for one task. The body must be read to its end, or abandoned by `leave`."""
 
     def __init__(self, response: Any, transport: asyncio.Transport, size: int) -> None:
         self._content = response.content
@@ -39,7 +39,7 @@ class StraightBody(asyncio.BufferedProtocol):
 
     @classmethod
     def of(cls, response: Any, size: int) -> StraightBody | None:
-        """Take over the body of an `aiohttp.ClientResponse` of which no byte was read.
+        """Take over the body of an `aiohttp.ClientResponse` before any of it has been read.
 
         Return `None` if the headers do not declare ``size`` bytes, or if the event loop is not asyncio's own, because
         uvloop's transports have not been shown to change protocols in the middle of a body. The caller then reads the
@@ -65,10 +65,10 @@ class StraightBody(asyncio.BufferedProtocol):
     async def read(self) -> bytes:
         """Return the next block, of 512 KiB or the rest; an empty block at the end.
 
-        A cancelled call loses nothing.
+        A cancelled call loses no bytes.
 
         Raises:
-            OSError: the connection ended before the body.
+            OSError: the connection was lost before the end of the body.
         """
         while not self._blocks:
             if not self._missing:

@@ -21,7 +21,7 @@ class ExclusiveCases(StorageHooks):
     exclusive_parts: bool = True
     """Whether only one of two exclusive writers wins if the object is longer than a chunk. Set this to `False`, with a
     comment why, for a store that ignores the condition when it completes an upload in parts, as Ceph 16 does. For short
-    objects one writer must always win."""
+    objects, exactly one writer must always win."""
 
     async def test_exclusive_creation(self) -> None:
         """With ``exclusive``, a new object is created; an existing object stays, and `ObjectExistsError` is raised."""
@@ -53,9 +53,9 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """The same holds for objects longer than a chunk. If `exclusive_parts` is `False`, both writers may succeed.
+        """For an object longer than a chunk, exactly one writer wins. If `exclusive_parts` is `False`, both may win.
 
-        Otherwise two writers of a shard could both learn that they published it, although one of them has lost it.
+        Otherwise, two writers could both learn that they published the shard, although one shard has been lost.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
@@ -77,7 +77,7 @@ class ExclusiveCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_lost_answer(self) -> None:
-        """If an object is published but the answer is lost, the object is whole, and its writer learns that it exists.
+        """If an object is published but the answer is lost, the object is whole, and its writer learns of it.
 
         A writer that mistakes the lost answer for a failure would send the same records again, and an exclusive writer
         would mistake its own object for another writer's. Skipped if `losing_an_answer` returns `None`.

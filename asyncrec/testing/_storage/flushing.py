@@ -1,4 +1,4 @@
-"""Cases of a rolling writer that flushes, to its storage or to journals. The flushed records survive the process."""
+"""Cases of a rolling writer that flushes to its storage or to journals. The flushed records survive the process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FlushCases(StorageHooks):
     async def test_what_was_flushed_to_the_store_survives_its_writer(self) -> None:
         """If a writer's process dies between two flushes, `asyncrec.recover` commits each flushed record once.
 
-        It then leaves none of the writer's flush entries in the storage.
+        The recovery leaves none of the writer's flush entries in the storage.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -57,9 +57,9 @@ class FlushCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
-        """If a process that ends a writer has created the object with the number of its next flush, that flush waits.
+        """If a process that ends a writer has taken the number of the writer's next flush, that flush waits.
 
-        Otherwise the writer would acknowledge records that are never read. The flush waits for the end of its log.
+        Otherwise, the writer would acknowledge records that are never read. The flush waits until the log ends.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -79,7 +79,7 @@ class FlushCases(StorageHooks):
 
 
 class _Process(FlakyStorage):
-    """The storage of a process that may die. After its death, none of its requests has an effect."""
+    """The storage of a process that may die. Once the process is dead, its requests have no effect."""
 
     dead = False
 
@@ -121,10 +121,10 @@ async def _stored(storage: Storage) -> list[bytes]:
 
 
 class JournalCases(StorageHooks):
-    """The cases for a storage that offers `LocalFiles`, in whose folder writers keep journals."""
+    """The cases for a storage that implements `LocalFiles`, in whose folder writers keep journals."""
 
     async def test_objects_are_files_of_the_folder(self) -> None:
-        """A key's file has the object's bytes, and a file linked under a key is its object. A partial file is not."""
+        """A key's file holds the object's bytes. A file linked at a key's path is an object; a partial file is not."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")

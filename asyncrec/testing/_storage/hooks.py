@@ -35,7 +35,7 @@ class StorageHooks(Kit):
         raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Return the names of unfinished objects. Empty for a store that has none."""
+        """Return the names of the unfinished objects in the store."""
         raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
@@ -80,7 +80,7 @@ class StorageHooks(Kit):
 
 
 def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
-    """Compare a listing's keys and their order with the expected keys. Raise `AssertionError` that names both."""
+    """Compare a listing's keys and their order with the expected keys. Raise an `AssertionError` that names both."""
     right = by_bytes(expected)
     if list(got) == right:
         return
@@ -95,7 +95,7 @@ def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None
 
 
 def _some(keys: Collection[str]) -> str:
-    """Return keys as text; only the first thirty if there are more."""
+    """Return the keys as text, limited to the first thirty."""
     first = list(keys)[:30]
     return f"{first}" if len(first) == len(keys) else f"{first} and {len(keys) - len(first):,} more"
 
@@ -125,5 +125,5 @@ async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") 
 
 
 def by_bytes(keys: Iterable[str]) -> list[str]:
-    """Return keys in the order of a listing."""
+    """Return ``keys`` in the order of a listing."""
     return sorted(keys, key=str.encode)

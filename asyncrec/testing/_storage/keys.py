@@ -79,7 +79,7 @@ class KeyCases(StorageHooks):
                 check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
-        """``start_after`` skips keys up to and including itself, with any prefix, whether or not it exists."""
+        """``start_after`` skips keys up to and including itself, with any prefix, whether or not that key exists."""
         keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, keys)
@@ -91,7 +91,7 @@ class KeyCases(StorageHooks):
                     check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
-        """More keys than fit in a page (1,000 on S3 and GCS) are all listed once, and a listing may be closed early.
+        """Each of more keys than fit in a page (1,000 on S3 and GCS) is listed once, and a listing may be closed early.
 
         This also holds while other keys are created and deleted, because a search for unlisted objects must neither
         miss an object nor count it twice.

@@ -1,6 +1,4 @@
-"""Cases of objects: the bytes that sinks store, the state that an abandoned sink leaves, and what each method
-returns.
-"""
+"""Cases of objects: the bytes that sinks store, the state after a sink is abandoned, and the results of each method."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ _ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
-    """The cases of whole objects, about which all methods must agree."""
+    """The cases of whole objects, on which all methods must agree."""
 
     async def test_empty_object_written(self) -> None:
         """An empty object is created like any other, by `put` or by a sink without sends, also with ``exclusive``.
 
-        Stores may omit a size of zero from their answers, and may publish an empty object by a different request.
+        Stores may omit a size of zero from their responses, and may publish an empty object by a different request.
         """
         async with self.open_storage() as storage:
             for key, exclusive in (("e/1", False), ("e/2", True)):
@@ -70,7 +68,7 @@ class ObjectCases(StorageHooks):
                 for info in (published, head, listed, opened):
                     check_info(info, key, data)
                     assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
-                    # Stores round the time, which may be that of the beginning or the end of an upload.
+                    # Stores round the time, which may be the beginning or the end of an upload.
                     apart = abs(info.modified - head.modified)
                     assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
@@ -102,7 +100,7 @@ class ObjectCases(StorageHooks):
                 await storage.get("g", max_bytes=99_999)
 
     async def test_root(self) -> None:
-        """The storage has a root and a valid flush level."""
+        """The storage has a root, a valid flush level and a read-ahead of at least 0."""
         async with self.open_storage() as storage:
             assert storage.root
             assert storage.flush_level in ("buffered", "spooled")
@@ -110,7 +108,7 @@ class ObjectCases(StorageHooks):
 
 
 class WritingCases(StorageHooks):
-    """The cases of sinks, one at a time."""
+    """The cases of sinks."""
 
     async def test_sizes(self) -> None:
         """Objects of no bytes, one byte, and lengths at, below and above the chunk size are stored unchanged."""
@@ -139,14 +137,14 @@ class WritingCases(StorageHooks):
             assert set(await self.raw_list(storage)) == {"check-chunk-size", "check-cancel"}
 
     async def test_send_given_up(self) -> None:
-        """After a cancelled send, the object is not published, even if the body continues normally."""
+        """After a cancelled send, the object is not published, even if the body then exits normally."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_send_given_up(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)
             )
 
     async def test_concurrent_sinks(self) -> None:
-        """Sinks that are open at the same time do not mix."""
+        """Sinks that are open at the same time do not mix their data."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_concurrent_sinks(open_sink, read=partial(self.raw_get, storage))
 

@@ -1,4 +1,4 @@
-"""Cases of sources, which return ranges of one version, and each byte once."""
+"""Cases of sources, which return ranges of one version, with each byte once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReadingCases(StorageHooks):
     async def test_short_reads(self) -> None:
         """A source may return fewer bytes than requested, but ``b""`` only at the end. Each byte is returned once.
 
-        A backend that mistakes a short answer for the end, or counts requested rather than received bytes, loses
+        A backend that mistakes a short response for the end, or counts requested rather than received bytes, loses
         records.
         """
         async with self._source() as (open_source, expected):

@@ -10,9 +10,9 @@ from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
-# A page of HTML, an empty body, and empty answers of other kinds of services.
+# An HTML page, an empty body, and empty responses of other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
-# The maximum number of requests of an operation here. Each is answered in this way in turn.
+# The maximum number of requests of an operation in these cases. The proxy answers each of them in turn.
 _MOST_REQUESTS = 6
 
 
@@ -20,7 +20,7 @@ class StrangerCases(StorageHooks):
     """The cases of a proxy that answers with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """An answer that is not a listing is not mistaken for an empty folder. The listing is retried, or raises.
+        """A response that is not a listing is never taken for an empty folder. The listing is retried, or raises.
 
         Otherwise a data set that seems to be empty would be written a second time.
         """

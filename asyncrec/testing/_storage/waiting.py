@@ -1,4 +1,4 @@
-"""Cases of an operation that waits for the store: other tasks must run, and the operation can be cancelled."""
+"""Cases of an operation that waits for the store. Other tasks run meanwhile, and the operation can be cancelled."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class CancellingCases(StorageHooks):
     """Whether a sent request can be abandoned. Set this to `False`, with a comment why, if requests run in threads."""
 
     async def test_what_waits_can_be_cancelled(self) -> None:
-        """A cancellation takes effect while an answer is awaited: a scope's, and on asyncio also a task's.
+        """While an answer is awaited, cancelling a scope, or on asyncio a task, takes effect.
 
         An operation that publishes may defer the cancellation to the next await (`asyncrec.storage.sheltered`). Skipped
         if `slowed` returns `None`.

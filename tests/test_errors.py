@@ -89,7 +89,7 @@ def drawn(lines: list[str]) -> list[tuple[int, str, str]]:
 
 
 def docstring_tree() -> list[str]:
-    tree, _, _ = (errors.__doc__ or "").partition("Each is also")
+    tree, _, _ = (errors.__doc__ or "").partition("Each error is also")
     return [line[4:] for line in tree.splitlines()[2:] if line]
 
 

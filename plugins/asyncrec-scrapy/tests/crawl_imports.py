@@ -38,8 +38,8 @@ _NAMES = [
     "anyio._backends._asyncio",
 ]
 
-# Before Scrapy 2.14, this module imports the reactor.
-_NAMES = [name for name in _NAMES if name != "scrapy.core.downloader.handlers.ftp"]
+# In older Scrapys these import the reactor.
+_NAMES = [name for name in _NAMES if name not in ("scrapy.core.downloader.handlers.ftp", "scrapy.extensions.telnet")]
 
 for _name in dict.fromkeys(_NAMES):
     with suppress(ImportError):  # it is for what is not installed, as HTTP/2

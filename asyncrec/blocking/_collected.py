@@ -42,7 +42,7 @@ class Collected:
                 records.popleft()  # a cancelled write has not accepted its record
 
     async def hand_on_in_time(self) -> None:
-        """Do the same as `hand_on`, within the writer's ``exit_timeout``.
+        """Like `hand_on`, but limited by the writer's ``exit_timeout``.
 
         Raises:
             TimeoutError: the timeout has passed.

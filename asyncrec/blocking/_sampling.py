@@ -135,7 +135,7 @@ def as_stream(
 def _of_dataset(
     func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
 ) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
-    """Do the same as `as_stream` for a ``func`` that draws batches from a `Dataset`, which is one of this module."""
+    """Like `as_stream`, but for a ``func`` that draws batches from a `Dataset` of this module."""
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

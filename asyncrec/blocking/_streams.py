@@ -79,7 +79,7 @@ class RecordLists(OfOneProcess, Iterator[list[bytes]]):
         return next(self._current)
 
     def next_record_or_none(self) -> bytes | None:
-        """Do the same as `next_record`, but return `None` at the end."""
+        """Like `next_record`, but return `None` at the end."""
         try:
             return self.next_record()
         except StopIteration:

@@ -1,7 +1,7 @@
-"""Conversion of Python and NumPy values to a Feature's kind and payload, which `_wire` describes.
+"""Convert Python and NumPy values to the kind and payload of a Feature (see `_wire`).
 
     bool, int, np.bool_, np.integer               int64
-    float, np.floating (including bfloat16)       float (32 bits, the only size of the format)
+    float, np.floating (including bfloat16)       float (32 bits, the only size the format has)
     str (as UTF-8), bytes, bytearray, memoryview  bytes
     list or tuple of one of these                 that kind; an empty list has no kind, and is read as an empty feature
     ndarray, of any of these or of objects        that kind, in C order, regardless of strides and byte order

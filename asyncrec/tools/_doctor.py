@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# The retries of the first request, which show within two seconds whether the store answers at all.
+# For the first request: few attempts, so that a store that does not answer is reported within two seconds.
 _FIRST = RetryPolicy(attempts=4)
 
 

@@ -29,8 +29,8 @@ Advance = Callable[[int], None]
 # releases the GIL may wait to get it back, and releases it three times for each block.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
-# A call that takes longer (a slow disk, data that decompresses to a thousand times its size) continues in another call,
-# so a cancelled scan ends after this time.
+# A scan that would take longer (a slow disk, data that decompresses to a thousand times its size) is split into several
+# calls, so that a cancelled scan stops within this time.
 _HOP_SECONDS = 0.05
 # For another store: the size of one read, and of the call that scans it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20

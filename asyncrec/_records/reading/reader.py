@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """Do the same as `open_reader` for an object in a folder, with its path in messages. See `open_reader_at`."""
+    """Like `open_reader`, but for an object in a folder. Messages show its path. See `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,

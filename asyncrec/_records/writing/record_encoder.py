@@ -92,7 +92,7 @@ class RecordEncoder:
         return data, key
 
     def take_now(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """Do the same as `take` in the caller's thread, without awaiting."""
+        """Like `take`, but without awaiting, in the caller's thread."""
         if isinstance(record, Mapping):
             if self.key_feature is not None:
                 record, key = self._with_key(record, key)

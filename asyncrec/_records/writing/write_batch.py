@@ -299,7 +299,7 @@ def framed(records: list[bytes], keys: Sequence[bytes] | None) -> list[WriteBatc
 
 
 def _cut_any(batch: list[Buffer], longest: int) -> Iterator[tuple[list[bytes], int] | Buffer]:
-    """Do the same as `batched` for records of any type, one by one."""
+    """Like `batched`, but for records of any type, which are converted one by one."""
     part: list[bytes] = []
     size = 0
     for record in batch:

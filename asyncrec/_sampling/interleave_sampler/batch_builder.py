@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# A snapshot copies references to this many positions in the time that one record takes.
+# The number of positions whose references a snapshot copies in about the time that one record takes to produce.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 

@@ -153,7 +153,7 @@ class RunMaker:
 
 
 class _Merging:
-    """The merged entries of sorted parts, returned in portions."""
+    """The merged entries of sorted parts, returned in chunks."""
 
     def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
         self._runs = [(run, 0) for run in runs]

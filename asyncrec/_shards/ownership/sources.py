@@ -153,7 +153,7 @@ async def take_turn(
     since: int | None = None,
     known: LoadedManifest | None = None,
 ) -> TakenSource:
-    """Do the same as `take_source` for the job with this id. A process that only forgets the source has no header."""
+    """Like `take_source`, but for the job with this id. A process that only forgets the source has no header."""
     taking = _Taking(folder, name, source, known)
     for _ in range(_ATTEMPTS):
         turn, owner = await taking.look()

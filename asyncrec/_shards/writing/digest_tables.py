@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class TableMaker:
-    """A maker of one table from sorted rows, which arrive in portions. Blocks."""
+    """A maker of one table from sorted rows, which arrive in chunks. Blocks."""
 
     def __init__(self, most: int) -> None:
         """``most`` is the maximum number of rows."""
@@ -170,7 +170,7 @@ def _merged(tables: Sequence[Rows], count: int) -> Rows:
 
 
 def _parts(tables: Sequence[Rows]) -> Iterator[Rows]:
-    """Yield the rows of all tables in order, in portions."""
+    """Yield the rows of all tables, in order, in chunks."""
     bounds = (np.arange(1, _PARTS, dtype=np.uint64) << np.uint64(56)).astype(np.uint64)
     cuts = [[0, *table.first.searchsorted(bounds).tolist(), len(table.first)] for table in tables]
     for number in range(_PARTS):

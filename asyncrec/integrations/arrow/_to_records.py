@@ -73,7 +73,7 @@ def chunks_of(batch: Any) -> list[Any]:
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
-    """Do the same as `to_records` for a RecordBatch whose first row is row ``first`` of a larger table."""
+    """Like `to_records`, but for a RecordBatch whose first row is row ``first`` of a larger table."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():

@@ -33,10 +33,10 @@ def is_revisit(page: Mapping[str, Any]) -> bool:
 def may_share(page: Mapping[str, Any]) -> bool:
     """Return whether a page may become a revisit of an equal body, or have the body of one.
 
-    A revisit has the type of the page that has the body, and its status if it has none of its own (see `resolved`).
-    Another page would come back changed, so it is stored whole.
+    A revisit gets the type of the page that has the body, and a 304 its status (see `resolved`). Such a page with a
+    content would come back changed, so it is stored whole.
     """
-    return page.get("type", "response") == "response" and page.get("status") not in (0, 304)
+    return page.get("type", "response") == "response" and page.get("status") != 304
 
 
 def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

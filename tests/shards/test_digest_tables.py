@@ -44,14 +44,14 @@ async def test_writer_keeps_few_bodies_in_memory(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("asyncrec._shards.writing.known_contents._MOST_NEW", 10)
     monkeypatch.setattr(digest_tables, "_SMALL", 5)
     contents = KnownContents()
-    bodies = {n.to_bytes(16, "big"): Body(f"http://{n}", "today", "", f"sha1:{n}", n, n % 3) for n in range(1, 500)}
+    bodies = {n.to_bytes(16, "big"): Body(f"http://{n}", "today", "", f"sha1:{n}", "", n, n % 3) for n in range(1, 500)}
     try:
         for digest, body in bodies.items():
             assert await contents.find(digest) is None
             contents.add(digest, body)
         await contents.ask(list(bodies))
         assert [await contents.find(digest) for digest in bodies] == list(bodies.values())
-        long = Body("http://" + "u" * 70_000, "", "", "")
+        long = Body("http://" + "u" * 70_000, "", "", "", "")
         contents.add(bytes([7]) * 16, long)
         for number in range(20):
             contents.add(bytes([8, number]) * 8, long)

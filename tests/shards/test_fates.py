@@ -95,7 +95,7 @@ def test_shard_that_was_published_was_asked_for(events: list[Event]) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(EVENTS)), max_size=24))
-def test_one_shard_says_nothing_of_another(events: list[tuple[str, Event]]) -> None:
+def test_fates_of_shards_are_independent(events: list[tuple[str, Event]]) -> None:
     together = Fates()
     for shard, event in events:
         if event in TRANSITIONS[together[shard]]:

@@ -117,10 +117,10 @@ async def test_racing_exclusive_writers_yield_one_winner(
 
 
 async def test_source_rejects_object_replaced_by_other_size(
-    open_impatient: Open, proxy: Any, store: Any, prefix: str
+    open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """What was said of it on opening no longer holds: whoever counts on its size would read less than there is."""
-    async with open_impatient() as storage:
+    async with open_storage() as storage:
         known = await storage.put("x", SMALL)
 
         def plan(request: Any) -> None:

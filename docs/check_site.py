@@ -2,9 +2,8 @@
 
 Every link, picture and anchor of every page leads somewhere within the site; that needs no browser. Then Chromium opens
 each page from its file, at 390 pixels in light and at 1,440 in dark: nothing on its console, no request that leaves the
-folder, nothing wider than the screen, and no guide higher than `MOST_PIXELS`. Pages in which readers look things up by
-their tables of contents (`LOOKED_UP`) may be of any height. axe-core looks at contrast, at headings, and at what a
-screen reader is told.
+folder, nothing wider than the screen, and no page higher than `MOST_PIXELS`. axe-core looks at contrast, at headings,
+and at what a screen reader is told.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from browser import Browser, chromium
 
-# By the width of the screen: text is about twice as high on a phone.
-MOST_PIXELS = {390: 20_000, 1440: 15_000}
-LOOKED_UP = ("architecture.html", "format.html", "promises.html", "protocol.html", "reference/")
+MOST_PIXELS = 15_000
 RULES = [
     "aria-hidden-focus",
     "button-name",
@@ -89,16 +86,14 @@ def opened(site: Path, only: str) -> list[Path]:
 
 async def looked_at(browser: Browser, site: Path, file: Path, axe: str, *, width: int, dark: bool) -> list[str]:
     """What is wrong with a page at this width."""
-    name = str(file.relative_to(site))
-    where = f"{name} at {width} pixels, {'dark' if dark else 'light'}"
+    where = f"{file.relative_to(site)} at {width} pixels, {'dark' if dark else 'light'}"
     async with browser.page(file, width=width, height=900, dark=dark) as measures:
-        too_high = measures["height"] > MOST_PIXELS[width] and not name.startswith(LOOKED_UP)
         left = [url for url in measures["asked"] if not url.startswith((site.as_uri(), "data:", "blob:"))]
         wrong = [
             *(f"{where}: on the console: {said}" for said in measures["said"]),
             *(f"{where}: asks for {url}" for url in left),
             *([f"{where}: is {measures['width']} wide"] if measures["width"] > width else []),
-            *([f"{where}: is {measures['height']:,} high"] if too_high else []),
+            *([f"{where}: is {measures['height']:,} high"] if measures["height"] > MOST_PIXELS else []),
         ]
         await browser.value(axe + "\n0")
         for rule, count, nodes in json.loads(await browser.value(AXE % json.dumps(RULES))):

@@ -114,7 +114,7 @@ def _check_kind(state: StateValues, kind: str) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; an empty list if there are none.
+    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; an empty list if it has none.
 
     Raises:
         ValueError: a value is not a version.

@@ -57,7 +57,7 @@ def kind_of(dtype: str) -> int:
 
 
 def common_dtype(one: str, other: str) -> str | None:
-    """Return the smallest type that holds the values of both types and has their kind, or `None` if there is none."""
+    """Return the smallest type that holds the values of both types and has their kind, or `None` if no type does."""
     if one == other:
         return one
     pair = {one, other}

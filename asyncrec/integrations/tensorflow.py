@@ -61,7 +61,7 @@ def shuffled(
         schema: the schema of the records; by default the manifest's.
         newest: as for `asyncrec.open_dataset`. This call determines the newest version of each key once.
         storage_options: options for the backend.
-        cache, cache_bytes: a local folder through which all processes of this machine read, and its size limit; see
+        cache, cache_bytes: a local cache folder shared by all processes on this machine, and its size limit; see
             `asyncrec.open_dataset`.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)``, this is worker i of n.
 

@@ -26,7 +26,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, Identities, check_by
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, in_set, write_chosen
 from asyncrec.tools._parameters import Progress
-from asyncrec.tools._revisited import revisits_without
+from asyncrec.tools._revisited import revisits_among
 from asyncrec.tools._selection import Selection, selected
 
 _NEWEST = "newest-by="
@@ -87,8 +87,15 @@ async def dedupe(
         async with Identities(by, newest_by=newest_by, temporary_folder=temporary_folder) as identities:
             count = await identities.read(selection, 0, lambda done, _: progress(done, total))
             kept = await in_thread(_kept, identities, count, keep, selection)
-        if by != CONTENT and len(kept) < count:
-            await _refuse_to_lose_bodies(selection, kept)
+        if by != CONTENT and (lost := await revisits_among(selection, kept)):
+            raise ArgumentValueError(
+                f"{selection.path}: some of the kept pages are revisits, whose bodies are in pages that would be left "
+                f"out, such as {', '.join(lost)}; nothing was written"
+            ).with_remedy(
+                "keep the first records; or read the newest ones by open_dataset(newest=...), and their bodies by "
+                "pages.resolve",
+                command="use --keep first",
+            )
         made = {"deduplicated": {"source": selection.path, "by": by, "keep": keep}}
         return await write_chosen(
             into,
@@ -98,27 +105,6 @@ async def dedupe(
             lambda done, _: progress(total // 2 + done, total),
             count=count,
             carries=True,
-        )
-
-
-async def _refuse_to_lose_bodies(selection: Selection, kept: RecordSet) -> None:
-    """See that no kept record is a revisit of a page that is not kept.
-
-    Raises:
-        ValueError: some are; a few of them are named.
-    """
-
-    def left_out(records: list[bytes], first: int) -> NDArray[np.bool_]:
-        return ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
-
-    if lost := await revisits_without(selection, left_out):
-        raise ArgumentValueError(
-            f"{selection.path}: some of the kept pages are revisits, whose bodies are in pages that would be left out, "
-            f"such as {', '.join(lost)}; nothing was written"
-        ).with_remedy(
-            "keep the first records; or read the newest ones by open_dataset(newest=...), and their bodies by "
-            "pages.resolve",
-            command="use --keep first",
         )
 
 

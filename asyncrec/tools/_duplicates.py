@@ -15,7 +15,7 @@ from asyncrec.tools._forgotten import Found
 from asyncrec.tools._identity import KEY, Identities
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._newest import newest_records
-from asyncrec.tools._revisited import revisits_without
+from asyncrec.tools._revisited import revisits_among
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys
 
@@ -82,15 +82,11 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
         return await in_thread(Duplicates.but, kept, selection, "first")
     kept = await newest_records(selection, newest, keyless=True)
     found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # stored in a small object
-    if len(kept) < kept.size:
-        lost = await revisits_without(
-            selection, lambda records, first: ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
-        )
-        if lost:
-            raise ArgumentValueError(
-                f"{selection.path}: the newest versions of some pages are revisits, whose bodies are in older "
-                f"versions, such as {', '.join(lost)}; nothing was joined"
-            ).with_remedy("call compact() without newest", command="run it without --newest")
+    if lost := await revisits_among(selection, kept):
+        raise ArgumentValueError(
+            f"{selection.path}: the newest versions of some pages are revisits, whose bodies are in older versions, "
+            f"such as {', '.join(lost)}; nothing was joined"
+        ).with_remedy("call compact() without newest", command="run it without --newest")
     return found
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.record_set import RecordSet
 from asyncrec._shards.writing.keys import key_digests
 from asyncrec.errors import ExampleError
 from asyncrec.example._schema import Schema
@@ -37,6 +38,15 @@ _NAMED = 3
 
 LeavesOut: TypeAlias = "Callable[[list[bytes], int], NDArray[np.bool_]]"
 """A blocking function that returns whether each record is left out. It receives the records and the first's number."""
+
+
+async def revisits_among(selection: Selection, kept: RecordSet) -> list[str]:
+    """Return `revisits_without` the records that are not in ``kept``."""
+
+    def left_out(records: list[bytes], first: int) -> NDArray[np.bool_]:
+        return ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
+
+    return await revisits_without(selection, left_out) if len(kept) < kept.size else []
 
 
 async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[str]:

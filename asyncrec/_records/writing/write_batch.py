@@ -66,9 +66,9 @@ class BatchSource:
     """A source of records, such as a partition of a queue, whose records have an order.
 
     Attributes:
-        turn: the number of the writer's turn; 0 if it has no turn.
+        turn: the writer's turn number, or 0 if it has no turn.
         position: the last position accepted.
-        written: the position when a batch with records of the source was last sealed.
+        written: the position as of the last sealed batch that contained records from this source.
     """
 
     __slots__ = ("name", "position", "turn", "written")

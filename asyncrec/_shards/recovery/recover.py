@@ -1,10 +1,10 @@
-"""`recover`: after a crash, commit the records that a data set's jobs left, or give up the jobs.
+"""`recover`: after a crash, commit the records that a data set's jobs left behind, or abandon the jobs.
 
 The jobs of a data set, of all data sets in a folder, or of a spool are found by the headers on this disk and by the
-marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them and commits what it had promised: the
-records of journals, the whole shards of a spool, the shards that a rolling writer had published, and a fixed set that
-is acknowledged or whole. A job that is alive is left alone. A job on another machine cannot be asked, so it is reported
-with its age until a person declares that it is dead or is to be given up. If its header is in a folder that several
+marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them and commits everything that it had
+acknowledged: the records of journals, the whole shards of a spool, the shards that a rolling writer had published, and
+a fixed set that is acknowledged or whole. A job that is alive is left alone. A job on another machine cannot be asked,
+so it is reported with its age until someone declares it dead, or abandons it. If its header is in a folder that several
 machines share, it counts as dead once none of its files has changed for two minutes.
 """
 

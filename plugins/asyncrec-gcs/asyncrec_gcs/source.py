@@ -12,7 +12,7 @@ from .session import Incoming
 
 __all__ = ["WINDOW", "GcsSource"]
 
-# The most bytes that one request fetches, so many that its latency of about 30 ms is small compared with the transfer.
+# The maximum size of one request. At this size, its latency of about 30 ms is small compared with the transfer.
 WINDOW = 8 * 1024 * 1024
 
 

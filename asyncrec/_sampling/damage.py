@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from asyncrec._framing.damage import Damage
 
-# If there are more ranges than this, the user needs intact copies of the shards rather than a longer list.
+# A user with more damaged ranges than this needs intact copies of the shards rather than a longer list.
 _LISTED = 1000
 
 
@@ -33,5 +33,5 @@ class DamageByShard:
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """Return the first 1,000 ranges, sorted by path; those of a path are in the order in which they were found."""
+        """Return the first 1,000 ranges, sorted by path. Ranges with the same path stay in the order of discovery."""
         return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

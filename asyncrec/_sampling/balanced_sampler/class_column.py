@@ -1,4 +1,4 @@
-"""`ClassColumn` holds the class of every record of a data set. It is read once, and stored if the store is writable.
+"""`ClassColumn` holds the class of every record of a data set. A feature's column is stored if the store is writable.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash
 covers the snapshot, the feature, and the versions of files that no manifest lists, so each snapshot has its own object.
@@ -36,13 +36,13 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# Shards read at a time. They are decoded by threads that mostly hold the interpreter lock, so more threads gain
-# nothing. Twice as many shards hide a store's latency. With more, data leaves the processor's cache before it is
-# decoded.
+# The numbers of threads and of shards read at a time. The threads decode records, and mostly hold the interpreter lock,
+# so more threads gain nothing. On a store, twice as many shards hide the latency. With more shards, data leaves the
+# processor's cache before it is decoded.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
-# The maximum size of the labels in a stored column, in bytes: enough for hundreds of thousands of names. A column with
-# larger labels is not stored.
+# The maximum size of the labels in a stored column, in bytes. It is enough for hundreds of thousands of names. A column
+# with larger labels is not stored.
 _LABEL_BYTES = 16 << 20
 _NO_EXAMPLES = "; class_feature works only for Examples; for other records, pass class_fn"
 _UNEQUAL_CLASS = (
@@ -59,13 +59,13 @@ FieldKind = Literal["int64", "float32", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class ClassColumn:
-    """The class of every record: ``codes[i]``, int32 (n,), is the index in ``labels`` of record i's class."""
+    """The class of every record. ``codes``, int32 (n,), holds the index in ``labels`` of each record's class."""
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
 
     def of(self, numbers: NDArray[np.int64]) -> ClassColumn:
-        """Return the classes of these records, without unused labels."""
+        """Return the column of these records, without the labels that they do not use."""
         used, codes = np.unique(self.codes[numbers], return_inverse=True)
         return ClassColumn(codes.astype(np.int32), tuple(self.labels[code] for code in used.tolist()))
 
@@ -75,15 +75,16 @@ class ClassColumn:
 
 
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
-    """Return the classes of all records, from a single-valued feature, or from a function that is called in threads.
+    """Return the classes of all records, from a single-valued feature or from a function, which is called in threads.
 
     The column of a feature is stored if the store is writable. The column of a function is not stored, because the
     function may have changed by the next call.
 
     Raises:
-        SchemaError: a record does not have exactly one value of the feature, or its class does not equal itself.
-        DecodeError: ``class_fn`` raised; the message says for which record.
+        SchemaError: a record does not have exactly one value of the feature, or its class is not equal to itself.
+        DecodeError: ``class_fn`` raised an exception. The message names the record.
         FormatError: a record is damaged.
+        DatasetError: the number of records in a shard differs from the number in the manifest.
     """
     if (feature is None) == (class_fn is None):
         raise ArgumentTypeError(
@@ -161,7 +162,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         with coding:  # otherwise, two threads could assign one code to two labels
             for label in labels:
                 if label not in codes:
-                    if label != label:  # each NaN would be a class of its own, and cannot be sorted
+                    if label != label:  # each NaN would form its own class, and NaNs cannot be sorted
                         raise _UnequalClass(len(found), label)
                     codes[label] = len(codes)
                 found.append(codes[label])
@@ -218,7 +219,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
 
 class _FailedAt(Exception):
-    """An error of the class function on record number ``index`` of a batch; the cause is the function's exception."""
+    """An error of the class function for record ``index`` of a batch. The cause is the function's exception."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -226,7 +227,7 @@ class _FailedAt(Exception):
 
 
 class _UnequalClass(Exception):
-    """Raised if the class of record number ``index`` of a batch does not equal itself."""
+    """Raised if the class of record ``index`` of a batch is not equal to itself."""
 
     def __init__(self, index: int, label: Any) -> None:
         super().__init__(index, label)
@@ -278,7 +279,7 @@ def _encode(column: ClassColumn) -> bytes:
 
 
 def _most_bytes(records: int) -> int:
-    """Return the largest size of an `_encode` result for this many codes, in bytes."""
+    """Return the maximum size in bytes of an encoded column of this many records."""
     return 4 * records + _LABEL_BYTES + 2 * _NPY_HEADER_BYTES + _DIRECTORY_BYTES
 
 
@@ -286,7 +287,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
     """Parse a column of ``records`` codes.
 
     Raises:
-        ValueError: the content is not a result of `_encode` with this many codes.
+        ValueError: the content is not an encoded column of this many codes.
     """
     try:
         if _directory_bytes(content) > _DIRECTORY_BYTES:
@@ -311,14 +312,14 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """Return the size of an archive's directory in bytes. To read it, zipfile needs many times as much memory."""
+    """Return the size in bytes of an archive's directory. zipfile needs many times as much memory to read it."""
     if content[-42:-38] == b"PK\6\7":  # a Zip64 archive, which is larger than 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
 
 
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
-    """Return the one-dimensional array ``name`` of ``dtype``. At most ``most`` values are unpacked.
+    """Return the one-dimensional array ``name``. Unpack at most ``most`` values.
 
     Raises:
         DatasetError: the array has more values, is compressed, or has another version, type or shape.

@@ -32,7 +32,7 @@ _HINTS = {
 _OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
 # The maximum number of classes listed in a message.
 _NAMED = 10
-# The number of records read together, so that neighbouring records share a read. Up to twice as many are held.
+# The number of records read together. Neighbouring records among them share a read. Up to twice as many are held.
 _READ_RECORDS = 1024
 
 
@@ -47,28 +47,28 @@ class ClassBalancedSampler:
 
     If the data set was opened with ``newest=``, batches contain only the newest version of each key.
 
-    All classes appear equally often, however many records they have, and so do all records of a class. If a class has
-    fewer than ``per_class`` records, some of its records appear more than once in a batch.
+    All classes appear equally often, regardless of how many records they have. All records of a class appear equally
+    often, too. If a class has fewer than ``per_class`` records, some of its records appear more than once in a batch.
 
-    The sampler is an async context manager, used by one task. Entering it reads the class of every record, unless an
-    earlier sampler has stored the classes.
+    The sampler is an async context manager, and is used by one task. On entering, the sampler reads the class of every
+    record, unless an earlier sampler has stored the classes.
 
     Args:
-        class_feature: the feature that holds the class: one value of int64, float32 or bytes.
-        class_fn: alternatively, a function from a record to its class, any hashable value. It is called in worker
-            threads. To resume from a state, it must return the same classes as before.
-        seed: any int. If `None`, the sampler chooses a seed, which the state holds. Several workers share an order, so
-            they need a seed.
+        class_feature: the name of the feature that holds the class, a single value of int64, float32 or bytes.
+        class_fn: alternatively, a function that returns the class of a record, which may be any hashable value. The
+            function is called in worker threads. To resume from a state, it must return the same classes as before.
+        seed: any int. If `None`, the sampler chooses a seed, which the state holds. Several workers must pass a seed,
+            because they share an order.
         worker: ``(i, n)``: worker i of n returns the batches whose number is i modulo n.
 
     Attributes:
-        classes: the label of each class, sorted; available once the sampler is entered.
+        classes: the labels of the classes, sorted; available once the sampler is entered.
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
         ValueError: ``class_fn`` does not return the same classes as when the loaded state was taken.
-        SchemaError: a record has no class, several classes, or a class that does not equal itself (NaN).
-        DecodeError: ``class_fn`` raised; the message says for which record.
+        SchemaError: a record has no class, several classes, or a class that is not equal to itself (NaN).
+        DecodeError: ``class_fn`` raised an exception. The message names the record.
     """
 
     def __init__(
@@ -113,14 +113,14 @@ class ClassBalancedSampler:
             "per_class": per_class,
             "class_feature": class_feature,
         }
-        # The digest of the classes that `class_fn` returned (the snapshot identifies those of a feature). Until the
-        # sampler is entered, it is the digest in the loaded state.
+        # The digest of the classes that `class_fn` returned. Before the sampler is entered, the digest in the loaded
+        # state. A feature needs no digest, because the snapshot identifies its classes.
         self._classes_digest: str | None = None
         self._position = 0  # the position of all workers, in batches
         self._given = 0
         self._records: NDArray[np.int64] | None = None  # the records to draw from; `None` for all
         self._column = _NO_COLUMN  # held until the order is made
-        self._order: BalancedOrder | None = None  # made with the first batches; before, a state may set the seed
+        self._order: BalancedOrder | None = None  # made with the first batches, because a loaded state sets the seed
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
     async def __aenter__(self) -> ClassBalancedSampler:
@@ -168,9 +168,10 @@ class ClassBalancedSampler:
         return self._ahead.items.popleft()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches all workers have returned, as JSON. You can load it with any number of workers.
+        """Return the number of batches that all workers have returned, as JSON.
 
-        For files without a manifest, the state also identifies the version of each file, in about 100 bytes.
+        You can load the state with any number of workers. For files without a manifest, the state also identifies the
+        version of each file, in about 100 bytes.
         """
         position = self._position + self._given * self._workers
         state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
@@ -179,9 +180,9 @@ class ClassBalancedSampler:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating.
+        """Continue from this state. Call this method before iterating.
 
-        If the sampler has not yet been entered, the classes that ``class_fn`` returns are checked on entering.
+        If the sampler has not yet been entered, it checks the classes that ``class_fn`` returns on entering.
 
         Raises:
             ValueError: the state belongs to another data set, or to other classes or batches, or has another version.
@@ -237,8 +238,8 @@ class BalancedOrder:
     """The order of class-balanced batches. Each batch can be computed from its number.
 
     Args:
-        codes: int (n,): the class of each record, 0 .. classes - 1; each class has at least one record.
-        classes_per_batch: at most as many as there are classes.
+        codes: int (n,), the class of each record, 0 .. classes - 1. Each class has at least one record.
+        classes_per_batch: at most the number of classes.
     """
 
     def __init__(self, codes: NDArray[np.integer], *, classes_per_batch: int, per_class: int, key: int) -> None:
@@ -252,11 +253,11 @@ class BalancedOrder:
         self._batches_in_round = len(self._sizes) // classes_per_batch
 
     def batches(self, numbers: Indices) -> Indices:
-        """Return the records of these batches, class by class: int64 (len(numbers), classes_per_batch * per_class)."""
+        """Return the records of these batches by class, as int64 (len(numbers), classes_per_batch * per_class)."""
         rounds, places = np.divmod(numbers, self._batches_in_round)
         wide = self._classes_per_batch
         rounds = np.repeat(rounds, wide)
-        # The places of each batch in its round's permutation of the classes determine its classes.
+        # The classes of a batch are those at its places in the round's permutation of all classes.
         places = (places[:, None] * wide + np.arange(wide)).ravel()
         round_keys = mix64(rounds.astype(np.uint64) ^ np.uint64(self._rounds_key))
         classes = permuted(places, len(self._sizes), round_keys)

@@ -6,9 +6,9 @@ An order is made in two steps. First, records *enter* in one of three ways:
 - ``"buffer"``: shards in a seeded order, interleaved as tf.data does (`InterleaveOrder`);
 - ``"global"``: a permutation of all records.
 
-Then the sequence of entered records is cut into windows of ``window`` records, and each window is shuffled by itself.
-(``"global"`` needs no second step.) A window has the effect of a reservoir of the same size, but it is a function of
-the position. So any number of workers can resume an order at any position, from one number. See
+Then the sequence of entered records is cut into windows of ``window`` records, and each window is shuffled separately.
+(``"global"`` needs no second step.) A window has the effect of a reservoir of the same size, but its records depend
+only on the position. So any number of workers can resume an order at any position, which is one number. See
 docs/design/shuffled-epochs.md.
 """
 
@@ -27,13 +27,13 @@ Indices = NDArray[np.int64]
 
 
 class EpochOrder:
-    """The order of one epoch: the record at each of the positions 0 .. n - 1.
+    """The order of one epoch, as the record at each of the positions 0 .. n - 1.
 
     Args:
-        mode: how records enter.
-        starts: int64 (shards + 1,): the number of each shard's first record, and finally n.
-        blocks: int64 (blocks + 1,): the first record of each run of ``"block"``, and finally n. No run spans shards.
-        window: how many records are shuffled together.
+        mode: the way in which records enter.
+        starts: int64 (shards + 1,), the number of each shard's first record, followed by n.
+        blocks: int64 (blocks + 1,), the first record of each run of ``"block"``, followed by n. No run spans shards.
+        window: the number of records that are shuffled together.
         key: the key of this epoch.
         cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
     """
@@ -63,7 +63,7 @@ class EpochOrder:
             self._entering = _Everywhere(self.count, key)
 
     def at(self, start: int, stop: int) -> Indices:
-        """Return the records at the positions ``[start, stop)``, which must lie in one window; int64."""
+        """Return the records at the positions ``[start, stop)`` as int64. The positions must lie in one window."""
         number = start // self.window
         if self._entered[0] != number:
             begin = number * self.window
@@ -115,9 +115,9 @@ class _Blocks:
 
 
 class _Interleaved:
-    """An interleaved order, computed from the front, block by block.
+    """An interleaved order, computed from the beginning, block by block.
 
-    A block takes about a microsecond, so a jump over a million records takes about 60 ms.
+    Computing a block takes about a microsecond, so a jump over a million records takes about 60 ms.
     """
 
     def __init__(self, starts: Indices, key: int, cycle_length: int, block_length: int) -> None:
@@ -134,7 +134,7 @@ class _Interleaved:
         )
         self._next = list(self._first)
         self._position = 0
-        self._left: tuple[int, int] = (0, 0)  # the rest of the last run, which the previous range did not use
+        self._left: tuple[int, int] = (0, 0)  # the part of the last run that the previous call did not use
 
     def between(self, start: int, stop: int) -> Indices:
         if start < self._position:
@@ -157,6 +157,6 @@ class _Interleaved:
         first = self._next[take.source]
         last = min(first + take.count, self._last[take.source])
         self._next[take.source] = last
-        # An input has ended if it returns fewer records than requested, as for a reader.
+        # As with a reader, an input that returns fewer records than requested has ended.
         self._order.took(last - first, ended=last - first < take.count)
         return first, last

@@ -17,19 +17,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Ahead(Protocol[T_co]):
-    """A reader of items ahead of need, in tasks of a scope, such as a `ReadAhead` or a `WindowsAhead`."""
+    """A reader that fetches items before they are needed, in tasks of a scope; a `ReadAhead` or a `WindowsAhead`."""
 
     async def next(self) -> Iterable[T_co] | None:
-        """Return the next items; `None` at the end."""
+        """Return the next items, or `None` at the end."""
 
     def cancel(self) -> None:
         """Cancel the reads in progress."""
 
 
 class ReadAheadItems(Generic[T]):
-    """Items that were read ahead, in order. An async context manager, used by one task.
+    """Items that were read ahead, in order. An async context manager that is used by one task.
 
-    The items must not be used outside the context or in the child of a fork; see `check_open`.
+    The items must not be used outside the context or in the child of a fork. See `check_open`.
 
     Args:
         path: the path of the data set, for messages.
@@ -52,7 +52,7 @@ class ReadAheadItems(Generic[T]):
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, make later uses raise an error."""
+        """Discard the items, and make later uses raise an error. Called in the child of a fork."""
         self._forked = True
         self.items.clear()
 
@@ -63,7 +63,7 @@ class ReadAheadItems(Generic[T]):
 
     async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()
-        self._forked = False  # this object may have been created before a fork and entered after the fork
+        self._forked = False  # this object may have been created before a fork and be entered after the fork
         self._scope = TaskScope()
         await self._scope.__aenter__()
         return self
@@ -91,7 +91,7 @@ class ReadAheadItems(Generic[T]):
             raise anyio.ClosedResourceError(f"a {self._what} must be read inside its `async with`")
 
     def begin(self, make: Callable[[TaskScope], Ahead[T]]) -> None:
-        """Start a reader with ``make``, and read items from it. Cancel the previous reader, and discard its items."""
+        """Cancel any previous reader, discard its items, and read from the reader that ``make`` returns."""
         assert self._scope is not None, "entered"
         if self._ahead is not None:
             self._ahead.cancel()
@@ -100,7 +100,7 @@ class ReadAheadItems(Generic[T]):
         self.begun = True
 
     async def wait_for(self, count: int) -> None:
-        """Wait until at least ``count`` items have been read. The reader must have that many left."""
+        """Wait until `items` has at least ``count`` items. The reader must have enough items left."""
         assert self._ahead is not None, "begun"
         while len(self.items) < count:
             fetched = await self._ahead.next()

@@ -1,6 +1,6 @@
 """`ShuffledOrder` computes the numbers of a data set's records in a seeded order, by position in an epoch.
 
-The numbers of records in a window and in a block depend on the mean size of a record, so memory is bounded in bytes.
+The sizes of windows and blocks, in records, depend on the mean size of a record, so memory is bounded in bytes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# Two windows of crawled pages (about 10 KiB each) fit in memory beside a model, and the records of a batch come from
-# all over a window.
+# With crawled pages of about 10 KiB, two windows fit in memory beside a model, and the records of a batch come from all
+# over a window.
 BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20
 # A block is one request to a store. At 4 MiB, the wait for the first byte is shorter than the transfer.
 _BLOCK_BYTES = 4 << 20
 # A window has at least this many blocks. For the effect on a batch, see docs/how-to/random-access.md.
 _BLOCKS_IN_WINDOW = 16
-# An estimate of how many times larger records are after decompression. Manifests count stored bytes.
+# The estimated ratio of decompressed bytes to stored bytes. Manifests count stored bytes.
 _INFLATION = 4
 _NONE = np.empty(0, np.int64)
 
@@ -77,7 +77,7 @@ class ShuffledOrder:
     """The record at each position of each epoch.
 
     Attributes:
-        window: how many records are shuffled together.
+        window: the number of records that are shuffled together.
         chosen: the records in the order; `None` for all. Shards, blocks and records are counted within this set.
         identity: the values on which the order depends, for the state. A state with other values is rejected.
 
@@ -118,7 +118,7 @@ class ShuffledOrder:
         self._ordering = threading.Lock()
 
     async def choose(self, damage: DamageByShard | None) -> int:
-        """Determine which records are in the order, and return their number. ``damage`` is as for `Dataset.chosen`."""
+        """Determine the records in the order, and return their number. ``damage`` is as for `Dataset.chosen`."""
         self.chosen = await self._dataset.chosen(damage)
         return len(self._dataset) if self.chosen is None else len(self.chosen)
 
@@ -131,7 +131,7 @@ class ShuffledOrder:
     def windows(
         self, ranges: Iterator[PositionRange], *, batch_size: int, worker: tuple[int, int]
     ) -> Iterator[Window[Any]]:
-        """Yield the records that a worker reads, one window for each range of positions. Each step blocks the thread.
+        """Yield a worker's records, one window for each range of positions. Each step blocks the thread.
 
         A block that spans the border of two windows is read once, for both.
         """
@@ -166,7 +166,7 @@ class ShuffledOrder:
         return first, last + 1
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
-        """Split ascending numbers into parts, each read by one call: one for each shard if on a store, else one."""
+        """Split ascending numbers into parts, each read by one call. On a store, each shard has its own part."""
         if not self._dataset.folder.read_ahead:
             return [Part(numbers)] if len(numbers) else []
         shards = np.searchsorted(self._dataset.starts, numbers, side="right")

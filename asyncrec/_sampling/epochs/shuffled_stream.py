@@ -40,8 +40,8 @@ T = TypeVar("T")
 _path_log = PathLog("asyncrec.sampling")
 
 _KIND = "shuffled"
-# How many parts of windows are in progress at a time, for a store. All parts of a window are begun together, so that
-# their indexes are requested at once. `RangeReader` limits how many parts are read at a time.
+# The number of parts of windows in progress at a time on a store. It is large enough to begin all parts of a window
+# together, so their indexes are requested at once. `RangeReader` limits the number of parts read at a time.
 _TASKS = 20
 
 
@@ -49,8 +49,10 @@ _TASKS = 20
 class StreamStats:
     """The number of records that a `ShuffledStream` has returned, and its position.
 
-    ``records`` counts this worker's records since the stream was made; ``epoch`` and ``position`` are those of its
-    ``state_dict``; ``held`` is how many records are in memory now.
+    Attributes:
+        records: the number of records that this worker has returned since the stream was made.
+        epoch, position: the epoch and the position in the stream's ``state_dict``.
+        held: the number of records in memory now.
     """
 
     records: int
@@ -60,7 +62,7 @@ class StreamStats:
 
 
 class ShuffledBatches(Batches[list[bytes]]):
-    """The batches of a stream, of one size, singly or in groups. Batches that were not used can be given back."""
+    """The batches of a stream, all of one size, singly or in groups. Unused batches can be given back."""
 
     def __init__(
         self,
@@ -85,11 +87,10 @@ class ShuffledBatches(Batches[list[bytes]]):
         return self._pop()
 
     async def take_group(self, most: int, most_bytes: int) -> list[Any]:
-        """Return the next batch, followed by the batches of the same epoch that have already been read.
+        """Return the next batch, followed by batches of the same epoch that have already been read.
 
-        If there are several batches, they have at most ``most`` records and about ``most_bytes`` bytes together. If the
-        batch size is one, the list holds records instead of batches, with `None` for each damaged record that is
-        skipped.
+        Several batches together have at most ``most`` records and about ``most_bytes`` bytes. If the batch size is one,
+        the list holds records instead of batches, with `None` for each damaged record that is skipped.
 
         Raises:
             StopAsyncIteration: there are no more batches.
@@ -112,7 +113,7 @@ class ShuffledBatches(Batches[list[bytes]]):
         return self._state_at(self._counted.place_before(unused))
 
     def give_back(self, unused: Sequence[Any]) -> None:
-        """Give back the last batches, all of this epoch. The next batch, of any size, begins with their records."""
+        """Give back the last batches, all of this epoch. Their records are returned again, in batches of any size."""
         records = len(_whole(unused)) if self._size == 1 else sum(map(len, unused))
         self._counted.give_back(len(unused), records=records)
 
@@ -122,7 +123,7 @@ def _whole(records: Sequence[T | None]) -> list[T]:
 
 
 class ShuffledStream:
-    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. It is used by one task.
+    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`, for use by one task.
 
     ``async for records in stream.batches(n)`` yields lists of ``n`` records (the last list of an epoch may be shorter).
     ``async for record in stream`` yields single records. Each loop continues where the other stopped. Batches do not
@@ -219,7 +220,9 @@ class ShuffledStream:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating. If ``epoch`` was not passed, the state determines it.
+        """Continue from this state. Call this method before iterating.
+
+        If ``epoch`` was not passed to `Dataset.shuffled`, the state determines the epoch.
 
         Raises:
             ValueError: the state belongs to another snapshot of the data set, to another order or to other epochs, or
@@ -244,7 +247,7 @@ class ShuffledStream:
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
-        """Return the values that determine the remaining records. A state with other values is rejected."""
+        """Return the values that determine the remaining records. The stream rejects a state with other values."""
         return {**order.identity, "uneven": self._uneven}
 
     @property

@@ -2,8 +2,8 @@
 
 If windows were read one after another, the link to a store would be idle while the last parts of a window arrive, and
 while the consumer processes the window's records. So parts are read across the borders of windows. As soon as one part
-has been read, the next part begins, from the following window if the current window has no more parts. Reading is
-limited by the number of windows held. Besides the window that the consumer is processing, one more window is held or
+has been read, the read of the next part begins, from the following window if the current window has no more parts. The
+number of windows held limits reading. Besides the window that the consumer is processing, one more window is held or
 being read. While the consumer waits for a window, that window and the next are read. While the consumer waits for the
 first window, no other window is read.
 
@@ -60,7 +60,7 @@ class Window(Generic[T]):
         self._places: list[int] = (places - np.append(0, ends)[part]).tolist()
 
     def records(self) -> Iterable[T]:
-        """Return the records, once all parts have been read.
+        """Return the records. All parts must have been read.
 
         The records are not copied into a list first, because another pass over that much memory takes noticeable time.
         """
@@ -69,12 +69,12 @@ class Window(Generic[T]):
 
 
 class WindowsAhead(Generic[T]):
-    """A reader of windows ahead of need, in tasks of ``scope``.
+    """A reader that fetches windows before they are needed, in tasks of ``scope``.
 
     Args:
-        windows: yields the windows in order; each step blocks, and runs in a thread.
-        read: returns the records with these numbers.
-        tasks: how many parts are read at a time.
+        windows: yields the windows in order. Each step blocks, and runs in a thread.
+        read: returns the records with the given numbers.
+        tasks: the number of parts that are read at a time.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class WindowsAhead(Generic[T]):
         self._error: Exception | None = None
 
     async def next(self) -> Iterable[T] | None:
-        """Return the next window's records; `None` at the end. After an error, every later call raises it again."""
+        """Return the next window's records, or `None` at the end. Every call after an error raises the error again."""
         if not self._working:
             for _ in range(self._tasks):
                 self._working.append(anyio.CancelScope())
@@ -141,12 +141,12 @@ class WindowsAhead(Generic[T]):
                     part.records = await self._read(part.numbers)
                 except Exception as error:
                     part.error = error
-                    self._parts.clear()  # all of these parts come after the failed part
+                    self._parts.clear()  # these parts all come after the failed part
                     self._end()
                 part.done.set()
 
     async def _take(self) -> Part[T] | None:
-        """Wait for the next part to read, and return it; `None` at the end."""
+        """Wait for the next part to read, and return the part, or `None` at the end."""
         async with self._planning:
             while not (self._parts or self._ended):
                 # A consumer that waits for a window holds no other window, so there is room for one more. The first

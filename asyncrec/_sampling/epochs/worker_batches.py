@@ -1,8 +1,8 @@
 """`WorkerBatches` computes the positions of a worker's next batch in an epoch. It does no I/O.
 
-Batches are counted from the position that all workers share; worker (i, n) gets the batches whose number is i modulo n.
+Batches are counted from the position that all workers share. Worker (i, n) gets the batches whose number is i modulo n.
 After the same number of batches, all workers are at the same position again, and any number of workers can continue
-from there.
+from that position.
 
 The processes that share a training step need the same number of batches; otherwise, one process would wait at the end
 for another process that has already ended. If these processes are the workers, all workers get the same number of
@@ -46,16 +46,16 @@ class WorkerBatches:
     """The batches of one worker, as ranges of positions.
 
     Args:
-        count: records in an epoch.
+        count: the number of records in an epoch.
 
     The other arguments are those of `asyncrec.Dataset.shuffled`.
 
     Attributes:
-        first_epoch, num_repeat: the first epoch, and the number of epochs.
-        batch_size: records in a batch; 0 before the first `count_batches`.
-        count: records in an epoch.
-        rounds: how many batches this worker gets from this epoch, from the position at which counting began.
-        returned: how many records were returned; updated by the stream.
+        first_epoch, num_repeat: the first epoch, and the number of epochs (-1 to repeat forever).
+        batch_size: the number of records in a batch; 0 until `count_batches` is called, and after `give_back`.
+        count: the number of records in an epoch.
+        rounds: the number of batches that this worker gets from this epoch, from the position at which counting began.
+        returned: the number of records that were returned. The stream updates it.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -79,7 +79,7 @@ class WorkerBatches:
         self.num_repeat = num_repeat
         self._start = 0  # the position from which batches are counted
         self.rounds = 0
-        self._done = 0  # how many of these batches were returned
+        self._done = 0  # the number of these batches that were returned
         self.batch_size = 0
         self.returned = 0
 
@@ -106,12 +106,12 @@ class WorkerBatches:
             raise self._damaged(self._epoch, self._start, (self.first_epoch, self.num_repeat))
 
     def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
-        """Begin at this place of ``run``, a first epoch and a number of epochs. Call before `count_batches`.
+        """Begin at this place of ``run``, a pair of a first epoch and a number of epochs. Call before `count_batches`.
 
         If ``epoch`` was not passed to the constructor, the first epoch becomes that of ``run``.
 
         Raises:
-            ValueError: the run has no such place, or the epochs of this object neither continue the run nor follow it.
+            ValueError: the run has no such place, or the epochs of this object neither continue nor follow the run.
         """
         here = self.first_epoch, self.num_repeat
         first, end = run[0], _end(run)
@@ -149,7 +149,7 @@ class WorkerBatches:
         return self.rounds - self._done
 
     def batch(self) -> tuple[int, int] | None:
-        """Return the positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
+        """Return the positions ``[first, last)`` of this worker's next batch in its epoch, or `None` at the end."""
         while not self.left:
             if not self._has(self._epoch + 1):
                 return None
@@ -162,13 +162,16 @@ class WorkerBatches:
         self._done += batches
 
     def give_back(self, unused: int, *, records: int) -> None:
-        """Count the last ``unused`` batches, all of this epoch, as not yet returned. Call `count_batches` next."""
+        """Count the last ``unused`` batches, all of this epoch, as not yet returned. Call `count_batches` next.
+
+        ``records`` is the number of their records that were counted in `returned`.
+        """
         self._epoch, self._start = self.place_before(unused)
         self.returned -= records
         self.batch_size = self.rounds = self._done = 0
 
     def ranges(self, window: int) -> Iterator[PositionRange]:
-        """Yield the remaining ranges in order: a range for each window, and the batch that pads an epoch."""
+        """Yield the remaining ranges in order, one for each window and one for a batch that pads an epoch."""
         epoch, start, batch_size = self._epoch, self._start, self.batch_size
         worker, workers = self._worker, self._workers
         while self._has(epoch):
@@ -193,7 +196,7 @@ class WorkerBatches:
         return self.count > 0 and (end is None or epoch < end)
 
     def _rounds_from(self, epoch: int, start: int, size: int) -> int:
-        """Return how many batches of ``size`` this worker gets from an epoch, from position ``start``."""
+        """Return the number of batches of ``size`` records that this worker gets from ``start`` to the epoch's end."""
         if not self._has(epoch):
             return 0
         batches = -(-(self.count - start) // size)
@@ -203,7 +206,7 @@ class WorkerBatches:
                 f"{self.count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} "
                 'workers; use smaller batches, or uneven="pad", which repeats some records'
             )
-        return -((self._worker - dealt) // self._workers)  # this worker's batches among those dealt
+        return -((self._worker - dealt) // self._workers)  # the number of dealt batches that this worker gets
 
     def _batch(self, start: int, number: int) -> tuple[int, int]:
         """Return the positions of this worker's batch in round ``number``."""

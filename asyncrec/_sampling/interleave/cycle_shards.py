@@ -1,14 +1,14 @@
-"""`CycleShards` opens the shards of an interleave's cycle, each a `ShardCursor`, within the limits that they share.
+"""`CycleShards` opens the shards of an interleave's cycle as `ShardCursor` objects, which share its limits.
 
 Every shard of the cycle holds record batches. One memory budget is divided among the shards, so a cycle of a thousand
 shards needs no more memory than a cycle of ten.
 
-A shard on a disk is read when its records are needed. On a store, such reads would wait for one response after another;
-16 shards at 20 ms each are as slow as a modem. So shards on a store are read by a pool. Each shard of the cycle has a
-task that keeps one piece of the shard in memory. The pieces come from one long response if the store has a slot for the
-shard; otherwise, each piece is requested by itself. As soon as the last bytes of a shard have arrived, its successor in
-the cycle is opened. So the number of shards being read stays equal to the cycle length, while the records of earlier
-shards are used up.
+A shard on a disk is read when its records are needed. On a store, such reads would wait for one response after another,
+and 16 shards at 20 ms each would be as slow as a modem. So a pool reads the shards on a store. Each shard of the cycle
+has a task that keeps one piece of the shard in memory. The pieces come from one long response if the store has a slot
+for the shard; otherwise, each piece is requested separately. As soon as the last bytes of a shard have arrived, its
+successor in the cycle is opened. So the number of shards being read stays equal to the cycle length while the records
+of earlier shards are used up.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs, ShardReader
 
 
 class ShardFeed(Protocol):
-    """A source of one shard's record batches, in order. A `ShardReader` reads on demand, a `PooledFeed` ahead of it."""
+    """A source of one shard's record batches, in order. A `ShardReader` reads on demand; a `PooledFeed` reads ahead."""
 
     @property
     def ready(self) -> bool:
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next batches; an empty sequence only at the end. Raise an error after the batches before it."""
+        """Return the next batches; at the end only, an empty sequence. Raise an error after the batches before it."""
 
     async def aclose(self) -> None:
-        """Close the shard, which may not yet have been read to its end."""
+        """Close the shard, even if it has not been read to its end."""
 
 
 class ReadPool:
     """The limits that pooled feeds share: ``reads`` at once, and ``held`` bytes of waiting records for each shard.
 
     At most ``reads`` reads are in flight, over all shards. Each shard has an owner task, the only task that reads the
-    shard, until the shard's share of bytes is in memory. The task waits for room in that share before it requests a
+    shard. It reads until the shard's share of bytes is in memory. It waits for room in that share before it requests a
     turn from the pool, so full shards never delay the shard that the order needs next. All waiting batches are returned
     together, because a store's bytes arrive in many small blocks, and each block would otherwise cost a task switch.
 
     Attributes:
-        reading: how many feeds have not reached the end of their shard.
-        changed: set whenever a feed has new batches or has ended; a task replaces the event before it waits.
+        reading: the number of feeds that have not reached the end of their shard.
+        changed: set whenever a feed has new batches or has ended. A task replaces the event before it waits.
         ended: called when a feed has reached its end, so that another shard can be opened.
     """
 
@@ -98,7 +98,7 @@ class PooledFeed:
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader
-        size = 0  # the bytes of the last read, as an estimate for the next read
+        size = 0  # the size of the last read in bytes, an estimate for the next read
         try:
             while True:
                 while self._batches and self._held + size > pool.held:
@@ -128,15 +128,15 @@ class PooledFeed:
         self._pool.changed.set()
 
 
-# A batch that is fetched early is held beside the rest of the current batch. To bound memory, that rest must be at most
-# this fraction of the batch. A batch must also have many blocks; otherwise, every round would wait for a read of each
-# shard.
+# A batch that is fetched early is held beside the rest of the current batch. To bound memory, the rest must be at most
+# this fraction of the current batch, which must also have many blocks; otherwise, every round would wait for a read of
+# each shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8
 
 
 class ShardCursor:
-    """The reading position in one shard. An error, or the end of the feed, is reported after the records before it.
+    """The reading position in one shard. An error or the end of the feed is reported after the records before it.
 
     Attributes:
         start: the position at which reading began.
@@ -159,7 +159,7 @@ class ShardCursor:
 
     @property
     def ready(self) -> bool:
-        """Whether a record is in memory, or `fill` would not wait."""
+        """Whether a record is in memory or `fill` would not wait."""
         return self.index < self.size or self.next is not None or self._ended or self._feed.ready
 
     @property
@@ -171,7 +171,7 @@ class ShardCursor:
         """Move to the next batch. Return `False` at the end. The current batch must be used up.
 
         Raises:
-            Exception: the error of the feed, after the records before it. Every later call raises it again.
+            Exception: the error of the feed, after the records before it. Every later call raises the error again.
         """
         if self.next is None:
             await self._take()
@@ -184,7 +184,7 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Return whether to `fetch` now, because ``records`` records are not available and `fetch` would not wait."""
+        """Return whether to `fetch` now: few records are left, fewer than ``records``, and `fetch` would not wait."""
         left = self.size - self.index
         return (
             left < records
@@ -196,7 +196,7 @@ class ShardCursor:
         )
 
     async def fetch(self) -> None:
-        """Fetch the next batch early. An error is raised later, by `fill`."""
+        """Fetch the next batch early. If the feed fails, `fill` raises the error later."""
         await self._take()
 
     def advance(self, count: int) -> None:
@@ -229,17 +229,18 @@ MEMORY_LIMIT = 64 << 20
 # The default number of reads in flight at once on a store. It is twice the usual 16 shards, so that a second wave of
 # reads need not wait for the first wave.
 READS_AT_ONCE = 32
-# How many batches a shard of the cycle may hold at once. On a disk, the shard holds the current batch, or its last
-# quarter and a batch fetched early. With a pool, it also holds a waiting batch and a batch in the source and, while the
-# shard is used up, two batches of its successor.
+# The number of batches that a shard of the cycle may hold at once. On a disk, the shard holds the current batch, or the
+# last quarter of that batch and a batch fetched early. With a pool, the shard also holds a waiting batch and a batch in
+# the source and, while the shard is used up, two batches of its successor.
 _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
-# The minimum size of a batch, because a smaller read costs more than its bytes. A cycle of 1,000 shards then needs 78
-# MiB without a pool, and 63 MiB with a pool.
+# The minimum size of a batch, because a smaller read costs more than the transfer of its bytes. A cycle of 1,000 shards
+# then needs 78 MiB without a pool, and 63 MiB with a pool.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
 # The size of one read of a local file.
 _CHUNK = 256 << 10
-# An eighth of the 1,024 files that a process may usually have open. Sources on a store hold no connection for long.
+# The largest cycle whose shards on a disk stay open between reads: an eighth of the 1,024 files that a process may
+# usually have open. Sources on a store hold no connection for long.
 _MOST_OPEN = 128
 
 
@@ -254,7 +255,7 @@ class InterleavePlan(NamedTuple):
     shuffle_buffer: int
 
     def of(self, inputs: ShardInputs) -> InterleavePlan:
-        """Return the plan for these inputs. If ``parallelism`` is `None`, choose a value for their storage."""
+        """Return the plan for these inputs. If ``parallelism`` is `None`, choose a value that suits their storage."""
         if self.parallelism is not None:
             return self
         return self._replace(parallelism=READS_AT_ONCE if inputs.reads_cost_waiting else 0)
@@ -268,7 +269,7 @@ class CycleShards:
         scope: the scope in which the tasks of a pool run; `None` only without a pool.
 
     Attributes:
-        slots: how many shards the cycle has.
+        slots: the number of shards in the cycle.
         pool: the pool of reading tasks; `None` if each shard is read when its records are needed.
     """
 
@@ -293,7 +294,7 @@ class CycleShards:
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
         """Yield the places that a pool reads: all places of the cycle, and as many successors as there is room for.
 
-        The caller must open the shard at a place before it requests the next place. Without a pool, nothing is yielded.
+        The caller must open the shard at a place before it requests the next place. Without a pool, yield nothing.
         """
         if self.pool is not None:
             yield from order.open_inputs()

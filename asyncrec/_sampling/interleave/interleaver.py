@@ -17,7 +17,8 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# The maximum number of records (by reference) arranged at once. It makes the work for each shard and batch negligible.
+# The maximum number of records (by reference) arranged at once. With this many, the fixed work for each shard and batch
+# is negligible.
 _MOST_ARRANGED = 8192
 
 
@@ -30,14 +31,16 @@ class InterleaverState(NamedTuple):
 
 
 class Interleaver:
-    """An interleave of the records of shards, as returned by `gather`. Used by one task; its readers run in ``scope``.
+    """An interleave of the records of shards, which `gather` returns in order.
+
+    It is used by one task, and its readers run in ``scope``.
 
     Args:
         sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
 
     Attributes:
         begun: whether any record was requested.
-        shards: how many shards were read to their end.
+        shards: the number of shards that were read to their end.
         seconds_waited: the time spent waiting for reads.
     """
 
@@ -70,7 +73,7 @@ class Interleaver:
         return self._order.next() is None
 
     async def aclose(self) -> None:
-        """Close all open shards. Tasks end with their scope."""
+        """Close all open shards. The reading tasks end with their scope."""
         if self._shards.pool is not None:
             self._shards.pool.ended = lambda: None
         while self._cursors:
@@ -112,7 +115,7 @@ class Interleaver:
         """Parse a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: the state is of other inputs or of another plan, or is damaged.
+            ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
         order = self._order.parsed(values.part("order"))
         starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
@@ -129,10 +132,11 @@ class Interleaver:
     async def gather(
         self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
     ) -> None:
-        """Add the next records to ``out`` until it has ``count`` records, or fewer at the end.
+        """Append the next records to ``out`` until it has ``count`` records or all shards have ended.
 
-        With ``buffered_only``, add only records in memory. If ``out`` is empty, a batch of one shard may be read first,
-        but not with ``or_nothing``. After an error, every later call raises it again. If cancelled, no record is lost.
+        With ``buffered_only``, append only records in memory. If ``out`` is empty, a batch of one shard may be read
+        first, but not with ``or_nothing``. Every call after an error raises the error again. If cancelled, no record is
+        lost.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -171,15 +175,15 @@ class Interleaver:
             self._blocks_until_rounds = max(0, self._blocks_until_rounds - 1)
 
     async def _arrange_rounds(self, *, early: bool) -> None:
-        """Arrange as many whole rounds as are in memory. With ``early``, also fetch for shards that are nearly used up.
+        """Arrange as many whole rounds as are in memory. With ``early``, first fetch for shards nearly used up.
 
-        If no round is complete, take the next round block by block before trying again.
+        If no round is complete, the next round is taken block by block before whole rounds are tried again.
         """
         places = self._order.round()
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
-        if not rounds:  # large blocks are cheap singly, and arranging many shards at once would block the event loop
+        if not rounds:  # single large blocks are cheap, and arranging many shards at once would block the event loop
             return
         inputs = []
         for place in places:
@@ -203,7 +207,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Fetch the next batch of a shard. Return `False` if the shard has ended or another shard may be next."""
+        """Fetch the next batch of a shard. Return `False` if the shard has ended or if another shard may be next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:
@@ -232,7 +236,7 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read these places; with a pool, all places of the cycle and as many successors as have room."""
+        """Begin to read these places or, with a pool, all places of the cycle and as many successors as have room."""
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:
                 self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))

@@ -1,9 +1,9 @@
 """`InterleaveOrder` implements tf.data's order exactly: it determines which input to read next. It does no I/O.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
-from the next slot. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the
-next input only when the cycle returns to the slot. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
-version has the same order unless it is sloppy.)
+from the next slot. When an input ends inside a block, its slot is cleared and the cycle moves on. The slot gets the
+next input only when the cycle returns to the slot. (See tensorflow/core/kernels/data/interleave_dataset_op.cc. The
+parallel version has the same order unless it is sloppy.)
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class OrderState(NamedTuple):
 
 
 class InterleaveOrder:
-    """tf.data's order: call `next`, take the records, and call `took` with their number and whether the input ended.
+    """tf.data's order. Call `next`, take the records, and call `took` with their number and whether the input ended.
 
-    Inputs are the numbers 0 .. ``inputs - 1``, opened in that order.
+    Inputs are the numbers 0 .. ``inputs - 1``, and are opened in this order.
     """
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int) -> None:
@@ -57,7 +57,7 @@ class InterleaveOrder:
         self._next_input = 0
 
     def next(self) -> Take | None:
-        """Return the next input and how many records to take; `None` if every input has ended."""
+        """Return the next input and the number of records to take, or `None` if every input has ended."""
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
@@ -70,7 +70,7 @@ class InterleaveOrder:
         return None
 
     def took(self, count: int, *, ended: bool) -> None:
-        """Advance the order after reading ``count`` records from the result of `next`; ``ended`` if these are its last.
+        """Advance the order past ``count`` records of the input that `next` returned, and past its end if ``ended``.
 
         As in tf.data, an input that ends exactly with its block keeps its slot for the rest of this cycle. The input
         counts as ended only when the next read finds no record.
@@ -85,8 +85,8 @@ class InterleaveOrder:
     def round(self) -> list[int]:
         """Return the inputs of a whole round from here, one block of each in turn. The order does not advance.
 
-        If each input has enough whole blocks, a caller may take one or more rounds without calling `took`. The list is
-        empty inside a block, and if a slot is about to get its next input.
+        If each input has enough whole blocks, the caller may take one or more rounds without calling `took`. The list
+        is empty if the order is inside a block, or if a slot is about to get its next input.
         """
         slots = self._slots[self._slot :] + self._slots[: self._slot]
         found = [source for source in slots if source is not None]
@@ -160,10 +160,10 @@ class InterleaveOrder:
 
 
 class NondeterministicOrder(InterleaveOrder):
-    """An interleave order that waits for no input, like tf.data's with ``deterministic=False``.
+    """An interleave order that skips inputs that are not ready, like tf.data's with ``deterministic=False``.
 
-    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has no records ready is skipped. If
-    all inputs are always ready, the order is the same.
+    Slots, blocks and the opening of inputs are as in `InterleaveOrder`, but a slot whose input has no records ready is
+    skipped. If all inputs are always ready, the order is the same.
 
     Args:
         ready: ``ready(source)`` returns whether the input ``source`` can be read without waiting.
@@ -174,7 +174,7 @@ class NondeterministicOrder(InterleaveOrder):
         self._ready = ready
 
     def next(self) -> Take | None:
-        """Return the next input that is ready, as `InterleaveOrder.next`; `None` if every input has ended.
+        """Return the next input that is ready, as `InterleaveOrder.next` does, or `None` if every input has ended.
 
         If no input is ready, return an input that is not ready. The caller must then wait for any input to become
         ready, and call `next` again.

@@ -1,7 +1,7 @@
 """A `RecordSource` is the origin of a record in an interleaved stream: its shard, and its position in the shard.
 
-Sources are computed on demand, because most of them are never needed. Until then, a record is identified by its
-`SourcedBatch`. `TracedRecords` are records of many shards with the information to trace them.
+Sources are computed on demand, because most of them are never needed. Until then, a `SourcedBatch` identifies its
+records. `TracedRecords` are records of many shards, with the information needed to trace each record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec._sampling.state_values import StateValues
 
 
 class RecordSource(NamedTuple):
-    """The source of a record: the number of its shard, and its position in the shard."""
+    """The number of a record's shard, and the record's position in the shard."""
 
     shard: int
     position: Position
@@ -71,8 +71,8 @@ class TracedRecords:
 
     Attributes:
         known: the sources of the first records, as far as they have been computed.
-        slices: the sources of the other records. A slice is a sequence, the index of its first record in that sequence,
-            and the number of its records.
+        slices: the sources of the other records. A slice consists of a sequence, the index in that sequence of the
+            slice's first record, and the number of records in the slice.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -85,7 +85,7 @@ class TracedRecords:
         self.known.append(source)
 
     def extend(self, other: TracedRecords) -> None:
-        """Append records that were read after these. ``other`` must not be used afterwards."""
+        """Append records that were read after these records. ``other`` must not be used afterwards."""
         if not self.records:
             self.records, self.known, self.slices = other.records, other.known, other.slices
             return
@@ -98,7 +98,7 @@ class TracedRecords:
     def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
         """Return the first ``count`` records and the rest, which may be empty.
 
-        If the rest is empty, the first part is this object, and must not be extended.
+        If the rest is empty, the first part is this object, which must not be extended.
         """
         if count >= len(self.records):
             return self, TracedRecords()

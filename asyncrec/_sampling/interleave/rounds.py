@@ -1,7 +1,7 @@
-"""`InterleaveRounds` arranges whole rounds at once, by slices, in the order of `InterleaveOrder`. It does no I/O.
+"""`InterleaveRounds` arranges many whole rounds at once, in the order of `InterleaveOrder`. It does no I/O.
 
-A round is one block of each input in turn. If the inputs have blocks for many rounds in memory, all these rounds are
-arranged by a few slices for each input rather than by a step for each block. With small blocks, this takes a tenth of
+A round is one block of each input in turn. If the inputs have blocks for many rounds in memory, these rounds are
+arranged by a few slices for each input rather than by a step for each block. With small blocks, slices take a tenth of
 the time.
 """
 
@@ -15,7 +15,7 @@ from asyncrec._sampling.interleave.provenance import RecordSource, SourcedBatch
 
 
 class RoundInput(NamedTuple):
-    """The records of one input: those of ``current`` from index ``begin`` on, followed by those of ``next``."""
+    """The records of one input: the records of ``current`` from index ``begin`` on, then those of ``next``."""
 
     place: int
     current: SourcedBatch
@@ -23,7 +23,7 @@ class RoundInput(NamedTuple):
     next: SourcedBatch | None
 
     def records(self, count: int) -> tuple[list[bytes], int]:
-        """Return a list, and the index in the list at which ``count`` records of this input begin."""
+        """Return a list, and the index in that list at which the first ``count`` records of this input begin."""
         records = self.current.records
         missing = self.begin + count - len(records)
         if missing <= 0:
@@ -80,7 +80,7 @@ class InterleaveRounds:
         return found
 
     def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
-        """Return, by place, the current batch of each input after ``count`` records, and the index in that batch."""
+        """Return each input's current batch after ``count`` records, and the index in that batch, by place."""
         turns, within = divmod(count, self._step)
         found = {}
         for number, each in enumerate(self._inputs):
@@ -89,7 +89,7 @@ class InterleaveRounds:
         return found
 
     def order_after(self, begun: InterleaveOrder, count: int) -> InterleaveOrder:
-        """Return the order after ``count`` records of these rounds; ``begun`` is the order before the first record."""
+        """Return the order after ``count`` records of these rounds. ``begun`` is the order before the first record."""
         order = begun.copy()
         blocks, in_block = divmod(count % self._step, self._block_length)
         for _ in range(blocks):

@@ -1,6 +1,6 @@
-"""`ShardInputs` opens the shards that a stream reads, each in its storage; a `ShardReader` reads one shard.
+"""`ShardInputs` opens the shards of a stream, each in its storage. A `ShardReader` reads one shard.
 
-`ShardInputs` can also read records again by their sources, and collects the damaged ranges that were skipped.
+`ShardInputs` also reads records again by their sources, and collects the damaged ranges that were skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Compression", "ShardInput", "ShardInputs", "ShardReader", "inputs_at
 Compression = Literal["auto", "", "GZIP", "ZLIB"]
 
 
-# How many shards are looked up at once, which is enough to hide a store's latency.
+# The number of shards that are looked up at once, which is enough to hide a store's latency.
 _LOOKED_AT = 16
 
 
@@ -73,7 +73,7 @@ class ShardInputs:
         return self._inputs[shard].path
 
     def know(self, shard: int, info: ObjectInfo) -> None:
-        """Keep the store's metadata of a shard."""
+        """Keep the metadata that the store returned for a shard."""
         self._known[shard] = info
 
     def versions(self, shards: Iterable[int] | None = None) -> list[list[Any]]:
@@ -82,7 +82,7 @@ class ShardInputs:
         return [[shard, *packed_version(self._known[shard])] for shard in wanted]
 
     def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
-        """Raise DatasetError if a known shard does not have its version in ``versions``."""
+        """Raise DatasetError if the version of a known shard differs from its version in ``versions``."""
 
         def now(shard: int) -> list[Any] | None:
             info = self._known.get(shard)
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Describe, for a message, how these shards, which must all be known, differ from those in ``versions``."""
+        """Describe, for a message, the difference between these shards, which must all be known, and ``versions``."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
@@ -107,6 +107,7 @@ class ShardInputs:
         """Like `check_known`, but request the current version of each shard from the store.
 
         Raises:
+            DatasetError: the version of a shard differs.
             ObjectNotFoundError: a shard no longer exists.
         """
 
@@ -119,7 +120,7 @@ class ShardInputs:
         self.check_known(versions)
 
     def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
-        """Return a reader of a shard from ``position``. The reader opens the shard on first use; see `ShardReader`."""
+        """Return a reader of a shard from ``position`` on. The reader opens the shard on first use."""
         return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
@@ -130,7 +131,7 @@ class ShardInputs:
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """Open a shard without a read-ahead task, because the stream rather than the shard controls reading ahead.
+        """Open a shard without a read-ahead task, because the stream controls reading ahead.
 
         Raises:
             ObjectChangedError: the shard has changed since it was first listed, looked up or opened.
@@ -161,10 +162,10 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """Read the records at the sources in a state again.
+        """Read the records at these sources, which a state holds, again.
 
         Raises:
-            DatasetError: as `read_again`.
+            DatasetError: as for `read_again`.
         """
         return TracedRecords(await self.read_again(sources), known=sources)
 
@@ -220,7 +221,7 @@ class ShardInputs:
 class ShardReader:
     """A reader of one shard, from a position on. It reads in the calling task, and is used by one task at a time.
 
-    The shard is not open before the first `next_batches` or after `aclose`, nor, with ``park``, between two calls.
+    The shard is open from the first call of `next_batches` until `aclose` or, with ``park``, only during each call.
     """
 
     ready = True
@@ -256,8 +257,8 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# The number of bytes read for one record that is needed again, because its neighbours are often needed, too. A request
-# to a store costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
+# The number of bytes read for one record that is needed again. The neighbours of the record are often needed, too. A
+# request to a store costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 

@@ -48,14 +48,14 @@ def parse_shuffle_state(values: StateValues) -> ShuffleState:
 
 
 class ShuffleBuffer(Generic[T]):
-    """A reservoir of at most ``buffer_size`` items, and ``max_bytes`` if given, that returns them in random order.
+    """A reservoir that returns its items in random order. It holds at most ``buffer_size`` items.
 
     Args:
-        buffer_size: how many items the buffer holds; 1 keeps the order.
+        buffer_size: the maximum number of items in the buffer; 1 keeps the order.
         seed: an integer. Equal seeds and equal items produce equal orders.
-        max_bytes: a second limit, on the sum of ``size_of`` over the items. An item larger than this is held alone.
-        fill: if `False`, the buffer returns items while it fills, one for every two that are pushed. The first items
-            are returned sooner, but are less well mixed.
+        max_bytes: a second limit, on the sum of ``size_of`` over the items. An item above the limit is held alone.
+        fill: if `False`, the buffer returns one item for every two items pushed while it fills. The first items are
+            returned sooner, but are less well mixed.
         size_of: a function that returns the size of an item in bytes; `len` by default.
 
     Raises:
@@ -98,7 +98,7 @@ class ShuffleBuffer(Generic[T]):
         """Add one item and return another, or `None` while the buffer fills.
 
         With ``max_bytes``, the new item may be larger than the item that it replaces, so the buffer may exceed the
-        limit; `push_many` returns as many items as the limit requires.
+        limit. Use `push_many`, which returns as many items as the limit requires.
         """
         items = self._items
         if self._max_bytes is None:
@@ -149,14 +149,14 @@ class ShuffleBuffer(Generic[T]):
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state without the items, which their owner can read again. See `items`."""
+        """Return the generator's state without the items, which the caller can read again. See `items`."""
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
         """Continue as the buffer that returned this state and held these items.
 
         Raises:
-            ValueError: the state is of another version, or there are more items than ``buffer_size``.
+            ValueError: the state is damaged or of another version, or there are more items than ``buffer_size``.
         """
         self.load(parse_shuffle_state(StateValues(state)), items)
 

@@ -1,4 +1,4 @@
-"""`SinglePass` reads its shards once, interleaved and, if requested, shuffled. Its state consists of positions."""
+"""`SinglePass` reads shards once, interleaved and, if requested, shuffled. Its state consists of positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP = 256
 
 
 class PassState(NamedTuple):
-    """The state of a pass, with the number of records returned, and the sources of those read but not yet returned."""
+    """The state of a pass. ``pending`` and ``shuffled`` are the sources of records read but not yet returned."""
 
     interleaver: InterleaverState
     records: int
@@ -32,14 +32,14 @@ class PassState(NamedTuple):
 class SinglePass:
     """One pass over the shards of a stream, whose records `take` returns in order.
 
-    Used by one task; its reading tasks run in ``scope``.
+    It is used by one task, and its reading tasks run in ``scope``.
 
     Args:
         sequence: the numbers of the inputs, in the order in which they are opened.
         seed: the seed of the shuffle buffer.
 
     Attributes:
-        records: how many records were returned.
+        records: the number of records that were returned.
         closed: whether `aclose` was called.
     """
 
@@ -73,10 +73,10 @@ class SinglePass:
         return self._interleaver.seconds_waited
 
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
-        """Return the next ``count`` records; fewer at the end, before an error, or, with ``buffered_only``, if it would
-        have to read.
+        """Return the next ``count`` records, or fewer at the end or before an error.
 
-        An error is raised after the records before it, and again by every later call. If cancelled, no record is lost.
+        With ``buffered_only``, also return fewer if the others would have to be read first. An error is raised after
+        the records before it, and again by every later call. If cancelled, no record is lost.
         """
         out = self._gathering
         try:
@@ -92,12 +92,12 @@ class SinglePass:
         return out
 
     async def aclose(self) -> None:
-        """Close all open shards. Tasks end with their scope."""
+        """Close all open shards. The reading tasks end with their scope."""
         self.closed = True
         await self._interleaver.aclose()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in each open shard, and of each record in the buffer."""
+        """Return the position in each open shard and the position of each buffered record, as JSON."""
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
@@ -121,7 +121,7 @@ class SinglePass:
         """Parse a state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: the state is of other inputs or of another plan, or is damaged.
+            ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
         if ("shuffle" in values) != (self._buffer is not None):
             raise ArgumentValueError("the state belongs to a stream with a different shuffle_buffer")
@@ -135,7 +135,7 @@ class SinglePass:
         )
 
     async def load(self, state: PassState) -> None:
-        """Continue from a result of `parsed`. Read the records of the shuffle buffer again."""
+        """Continue from a result of `parsed`, and read the buffered records again."""
         if self._interleaver.begun:
             raise RuntimeError("a state must be loaded before the first record is read")
         self._interleaver.load(state.interleaver)
@@ -148,7 +148,7 @@ class SinglePass:
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
     ) -> None:
-        """Draw records into ``out`` until it has ``count`` records. Read no more records than this needs."""
+        """Draw records into ``out`` until it has ``count`` records. Read no more records than are needed."""
         while (missing := count - len(out.records)) > 0:
             room = self._plan.shuffle_buffer - len(buffer)
             gathered = TracedRecords()

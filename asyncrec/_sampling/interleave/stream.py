@@ -32,8 +32,8 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# How many records that are in memory are taken together for `__anext__`, because taking a single record would cost more
-# than the record itself. The state holds the positions of the records not yet returned.
+# The number of records in memory that are taken together for `__anext__`, because taking records singly would cost more
+# than the records themselves. The state holds the positions of the records not yet returned.
 _AT_ONCE = 64
 
 
@@ -42,9 +42,9 @@ class InterleaveStats:
     """The progress of an `InterleaveStream`, including the progress before the state from which it resumed.
 
     Attributes:
-        records: how many records were returned.
-        shards: how many shards were read to their end.
-        seconds_waited: the time spent waiting for reads, since the stream was opened.
+        records: the number of records that were returned.
+        shards: the number of shards that were read to their end.
+        seconds_waited: the time spent waiting for reads since the stream was opened.
     """
 
     records: int
@@ -53,7 +53,7 @@ class InterleaveStats:
 
 
 class InterleaveStream:
-    """A stream of the records of many shards, made by `interleave`. It is read once, by one task.
+    """A stream of the records of many shards, made by `interleave`. The stream is read once, by one task.
 
     ``async for record in stream`` yields single records; ``async for records in stream.batches(1024)`` yields lists of
     records, which is faster. Each loop continues where the other stopped. A cancelled read loses no records.
@@ -84,7 +84,7 @@ class InterleaveStream:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork, make further reading raise an error."""
+        """Make further reading raise an error. Called in the child of a fork."""
         self._forked = True
         self._buffered, self._buffered_index = TracedRecords(), 0
 
@@ -112,7 +112,7 @@ class InterleaveStream:
     def state_dict(self) -> dict[str, Any]:
         """Return the current position as JSON, for `load_state_dict` of a stream over the same shards.
 
-        The state holds one position for each open shard and for each record in the shuffle buffer, but no records.
+        The state holds a position for each open shard and for each buffered record, but no records.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -141,12 +141,14 @@ class InterleaveStream:
         return {**state, "versions": [packed for _, packed in sorted({**known, **told}.items())]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from this state. Call it before reading. The first read also reads the shuffled records again.
+        """Continue from this state. Call this method before reading.
+
+        The first read also reads the shuffled records again. If a shard was replaced since the state was taken, the
+        first read raises DatasetError.
 
         Raises:
-            ValueError: the state is damaged, or is of another stream: with other shards, other parameters, or a seed
-                that differs from the ``seed`` that was passed. If a shard was replaced since the state was taken, the
-                first read raises DatasetError.
+            ValueError: the state is damaged, or belongs to a stream with other shards or other parameters, or to a seed
+                other than the ``seed`` that was passed.
             RuntimeError: reading has begun, or with ``deterministic=False``.
         """
         if self._begun:
@@ -228,27 +230,28 @@ async def interleave(
 
     Args:
         paths: shards, in the order in which they are opened; see `list_shards`.
-        cycle_length: how many shards are open at once.
-        block_length: how many records are taken from one shard before the next shard's turn.
-        parallelism: how many reads are in flight at once; each shard of the cycle is then read ahead by a task. With 0,
-            shards are read when their records are needed. `None`, the default, chooses the fastest: 0 for local files,
-            and 32 for a store, where each read waits for an answer. Neither the order nor the state depends on it.
+        cycle_length: the number of shards that are open at once.
+        block_length: the number of records that are taken from one shard before the next shard's turn.
+        parallelism: the number of reads in flight at once. A task then reads ahead in each shard of the cycle. With 0,
+            shards are read when their records are needed. `None`, the default, chooses the fastest value: 0 for local
+            files, and 32 for a store, where each read waits for a response. Neither the order nor the state depends on
+            this value.
         deterministic: if `False`, a shard that has no records ready is skipped (only if shards are read ahead). The
-            order then depends on timing, and there is no state.
+            order then depends on timing, and the stream has no state.
         compression: as for `open_reader`; ``"auto"`` detects it for each shard.
         on_corrupt: the reaction to damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard at the damage. `InterleaveStream.damage` lists the
             lost ranges.
         shuffle_buffer: the size of a `ShuffleBuffer` after the interleave; 0, the default, means no buffer.
         seed: the seed of that buffer; if `None`, the stream chooses a seed, which the state holds.
-        worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th. This is the share of worker i.
-        memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
-            shard of the cycle gets an equal share, of at least 64 KiB. If the store does not send a shard in one long
-            response, each request asks for a quarter of that share, at most 4 MiB.
+        worker: ``(i, n)``: read only every n-th of ``paths``, starting with number i. This is the share of worker i.
+        memory_limit: the maximum size in bytes of the records of all open shards, read ahead or not; 64 MiB by default.
+            Each shard of the cycle gets an equal share, of at least 64 KiB. If the store does not send a shard in one
+            long response, each request asks for a quarter of that share, at most 4 MiB.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
 
     Raises:
-        ValueError: there are no paths, or fewer paths than workers, or a number is out of range.
+        ValueError: there are no paths, there are fewer paths than workers, or a number is out of range.
         ObjectNotFoundError, FormatError, StorageError: raised while reading, after the records before the error. The
             message names the shard.
     """
@@ -309,8 +312,8 @@ def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]
     """Return the paths that worker i of n reads.
 
     Raises:
-        ValueError: there is no such worker, or there are fewer shards than workers. A worker without shards would make
-            all others wait for it in distributed training.
+        ValueError: the worker does not exist, or there are fewer shards than workers. In distributed training, all
+            other workers would wait for a worker without shards.
     """
     index, count = worker_of(worker)
     if len(paths) < count:

@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# The number of positions whose references a snapshot copies in about the time that one record takes to produce.
+# The number of positions whose references a snapshot copies in about the time that it takes to produce one record.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
@@ -41,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class BuilderState(NamedTuple):
-    """The state of a builder, with the sources of the records that wait in the builder."""
+    """The state of a builder, with the sources of the records that are waiting in the builder."""
 
     batches: int
     in_pass: int
@@ -55,15 +55,15 @@ class BuilderState(NamedTuple):
 
 
 class BatchBuilder:
-    """A builder of batches of examples from repeated passes over the shards. Used by one task.
+    """A builder of batches of examples from repeated passes over the shards, used by one task.
 
     If cancelled, no example is lost. An error is raised after the batches before it, and again by every later call.
 
     Args:
-        state_cost: how many positions are in the state of a pass.
+        state_cost: the number of positions in the state of a pass.
 
     Attributes:
-        batches: how many batches were made.
+        batches: the number of batches that were made.
         passes: the passes over the shards.
     """
 
@@ -94,12 +94,12 @@ class BatchBuilder:
 
     @property
     def snapshot_cost(self) -> int:
-        """The number of records that take about as long to make as a `snapshot` takes now."""
+        """The number of records that take about as long to produce as a `snapshot` would now take."""
         queued = len(self._queues) if self._queues is not None else 0
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """Return the next batches, from one to ``most``; at the end, and on every later call, an empty list.
+        """Return the next batches, from one to ``most``. At the end and on every later call, return an empty list.
 
         Args:
             examples: if `False`, the caller does not use the examples, so they need not be deserialised.
@@ -149,7 +149,7 @@ class BatchBuilder:
         """Parse a state of the same inputs and plan.
 
         Raises:
-            ValueError: the state is of other inputs or of another plan, or is damaged.
+            ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
         shards, queues = len(self._inputs), self._queues
         return BuilderState(
@@ -165,7 +165,7 @@ class BatchBuilder:
         )
 
     async def load(self, state: BuilderState) -> None:
-        """Continue from a result of `parsed`. Read and deserialise the examples of the queues again."""
+        """Continue from a result of `parsed`, and read and deserialise the examples in the queues again."""
         self.batches, self._in_pass = state.batches, state.in_pass
         self._last_batch, self._ended = state.last_batch, state.ended
         await self.passes.load(state.passes)
@@ -290,7 +290,7 @@ class BatchBuilder:
         try:
             cls = self._batch_plan.class_fn(example)
             hash(cls)
-            if cls != cls:  # each NaN would be a class of its own
+            if cls != cls:  # each NaN would form its own class
                 raise SchemaError(
                     f"it returned {cls!r}, which is not equal to itself; return another class for these examples"
                 )

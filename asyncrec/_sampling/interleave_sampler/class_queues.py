@@ -1,11 +1,12 @@
 """`ClassQueues` makes batches of exactly P distinct classes, with K examples each, from a stream of unknown classes.
 
 Each class has a queue, which is ready while it holds at least K items. When P queues are ready, a batch takes the K
-oldest items of the P queues that became ready first. At most ``capacity`` items are held. If there is no room and fewer
-than P classes are ready, the longest queue drops its oldest item, so the most frequent class makes room. A ready class
-never becomes unready this way. If no queue holds more than K items, the longest queue that is not ready drops its
-oldest item instead; among queues of equal length, the queue that reached this length first. Otherwise, rare classes
-would be broken up as soon as they are complete, and a batch might never be made (docs/design/class-queues.md).
+oldest items of each of the P queues that became ready first. At most ``capacity`` items are held. If there is no room
+and fewer than P classes are ready, the longest queue discards its oldest item, so the most frequent class makes room.
+If no queue holds more than K items, the longest queue that is not ready discards its oldest item instead. If several
+queues have this length, the queue that reached the length first discards an item. So a discard never makes a ready
+class unready. Otherwise, rare classes would be broken up as soon as they are complete, and a batch might never be made
+(docs/design/class-queues.md).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _UNFIT = (
 
 
 class QueuesState(NamedTuple):
-    """The length of each queue, the ready queues in the order of readiness, and the number of dropped items."""
+    """The length of each queue, the ready queues in the order of readiness, and the number of discarded items."""
 
     lengths: list[int]
     ready: list[int]
@@ -34,18 +35,18 @@ class QueuesState(NamedTuple):
 
 
 class ClassQueues(Generic[T]):
-    """Queues that sort items by class, and return batches of P classes, K items of each. Used by one task.
+    """Queues that sort items by class, and return batches of P classes with K items each. Used by one task.
 
     Args:
-        classes: P, how many distinct classes make a batch.
-        per_class: K, how many items of each class make a batch.
+        classes: P, the number of distinct classes in a batch.
+        per_class: K, the number of items of each class in a batch.
         capacity: the maximum number of items that are held; at least P x K, so that a batch fits.
 
     Attributes:
-        dropped: how many items were dropped for lack of room.
+        dropped: the number of items that were discarded for lack of room.
 
     Raises:
-        ValueError: the numbers are not valid.
+        ValueError: an argument is out of its range.
     """
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
@@ -68,7 +69,7 @@ class ClassQueues(Generic[T]):
         self.dropped = 0
 
     def __len__(self) -> int:
-        """Return the number of items that are held."""
+        """Return the number of items in all queues."""
         return self._held
 
     @property
@@ -107,7 +108,7 @@ class ClassQueues(Generic[T]):
             self._moved(cls, before, len(queue))
             del self._ready[cls]
             if len(queue) >= self._per_class:
-                self._ready[cls] = None  # after the classes that have waited
+                self._ready[cls] = None  # after the classes that are already waiting
         self._held -= len(batch)
         return batch
 
@@ -116,7 +117,7 @@ class ClassQueues(Generic[T]):
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how the results of `items` are divided into queues, as JSON."""
+        """Return the division of the `items` into queues, as JSON."""
         numbers = {cls: number for number, cls in enumerate(self._in_order())}
         return {
             "lengths": [len(self._queues[cls]) for cls in numbers],
@@ -128,7 +129,7 @@ class ClassQueues(Generic[T]):
         """Continue as the queues that returned this state and held these items, each with its class.
 
         Raises:
-            ValueError: the items do not fit the state, because the classes or the parameters have changed.
+            ValueError: the state is damaged, or the items do not fit it because the classes or the parameters changed.
         """
         self.load(self.parsed(StateValues(state)), items)
 

@@ -1,4 +1,4 @@
-"""`Deserializer` applies a user's function to many records: inline, in threads, or as concurrent coroutines."""
+"""`Deserializer` applies a user's function to many records, inline, in threads, or as concurrent coroutines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
 
 # The maximum number of records between clock reads. Reading the clock costs as much as one call of a fast function. The
-# actual number starts at one, and is adjusted to how long the previous records took.
+# actual number starts at one, and is adjusted to the time that the previous records took.
 _AT_ONCE = 64
-# How long to work before other tasks get a turn. A turn costs as much as about a hundred calls of a fast function.
+# The time in seconds to work before other tasks get a turn. A turn costs about a hundred calls of a fast function.
 _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """An error of the function at record ``index``; the cause is its exception. ``before`` holds earlier examples."""
+    """Raised from an exception of the function for record ``index``. ``before`` holds the earlier examples."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -31,9 +31,9 @@ class _FailedAt(Exception):
 
 
 class Deserializer:
-    """A user's function, and the way in which it is applied to records.
+    """A user's function, with the way in which it is applied to records.
 
-    The function is called inline for the first record. The result shows whether the function is a coroutine function.
+    The function is called inline for the first record. The result shows whether it is a coroutine function.
 
     Args:
         parallelism: if above 1, a sync function runs in this many threads, or this many calls of an async function run
@@ -53,8 +53,8 @@ class Deserializer:
     async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
         """Return the function's results in the order of the records, and `None`.
 
-        If the function raises, return the results before that record, and an error that names the record and its shard.
-        The cause of the error is the function's exception.
+        If the function raises for a record, return the results before that record, and an error that names the record
+        and its shard. The cause of the error is the function's exception.
         """
         records = traced.records
         if not records:

@@ -123,7 +123,7 @@ def _whole(records: Sequence[T | None]) -> list[T]:
 
 
 class ShuffledStream:
-    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`, for use by one task.
+    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. It is used by one task.
 
     ``async for records in stream.batches(n)`` yields lists of ``n`` records (the last list of an epoch may be shorter).
     ``async for record in stream`` yields single records. Each loop continues where the other stopped. Batches do not

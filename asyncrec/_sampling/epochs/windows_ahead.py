@@ -1,4 +1,4 @@
-"""`WindowsAhead` reads windows of records ahead of need, many parts at a time, and returns them in order.
+"""`WindowsAhead` reads windows of records before they are needed, many parts at a time, and returns them in order.
 
 If windows were read one after another, the link to a store would be idle while the last parts of a window arrive, and
 while the consumer processes the window's records. So parts are read across the borders of windows. As soon as one part

@@ -1,4 +1,4 @@
-"""`InterleaveOrder` implements tf.data's order exactly: it determines which input to read next. It does no I/O.
+"""`InterleaveOrder` determines the input to read next, exactly in tf.data's order. It does no I/O.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next slot. When an input ends inside a block, its slot is cleared and the cycle moves on. The slot gets the

@@ -173,7 +173,7 @@ class ShardInputs:
         """Read the records at these sources again, and return them in the same order.
 
         Raises:
-            DatasetError: a shard ends before one of the records, so it is not the shard that was read.
+            DatasetError: a shard ends before one of the records, so it is not the shard that was first read.
         """
         wanted: dict[int, dict[int, Position]] = {}
         for shard, position in sources:

@@ -4,9 +4,8 @@ The buffer fills first. After that, each new item replaces an item drawn at rand
 remaining items are drawn, too. With room for all items, every order is equally likely. With less room, an item can be
 returned at most ``buffer_size`` places early, and any number of places late (as in tf.data).
 
-The generator is Python's Mersenne Twister. It is reseeded every 4,096 draws, from the seed and the number of such
-groups of draws before it. So the state is a seed and a count instead of 2,500 bytes, and equal seeds produce equal
-orders on every machine.
+The generator is Python's Mersenne Twister. Every 4,096 draws, it is reseeded from the seed and the number of draws so
+far. So the state is a seed and a count instead of 2,500 bytes, and equal seeds produce equal orders on every machine.
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ def taken(proxy: Proxy) -> Requests:
 
 
 async def write(storage: Storage, writer: str) -> None:
+    # A writer that flushes also looks for silent writers, at random moments of its first minute.
     async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, max_shard_bytes=CRAWL.shard_bytes, writer_id=writer
+        "pages", storage=storage, max_shard_bytes=CRAWL.shard_bytes, writer_id=writer, flush_seconds=None
     ) as opened:
         for number in range(RECORDS):
             await opened.write(bytes([number]) * (CRAWL.record_bytes - 16), key=f"{writer}/{number}")

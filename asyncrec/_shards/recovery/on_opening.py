@@ -170,7 +170,6 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
 
     The caller decides where a spool's records go, not the folder. The header of a writer that had written nothing stays
     for `asyncrec.recover`, and hinders no writer.
-    `asyncrec.recover`, and hinders no writer.
 
     Raises:
         StorageError: the spool holds such a record.

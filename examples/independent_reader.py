@@ -1,4 +1,4 @@
-"""Reads a data set of asyncrec without asyncrec: written from docs/format.md, in the standard library of Python.
+"""Reads a data set of asyncrec without asyncrec: written from docs/format*.md, in the standard library of Python.
 
     python independent_reader.py snapshot FOLDER/NAME         what the data set holds, as JSON
     python independent_reader.py records FOLDER/NAME          each record in order, a line of JSON each

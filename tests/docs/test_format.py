@@ -1,4 +1,4 @@
-"""docs/format.md has every name and every field of what is stored."""
+"""The pages of the format have every name and every field of what is stored."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from asyncrec._shards.manifest import names
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "format.md").read_text("utf-8")
+PAGES = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("format*.md"))
 
 
-def test_page_has_each_pattern_of_name() -> None:
+def test_pages_have_each_pattern_of_name() -> None:
     patterns = re.findall(r"^    (\S+)  ", names.__doc__ or "", re.MULTILINE)
     assert len(patterns) > 10
-    assert [pattern for pattern in patterns if f"`{pattern}`" not in PAGE] == []
+    assert [pattern for pattern in patterns if f"`{pattern}`" not in PAGES] == []
 
 
-def test_page_lists_each_stored_member() -> None:
+def test_pages_list_each_stored_member() -> None:
     folder = ROOT / "tests" / "vectors" / "datasets" / "1"
     stored = [path.read_bytes() for path in folder.glob("_manifest/*/*.json*")]
     unzipped = [gzip.decompress(each) if each.startswith(b"\x1f\x8b") else each for each in stored]
@@ -30,4 +30,4 @@ def test_page_lists_each_stored_member() -> None:
         for each in (line, *(line.get(name) for name in ("index", "compression", "rows"))):
             found.update(each if isinstance(each, dict) else ())
     assert {"end_crc32c", "removal", "stems", "member_bytes", "identity", "last"} < found
-    assert [member for member in sorted(found) if f"`{member}`" not in PAGE] == []
+    assert [member for member in sorted(found) if f"`{member}`" not in PAGES] == []

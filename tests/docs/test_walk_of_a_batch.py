@@ -1,4 +1,4 @@
-"""The walk from bytes to a batch in docs/architecture.md is the one that the calls take."""
+"""The walk from bytes to a batch in docs/architecture-walks.md is the one that the calls take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Stop = tuple[str, str]
 
 
 def section() -> str:
-    found = SECTION.search((ROOT / "docs" / "architecture.md").read_text("utf-8"))
+    found = SECTION.search((ROOT / "docs" / "architecture-walks.md").read_text("utf-8"))
     assert found is not None, "the section is there"
     return found[0]
 

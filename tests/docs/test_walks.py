@@ -1,4 +1,4 @@
-"""The walks through the code in docs/architecture.md: every stop is called, in the order of the page."""
+"""The walks through the code in docs/architecture-walks.md: every stop is called, in the order of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def stops(heading: str) -> list[tuple[str, str]]:
     """``(file, function)`` of each stop below a heading."""
-    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    page = (ROOT / "docs/architecture-walks.md").read_text("utf-8")
     section = page.partition(f"### {heading}\n")[2].partition("\n#")[0]
     items = re.split(r"^\d+\. ", section, flags=re.MULTILINE)[1:]
     found = [re.match(r"`([\w.]+)` in\s+`([\w/.]+)`", item) for item in items]

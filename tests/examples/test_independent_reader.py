@@ -1,4 +1,4 @@
-"""`examples/independent_reader.py`, written from docs/format.md, reads what asyncrec reads."""
+"""`examples/independent_reader.py`, written from docs/format*.md, reads what asyncrec reads."""
 
 from __future__ import annotations
 

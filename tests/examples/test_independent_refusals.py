@@ -1,4 +1,4 @@
-"""What docs/format.md says must be refused, `examples/independent_reader.py` refuses, and asyncrec does."""
+"""What docs/format-reading.md says must be refused, `examples/independent_reader.py` refuses, and asyncrec does."""
 
 from __future__ import annotations
 

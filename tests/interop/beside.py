@@ -51,7 +51,7 @@ def same(original: Any, ours: Any) -> bool:
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "coming-from"
-PROMISES = DOCS / "promises.md"
+PROMISES = DOCS / "promises-reading.md"
 SYSTEMS = sorted(file.stem for file in FOLDER.glob("*.toml"))
 _SECTIONS = {"better": "## What is better", "different": "## What is different"}
 _NUMBERS = re.compile(r"[\d,]+ differences in all, and [\d,]+ of [\d,]+ checks")

@@ -14,7 +14,7 @@ from .objects import Data, Name, Store, Torn
 from .rules import RULES, on, without
 from .store import Link, Sync, Unlink, after_a_power_cut, change
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+PAGE = Path(__file__).parents[2] / "docs" / "protocol-rules.md"
 CONFIGURATIONS = {each.name: each for each in configurations()}
 
 # `make model` explores to its end what has more states.

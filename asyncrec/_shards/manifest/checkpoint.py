@@ -1,30 +1,30 @@
-"""A checkpoint is a history in one object: lines of JSON, each compressed by gzip, for `zcat` and `jq` to read.
+"""A checkpoint holds a history in one object: lines of JSON, each compressed by gzip, so `zcat` and `jq` can read it.
 
     {"kind": "checkpoint", "version": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
     {"kind": "logs", "writer": ["w1"], "last": [499]}                    the last merged segment of each log
-    {"kind": "writers", "writer": ["w1"]}                                ids; rows below refer to them by their place,
-    {"kind": "values", "value": [{...}]}                                 as to schemas, metadata and unknown members
+    {"kind": "writers", "writer": ["w1"]}                                the ids of the writers
+    {"kind": "values", "value": [{...}]}                                 schemas, metadata and unknown members
     {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1,
      "removal": -1, "flags": 1}
-    {"kind": "removed", "path": [...], "commit": [...]}                  paths, and the commit that removed each
-    {"kind": "names", "path": [...]}                                     of indexes and keys whose names follow no rule
+    {"kind": "removed", "path": [...], "commit": [...]}                  removed paths, and the commit of each removal
+    {"kind": "names", "path": [...]}                                     names of indexes and keys that follow no rule
     {"kind": "shards", "path": ["pages-w1-000000.tfrecord"], "records": 10, "bytes": 181, "crc32c": 740119087,
      "index": -2, "index_bytes": 87, "index_crc32c": 1089801560, "keys": -1, "keys_bytes": 0, "keys_crc32c": 0,
      "first": 1795472914238458, "last": 1795472914272681, "committed": 1795472914272758, "flags": 1, "extra": -1,
-     "commit": 0, "live": true, "end_crc32c": 740119087}                 all shards ever added, by path and time
+     "commit": 0, "live": true, "end_crc32c": 740119087}                 all shards ever added, sorted by path and time
     {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   the progress of sources
-    {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
+    {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}     the number of rows of each kind, the snapshot's id
 
 A kind without rows has no line. A kind with many rows has a line for each 4,096 of them, or for fewer if they take more
-than 16 MiB. If all numbers of a column are the same, the column is that number, unless it is the first column. Rows of
-other kinds are referred to by their place, from 0; -1 means no row. ``writer`` is a row of the writers, ``commit`` of
-the commits, ``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or one
-of the constants of `shard_columns`, which also defines the ``flags`` of shards. The flags of a commit are 1 for a
-writer's last, and 2 if the writer was given up. ``removal`` is a place in the log of removals. A source's ``turn`` is 0
-if it has no progress, and its ``released`` is 0 if no turn was released; the end counts sources only if the data set
-has some. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
+than 16 MiB. If all numbers of a column are equal, the column is stored as that number, unless it is the first column.
+References to rows of other kinds count from 0, and -1 means no row: ``writer`` is a row of the writers, ``commit`` of
+the commits, and ``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or
+constants of `shard_columns`, which also defines the ``flags`` of shards. The flags of a commit are 1 for a writer's
+last commit, plus 2 if the writer was abandoned. ``removal`` is a place in the log of removals. A source's ``turn`` is 0
+if it has no progress, and its ``released`` is 0 if no turn was released. The end counts sources only if the data set
+has any. Times are microseconds since 1970. ``runs`` describes the runs of keys (`KeyRun`).
 
-A checkpoint is written and read in steps, so that neither side holds all of it. Every path in it is checked like those
+A checkpoint is written and read in steps, so neither side holds all of it in memory. Its paths are checked like those
 of a segment.
 """
 
@@ -60,8 +60,8 @@ VERSION = 1
 MOST_HEAD = 1 << 16
 _JOINED_AT_ONCE = 64
 
-# The kinds of lines between the first and the last, in their order, with their columns: of texts, of objects, or of
-# numbers of a type. Columns of paths are kept as `TextColumn`.
+# The kinds of lines between the first and the last, in order, with the type of each column: text, JSON object, or a
+# NumPy dtype. Columns of paths are kept as `TextColumn`.
 _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
     "logs": {"writer": str, "last": "int64"},
     "writers": {"writer": str},
@@ -79,7 +79,7 @@ _UNCOUNTED = ("progress",)
 
 
 def encode_checkpoint(history: History, *, name: str, number: int, time: str) -> Iterator[bytes]:
-    """Yield a checkpoint of a history in pieces. For a worker thread.
+    """Yield an encoded checkpoint of a history in pieces. Call this in a worker thread.
 
     Raises:
         ManifestError: a row is larger than a reader accepts.
@@ -134,7 +134,7 @@ def _encode_rows(kind: str, columns: Mapping[str, Any], start: int, stop: int) -
 
 
 class ColumnParts:
-    """The parts of columns of paths and of numbers, in order."""
+    """Parts of columns of paths and numbers, to be joined in order."""
 
     def __init__(self, kind: str) -> None:
         self._types = {name: of for name, of in _KINDS[kind].items() if of is not str}
@@ -143,13 +143,13 @@ class ColumnParts:
         self._numbers: dict[str, list[NDArray[Any]]] = {name: [] for name in self._types}
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Add rows."""
+        """Append rows."""
         self._small.append(columns)
         if len(self._small) == _JOINED_AT_ONCE:
             self._join()
 
     def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """Return all rows. Call this only once, because the original columns are freed one by one."""
+        """Return all rows. Call this only once, because the parts are freed as they are joined."""
         self._join()
         paths = TextColumn.joined(self._paths) if self._paths else TextColumn.of(())
         self._paths.clear()
@@ -170,16 +170,16 @@ class ColumnParts:
 
 
 class CheckpointDecoder:
-    """A decoder of a checkpoint. Blocks for a few milliseconds per 4,096 shards, in steps of half a millisecond.
+    """An incremental decoder of a checkpoint.
 
     Attributes:
-        covered: the last merged segment of each log, once `knows_covered` is true.
+        covered: the last segment of each log that the checkpoint covers, once `knows_covered` is true.
         knows_covered: whether the bytes fed so far contain all of `covered`.
-        runs: the runs of keys that the checkpoint names; `None` until they were fed.
+        runs: the runs of keys that the checkpoint names; `None` until the first line has been fed.
     """
 
     def __init__(self, name: str) -> None:
-        """``name`` is for errors."""
+        """``name`` is used in error messages."""
         self.covered = CoveredLogs()
         self.knows_covered = False
         self.runs: tuple[KeyRun, ...] | None = None
@@ -215,7 +215,7 @@ class CheckpointDecoder:
                 self._read_rows(kind, members)
 
     def finish(self) -> History:
-        """Return the history, after all bytes were fed.
+        """Return the history after all bytes have been fed.
 
         Raises:
             ManifestError: the checkpoint is cut off, or its parts do not match.
@@ -283,7 +283,7 @@ class CheckpointDecoder:
             raise self._damaged(f"{rows:,} rows of {kind}, or other columns than these have")
         found: dict[str, Any] = {}
         first = None
-        for name, of in columns.items():  # free each column first: 50,000 objects at once take a while
+        for name, of in columns.items():  # free columns one by one: 50,000 objects take a while
             if isinstance(of, str):
                 found[name] = self._numbers(f"{kind}.{name}", members.pop(name), rows, of, allowed.get(name))
             elif set(map(type, members[name])) == {of}:
@@ -317,7 +317,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """Return a column of numbers. ``value`` may be one number that stands for all rows."""
+        """Return a column of numbers. ``value`` is a list with a number for each row, or one number for all rows."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

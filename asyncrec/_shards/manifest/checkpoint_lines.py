@@ -1,10 +1,10 @@
-"""The lines of a checkpoint. Each is a JSON object in a gzip member of its own.
+"""The lines of a checkpoint, each a JSON object in its own gzip member.
 
-So `zcat` prints all lines, gzip's CRC32 checks a line before it is parsed, and a reader of only the beginning checks
-what it reads. The size of a member is checked before its line is parsed: it inflates to at most 16 MiB and at most 16
-times its size, and has at least one byte for each comma and opening bracket in the line, which may occupy a hundred
-bytes of memory. A line that deflates better is stored uncompressed. The content of the lines is checked as strictly as
-a segment, because another user may have written the checkpoint.
+So `zcat` prints all lines, gzip's CRC32 verifies each line before it is parsed, and a reader that stops early has
+verified the lines that it read. Before a line is parsed, it is compared with the size of its member: a line has at most
+16 MiB, at most 16 bytes per byte of the member, and at most one comma or opening bracket per byte of the member,
+because each may occupy a hundred bytes of memory once parsed. A line that compresses better is stored uncompressed.
+Lines are checked as strictly as segments, because another user may have written the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The maximum number of rows in a line: 4,096 take about three milliseconds to decode, in steps of half a millisecond.
+# The maximum number of rows in a line. Decoding them takes about three milliseconds, in steps of half a millisecond.
 MOST_ROWS = 4096
 MOST_BYTES = 16 << 20
 
 _MOST_RATIO = 16
-# The input is fed in small chunks: at the end of each gzip member, the decompressor copies the rest of the chunk.
+# The input is fed in small pieces, because at the end of each gzip member, the decompressor copies the rest of the
+# piece.
 _STEP = 1 << 16
 _JSON = json.JSONDecoder()
 
 
 def encode_line(members: Mapping[str, Any]) -> bytes:
-    """Return the encoded line.
+    """Encode one line.
 
     Raises:
         ManifestError: the line would be longer than a reader accepts.
@@ -61,28 +62,28 @@ def _weighs_enough(line: bytes, stored: int) -> bool:
 
 
 class LineReader:
-    """Splitter of the bytes of a checkpoint into lines, as the bytes arrive. Blocks for a millisecond at a time."""
+    """An incremental parser of the lines of a checkpoint. Blocks for a millisecond at a time."""
 
     def __init__(self, name: str) -> None:
-        """``name`` is for errors."""
+        """``name`` is used in error messages."""
         self._name = name
         self._number = 0
-        self._inflating: Any = None  # set in the middle of a line
+        self._inflating: Any = None  # set only in the middle of a line
         self._line = bytearray()
         self._stored = 0
 
     @property
     def where(self) -> str:
-        """The file and the number of the line, for errors."""
+        """The file and the line number, for error messages."""
         return f"{self._name}: line {self._number}"
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether the last line begun has been returned."""
+        """Whether the bytes fed so far end with a complete line."""
         return self._inflating is None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Decode the next bytes, and yield the lines that they complete.
+        """Decode the next bytes and yield the lines that they complete.
 
         Raises:
             ManifestError: the bytes are not gzip, or not lines of a checkpoint.
@@ -96,7 +97,7 @@ class LineReader:
                     yield self._parsed()
 
     def _inflate(self, data: bytes) -> bytes:
-        """Inflate some bytes. Return the bytes after the line if it ends here."""
+        """Inflate bytes of the current line. Return the bytes after its end, if they contain it."""
         if self._inflating is None:
             self._inflating, self._stored, self._number = decompressobj("GZIP"), 0, self._number + 1
             self._line.clear()
@@ -125,7 +126,7 @@ class LineReader:
 
 
 def _members(text: str) -> dict[str, Any]:
-    """Parse an object member by member, so that other threads can run in between."""
+    """Parse a JSON object member by member, so that other threads can run in between."""
     at, found = 0, dict[str, Any]()
     while text[at] == ("," if found else "{"):
         name, colon = _JSON.raw_decode(text, at + 1)
@@ -143,7 +144,7 @@ _SLASH, _BACKSLASH, _DOT, _COLON = b"/\\.:"
 
 
 def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest number of each column whose type holds more. ``rows`` are counts by kind."""
+    """Return the range of each column whose type can hold more. ``rows`` has the number of rows by kind."""
     counts = dict.fromkeys(("first", "last", "records", "bytes", "index_bytes", "keys_bytes"), (0, _MOST))
     values, commits = (-1, rows.get("values", 0) - 1), (0, rows.get("commits", 0) - 1)
     match kind:
@@ -166,7 +167,7 @@ def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def check_paths(content: bytes, rows: int, where: str) -> None:
-    """Check many paths at once, as `names.check_relative` checks one path. Each is followed by a NUL.
+    """Check many paths at once, like `names.check_relative`. Each path is followed by a NUL.
 
     Raises:
         ManifestError: a path contains a NUL, or could lead out of the folder.
@@ -175,10 +176,10 @@ def check_paths(content: bytes, rows: int, where: str) -> None:
     ends = letters == 0
     if int(ends.sum()) != rows:
         raise ManifestError(f"{where}: names a path with a NUL in it; it is damaged")
-    # A part of a path is between two of these bounds. There is one before the first path, too.
+    # The bounds of the parts of the paths, shifted by one to include a bound before the first path.
     bounds = np.concatenate([[True], ends | (letters == _SLASH) | (letters == _BACKSLASH)])
     dots = np.concatenate([[False], letters == _DOT])
-    after_end = np.concatenate([[True], ends])  # the places at which a path begins
+    after_end = np.concatenate([[True], ends])  # the positions at which a path begins
     if (
         (bounds[:-1] & bounds[1:]).any()
         or (bounds[:-2] & dots[1:-1] & bounds[2:]).any()
@@ -213,10 +214,10 @@ def check_sources(sources: Sequence[str], where: str) -> None:
 
 
 def check_names_by_writer(history: History, name: str) -> None:
-    """Check that the ids of writers that are part of the names of indexes and keys can be part of a name.
+    """Check that every writer id in the name of an index or keys file is valid as part of a name.
 
     Raises:
-        ManifestError: an id cannot be part of a name.
+        ManifestError: a writer id is not valid as part of a name.
     """
     numbers = history.shards.numbers
     named_by = np.unique(numbers["commit"][(numbers["index"] == BY_WRITER) | (numbers["keys"] == BY_WRITER)])

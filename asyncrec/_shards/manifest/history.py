@@ -1,7 +1,7 @@
-"""`History`: everything that was ever committed to a data set, as columns, from which a manifest is computed.
+"""`History`: everything ever committed to a data set, in columns from which a manifest is computed.
 
-A history is the sum of all segments without omissions, so it does not matter which part came from a checkpoint. A
-history is immutable; `merging.plus` makes a new one from it and more segments.
+A history is the complete sum of all segments, so it makes no difference which part was read from a checkpoint. It is
+immutable; `merging.plus` combines it with more segments into a new one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLOSED, ABANDONED = 1, 2
-# The number of entries that are made from columns together. The first entry is ready soon, and each costs less than if
-# it were made alone.
+# The number of entries created from the columns at a time: few enough that the first is ready soon, and enough that
+# creating each takes less time than alone.
 _MADE_AT_ONCE = 256
-# The maximum number of shards, commits and sources of a history that is examined without a thread.
+# A history with fewer shards, commits and sources than this is processed without a thread.
 _LITTLE = 1000
 
-# The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1. `removal` is -1 for
-# none.
+# The columns of commits. `schema`, `metadata` and `extra` are positions in `History.values`, or -1. `removal` is -1 if
+# the commit has none.
 COMMITS: Final[Mapping[str, str]] = {
     "writer": "uint32",
     "time": "int64",
@@ -53,13 +53,13 @@ class History:
 
     Attributes:
         writers: the ids of the writers, by number.
-        values: JSON objects by number, each once: schemas, metadata, unknown members.
-        commits: the columns of `COMMITS`, a row for each segment.
-        shards: all shards ever added, by path, and for each path in order of time.
-        removed: the paths that were removed, sorted; a path is repeated for each removal.
-        removed_by: the commit of each removal.
-        identity: the hash of the shards that are in the data set now.
-        covered: the merged segments of each log.
+        values: the distinct JSON objects by number: schemas, metadata, unknown members.
+        commits: the columns of `COMMITS`, with a row for each segment.
+        shards: all shards ever added, sorted by path and then by time.
+        removed: the removed paths, sorted, with a row for each removal.
+        removed_by: the row of the commit of each removal.
+        identity: the hash of the set of shards that are now in the data set.
+        covered: the segments that were merged, by log.
         checkpoint: the number of the checkpoint from which the history was read; 0 if no checkpoint was read.
         runs: the runs of keys that this checkpoint names.
         progress: the last turn of each source in which records were committed, and the last position of that turn.
@@ -83,12 +83,12 @@ class History:
 
     @property
     def is_little(self) -> bool:
-        """Whether examining all of it, or merging some segments into it, takes a few tenths of a millisecond."""
+        """Whether reading the whole history, or merging a few segments into it, takes only tenths of a millisecond."""
         return is_warm() and len(self.shards) + len(self.commits["time"]) + len(self.progress) < _LITTLE
 
     @property
     def is_empty(self) -> bool:
-        """Whether no shard was ever committed, and no writer has ended well without one."""
+        """Whether no shard was ever committed and no writer has ended well."""
         return not len(self.shards) and not self.closed_well
 
     @cached_property
@@ -98,7 +98,7 @@ class History:
 
     @cached_property
     def closed_well(self) -> frozenset[str]:
-        """The ids of the writers that have a closing segment rather than a tombstone."""
+        """The ids of the writers that ended with a closing segment rather than a tombstone."""
         commits = self.commits
         well = (commits["flags"] & (CLOSED | ABANDONED)) == CLOSED
         return frozenset(self.writers[each] for each in np.unique(commits["writer"][well]).tolist())
@@ -108,15 +108,15 @@ class History:
         return frozenset(self.writers[each] for each in found.tolist())
 
     def writer_of(self, row: int) -> str:
-        """Return the id of the writer that committed a shard."""
+        """Return the id of the writer that committed the shard in this row."""
         return self.writers[int(self.commits["writer"][self.shards.numbers["commit"][row]])]
 
     def entry(self, row: int) -> ShardEntry:
-        """Return the entry of a shard."""
+        """Return the entry of the shard in this row."""
         return next(self.entries([row]))
 
     def entries(self, rows: Sequence[int] | NDArray[np.int64]) -> Iterator[ShardEntry]:
-        """Yield the entries of shards. A few hundred are made at a time."""
+        """Yield the entries of the shards in these rows. A few hundred are created at a time."""
         for at in range(0, len(rows), _MADE_AT_ONCE):
             some = np.asarray(rows[at : at + _MADE_AT_ONCE], np.int64)
             writers = self.commits["writer"][self.shards.numbers["commit"][some]].tolist()
@@ -134,7 +134,7 @@ class History:
         return high > low
 
     def rows_naming(self, key: str) -> list[int]:
-        """Return the rows of shards ever committed under this path, or with an index or keys under this path."""
+        """Return the rows of all shards ever committed that have this path, or whose index or keys have it."""
         rows = [*range(*self.shards.paths.range_of(key.encode("utf-8", "surrogatepass")))]
         rows += self._rows_by_sidecar.get(key, ())
         for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
@@ -146,7 +146,7 @@ class History:
 
     @cached_property
     def _rows_by_sidecar(self) -> dict[str, list[int]]:
-        """Return the shards of indexes and keys whose names follow no rule."""
+        """The rows of shards by the name of their index or keys, for names that follow no rule."""
         found: dict[str, list[int]] = {}
         for kind in ("index", "keys"):
             numbers = self.shards.numbers[kind]
@@ -155,7 +155,7 @@ class History:
         return found
 
     def added_by(self, writer: str) -> list[ShardEntry]:
-        """Return the shards that a writer ever committed. If a path was committed repeatedly, return the last."""
+        """Return the entries of all shards that a writer committed, but only the last one for each path."""
         found = {}
         for entry in self.entries(self._rows_of(writer)):
             found[entry.path] = entry
@@ -168,13 +168,13 @@ class History:
         return np.flatnonzero(own[self.shards.numbers["commit"]]).tolist()
 
     def objects_of(self, paths: Collection[str]) -> Iterator[str]:
-        """Yield the shards with these paths that were ever committed, each with its index and keys."""
+        """Yield the paths of all shards ever committed under ``paths``, and of their indexes and keys."""
         for path in paths:
             for row in range(*self.shards.paths.range_of(path.encode())):
                 yield from self.shards.objects(row, self.writer_of(row))
 
     def closing(self, writer: str) -> Segment | None:
-        """Return the segment that ended a writer, without its removals; `None` if the writer has not ended."""
+        """Return the segment that ended a writer's log, without removals; `None` if the writer has not ended."""
         if writer not in self.ended:
             return None
         commits = self.commits
@@ -191,7 +191,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """Yield the shards to which an index or keys with this name may belong: with this name, or without its writer."""
+    """Yield the shards that may own an index or keys of this name: the same name, and the name without its writer."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

@@ -1,22 +1,22 @@
-"""A run has the sorted keys of many shards, so that the requests of a look-up by key do not grow with the shards.
+"""A run holds the sorted keys of many shards, so that a look-up by key needs few requests even for many shards.
 
     magic                                       16 bytes: ``asyncrec keys 1`` and a newline
-    blocks of `RUN_BLOCK` entries, the last with fewer: the 16 bytes of each key's digest, then the place of each
-        record: the number of its shard in the run, and its own in the shard, two little-endian 32-bit numbers
-    tail: deflated by zlib: for each shard ``records`` (64 bits); for each block the beginning of its first digest
-        (64 bits); for each shard ``keys_crc32c``, and for each block its CRC32C (32 bits each); then the shards'
-        paths, each followed by a NUL
+    blocks of `RUN_BLOCK` entries, the last one with fewer: the 16-byte digest of each key, then for each record the
+        number of its shard in the run and its number in the shard, as two little-endian 32-bit numbers
+    a tail, compressed by zlib: ``records`` of each shard (64 bits); the first 8 bytes of each block's first digest;
+        ``keys_crc32c`` of each shard and the CRC32C of each block (32 bits each); the path of each shard, followed
+        by a NUL
 
-Entries ascend by the first eight bytes of the digest, taken as a little-endian number. A run is written once. The
-checkpoint that names it has its size, its numbers of entries and shards, its CRC32C, and the offset of its tail. A
-look-up reads the tail once, and then one block for each key; both have checksums of their own. If a snapshot
-does not have a shard as the run names it (its path, its count, the checksum of its keys), the run's entries for that
-shard are ignored. So removing or replacing a shard needs no new run.
+Entries are sorted by the first eight bytes of the digest, read as a little-endian number. A run is immutable. The
+checkpoint that names it records its size, its numbers of entries and shards, its CRC32C, and the size of its tail. A
+look-up reads the tail once and then one block per key; each has its own checksum. If a snapshot has no shard with the
+path, the count and the checksum of keys that the run states, the run's entries for that shard are ignored. So removing
+or replacing a shard requires no new run.
 
-A run of contents has the same format, with the digests of bodies in place of those of keys. The checkpoint marks it.
+A run of contents has the same format but digests of bodies instead of keys. The checkpoint marks it as such.
 
-A run takes 24 bytes per key. An index by hash would need the same number of requests, and could not be merged in
-bounded memory.
+A run takes 24 bytes per key. A hash index would need the same number of requests, but could not be merged in bounded
+memory.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"asyncrec keys 1\n"
-# The bytes that a look-up reads: 12 KiB, which takes a remote store no noticeable time to send.
+# The number of entries that a look-up reads: 12 KiB, which a remote store sends in no noticeable time.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
-# The numbers of a shard with more records do not fit into 32 bits, so its own keys are read.
+# The record numbers of a larger shard do not fit into 32 bits, so its keys are read from its own file.
 MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
-# A tail is deflated to at least a 256th, or stored. So a shard, which takes at least 14 bytes of it, takes part of a
-# byte.
+# A tail is compressed by a factor of at most 256, or stored. A shard takes at least 14 bytes of a tail, so at least
+# this fraction of a byte of a compressed one.
 _MOST_RATIO = 256
 _LEAST_SHARD = 14 / _MOST_RATIO
 
@@ -54,13 +54,13 @@ class KeyRun:
     """The description of a run in a checkpoint.
 
     Attributes:
-        name: its file beside the checkpoint.
-        bytes: its size.
+        name: the name of its file, beside the checkpoint.
+        bytes: the size of the file.
         crc32c: the checksum of the whole file.
-        entries: the number of its keys.
-        shards: the number of shards whose keys it has.
+        entries: the number of its entries.
+        shards: the number of shards whose keys it holds.
         tail: the size of its tail.
-        contents: whether its digests are those of contents (`content_digest`), not of keys.
+        contents: whether it holds digests of contents (`content_digest`) rather than of keys.
     """
 
     name: str
@@ -73,7 +73,7 @@ class KeyRun:
 
     @property
     def begin_of_tail(self) -> int:
-        """The byte at which the tail begins."""
+        """The offset of the tail in the file."""
         return self.bytes - self.tail
 
     def to_json(self) -> dict[str, Any]:
@@ -84,10 +84,10 @@ class KeyRun:
 
     @classmethod
     def from_json(cls, text: Any, name: str) -> KeyRun:
-        """Check and return the description of a run. ``name`` is the checkpoint's.
+        """Parse and check the description of a run. ``name`` is the name of the checkpoint.
 
         Raises:
-            ManifestError: the description is impossible.
+            ManifestError: the description is invalid.
         """
         numbers = ("bytes", "crc32c", "entries", "shards", "tail")
         if (
@@ -117,12 +117,12 @@ def run_number(name: object) -> int | None:
 
 
 class Entries(NamedTuple):
-    """Entries of runs, or of keys that are not yet in a run.
+    """Entries that are in runs, or will be.
 
     Attributes:
-        digests: uint64 (n, 2): the first and the last eight bytes.
-        shards: int64 (n,).
-        records: int64 (n,): the numbers in the shards.
+        digests: uint64 (n, 2): the first and the last eight bytes of each digest.
+        shards: int64 (n,): the number of each record's shard.
+        records: int64 (n,): the number of each record in its shard.
     """
 
     digests: NDArray[np.uint64]
@@ -130,7 +130,7 @@ class Entries(NamedTuple):
     records: NDArray[np.int64]
 
     def take(self, rows: Any) -> Entries:
-        """Return the entries at these places."""
+        """Return the entries in these rows."""
         return Entries(self.digests[rows], self.shards[rows], self.records[rows])
 
     def sorted(self) -> Entries:
@@ -139,22 +139,22 @@ class Entries(NamedTuple):
 
     @classmethod
     def none(cls) -> Entries:
-        """Return no entries."""
+        """Return an empty set of entries."""
         return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
     def joined(cls, parts: list[Entries]) -> Entries:
-        """Return several entries as one."""
+        """Concatenate entries."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def encode(self) -> bytes:
-        """Return these entries, at most a block, as they are stored."""
+        """Encode these entries, which are at most a block."""
         places = np.stack([self.shards, self.records], axis=1).astype("<u4")
         return self.digests.astype("<u8", copy=False).tobytes() + places.tobytes()
 
     @classmethod
     def decode(cls, content: bytes) -> Entries:
-        """Return the entries of one block."""
+        """Decode one block."""
         count = len(content) // ENTRY_BYTES
         digests = np.frombuffer(content, "<u8", 2 * count).reshape(-1, 2)
         places = np.frombuffer(content, "<u4", 2 * count, KEY_BYTES * count).reshape(-1, 2).astype(np.int64)
@@ -167,9 +167,9 @@ class RunTail:
 
     Attributes:
         paths: the paths of its shards, ascending.
-        keys_crc32c, records: uint32 and int64 (shards,): the checksums and counts of these shards' keys in a snapshot.
+        keys_crc32c, records: uint32 and int64 (shards,): the checksum and the number of each shard's keys.
         first: uint64 (blocks,): the first eight bytes of each block's first digest.
-        crc32c: uint32 (blocks,).
+        crc32c: uint32 (blocks,): the checksum of each block.
     """
 
     paths: TextColumn
@@ -179,7 +179,7 @@ class RunTail:
     crc32c: NDArray[np.uint32]
 
     def encode(self) -> bytes:
-        """Return the tail in its stored form."""
+        """Encode the tail."""
         content = b"".join(
             (
                 self.records.astype("<i8").tobytes(),
@@ -194,7 +194,7 @@ class RunTail:
 
     @classmethod
     def decode(cls, content: bytes, run: KeyRun) -> RunTail:
-        """Read the tail of a run.
+        """Decode the tail of a run.
 
         Raises:
             ManifestError: the tail is damaged, or does not match the checkpoint.
@@ -226,13 +226,13 @@ class RunTail:
         return cls(paths=paths, keys_crc32c=keys_crc32c, records=records, first=first, crc32c=of_blocks)
 
     def blocks_of(self, first: int) -> tuple[int, int]:
-        """Return the range ``[low, high)`` of blocks that may have a digest with this beginning."""
+        """Return the range ``[low, high)`` of blocks that may contain digests with this beginning."""
         wanted = np.uint64(first)
         low = max(int(self.first.searchsorted(wanted, "left")) - 1, 0)
         return low, int(self.first.searchsorted(wanted, "right"))
 
     def check(self, content: bytes, low: int, high: int, run: KeyRun) -> list[Entries]:
-        """Return the entries of blocks ``[low, high)``.
+        """Decode and check blocks ``[low, high)``.
 
         Raises:
             ManifestError: the blocks are damaged.
@@ -253,6 +253,6 @@ class RunTail:
 
 
 def range_of_blocks(low: int, high: int, run: KeyRun) -> tuple[int, int]:
-    """Return the range of bytes of blocks ``[low, high)``."""
+    """Return the byte range of blocks ``[low, high)``."""
     size = RUN_BLOCK * ENTRY_BYTES
     return len(MAGIC) + low * size, min(len(MAGIC) + high * size, run.begin_of_tail)

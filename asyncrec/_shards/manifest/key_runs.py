@@ -1,7 +1,7 @@
-"""`open_runs` opens the runs of a snapshot, and finds the shards whose keys they have.
+"""`open_runs` opens the runs of a snapshot and determines which shards they cover.
 
-A run that is gone or damaged is left out with a log line, and the keys of its shards are read from the shards' own
-files. So a run saves requests, but is never needed.
+A missing or damaged run is skipped with a warning, and the keys of its shards are read from the shards' own keys files.
+So runs save requests, but are never required.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# The number of blocks to examine together, which takes a millisecond or two in a thread.
+# The number of blocks to decode together, which takes a millisecond or two in a thread.
 _STEP_BLOCKS = 64
 _UNREADABLE = "a run of keys cannot be read: %s; the keys of its shards are read from their own files instead"
-# The errors for a run that is gone, damaged, or another's.
+# The errors raised for a run that is missing, damaged, or not the one that the checkpoint describes.
 UNFIT = (ObjectNotFoundError, ManifestError, FormatError, ValueError)
 
 
 @dataclass(slots=True)
 class OpenRun:
-    """A run whose tail was read.
+    """A run whose tail has been read.
 
     Attributes:
         run: its description in the checkpoint.
         tail: its tail.
-        rows: int64 (run.shards,): the number of each of its shards in the snapshot, or -1.
+        rows: int64 (run.shards,): the number of each of its shards in the snapshot, or -1 to ignore the shard.
     """
 
     folder: Storage
@@ -65,7 +65,7 @@ class OpenRun:
         return Entries.joined(found)
 
     async def part(self, low: int, high: int) -> Entries:
-        """Return the entries of blocks ``[low, high)`` for shards of the snapshot, with the shards' numbers in it.
+        """Return the entries of blocks ``[low, high)`` that are in the snapshot, with the snapshot's shard numbers.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -74,7 +74,7 @@ class OpenRun:
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
     async def all(self) -> AsyncGenerator[Entries]:
-        """Yield all its entries for the snapshot, a few blocks at a time, in the order of the run, with one request.
+        """Yield all entries that are in the snapshot, in the order of the run and a few blocks at a time.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -99,22 +99,22 @@ class OpenRuns:
     """The runs of a snapshot.
 
     Attributes:
-        runs: the runs that have keys of the snapshot.
-        covered: bool (shards,): whether a run has the keys of a shard, so that its own file need not be read.
+        runs: the runs that hold keys of the snapshot's shards.
+        covered: bool (shards,): whether a run holds the keys of the shard, so that its keys file need not be read.
     """
 
     runs: list[OpenRun]
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Log that a run cannot be read, and stop using all runs, so that no shard counts as covered."""
+        """Log that a run cannot be read, and stop using any runs, so no shard counts as covered."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False
 
 
 async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: bool = False) -> OpenRuns:
-    """Open the runs of keys, or those of contents, that the checkpoint of a snapshot names."""
+    """Open the runs of keys that the checkpoint of a snapshot names, or with ``contents``, its runs of contents."""
     found = OpenRuns([], await in_thread(np.zeros, len(shards), np.bool_))
 
     async def open_tail(run: KeyRun) -> tuple[KeyRun, RunTail] | None:
@@ -137,7 +137,7 @@ async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: 
             continue
         run, tail = opened
         rows = await in_thread(shards.rows_keyed, tail.paths, tail.keys_crc32c, tail.records)
-        rows[found.covered[rows] & (rows >= 0)] = -1  # another run has the keys of this shard
+        rows[found.covered[rows] & (rows >= 0)] = -1  # another run already has the keys of these shards
         if (rows >= 0).any():
             found.covered[rows[rows >= 0]] = True
             found.runs.append(OpenRun(folder, manifest_prefix(name) + run.name, run, tail, rows))

@@ -1,7 +1,7 @@
-"""`list_manifest` lists the folder of a manifest, as it was at one moment or later.
+"""`list_manifest` lists the folder of a manifest: its state at one moment, and possibly later objects.
 
-Segments are deleted a minute after a checkpoint that covers them, at the earliest. A listing has the checkpoints after
-the segments, so a listing that took half of that minute is checked by a second one.
+A segment is deleted at least a minute after the checkpoint that covers it was created. Checkpoints are listed after
+segments, so a listing that took half a minute or more is verified by a second one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from asyncrec.storage._base import ObjectInfo, Storage
 
 @dataclass(frozen=True, slots=True)
 class CoveredLogs:
-    """The merged segments: of each log, those up to a number.
+    """The merged segments: those of each log up to a number.
 
     Attributes:
-        last: the number, by writer.
+        last: the number of the last merged segment, by writer.
     """
 
     last: Mapping[str, int] = field(default_factory=dict)
@@ -33,16 +33,16 @@ class CoveredLogs:
         return found is not None and found[1] <= self.last.get(found[0], 0)
 
     def may_go(self, file: str) -> bool:
-        """Return whether the segment with this name may be deleted: it is covered, and not the last of its log.
+        """Return whether the segment with this name may be deleted: it must be covered, but not the last of its log.
 
-        The last segment stays, because its number determines the next one. Otherwise a writer that was stopped for a
-        long time, or a process that ends it, could create a number that was used before.
+        The last segment is kept, because its number determines the next one. Otherwise a writer that was suspended for
+        a long time, or a process that ends the writer's job, could reuse a number.
         """
         found = segment_of(file)
         return found is not None and found[1] < self.last.get(found[0], 0)
 
     def plus(self, files: Iterable[str]) -> CoveredLogs:
-        """Return these segments together with the named ones."""
+        """Return a copy that includes the named segments."""
         last = dict(self.last)
         for file in files:
             if found := segment_of(file):
@@ -50,7 +50,7 @@ class CoveredLogs:
         return CoveredLogs(last)
 
 
-# The longest time in seconds that a listing may take to be trusted: half of `loading.LEAST_GRACE`.
+# A listing is trusted only if it took less time than this, in seconds: half of `loading.LEAST_GRACE`.
 _LONG_LIST = 30.0
 
 
@@ -59,11 +59,11 @@ class ListedManifest:
     """The contents of a manifest's folder.
 
     Attributes:
-        segments: the segments by name, without the folder.
+        segments: the segments, by file name.
         pointers: the pointers to checkpoints, by number.
-        checkpoints: the checkpoints of each number, by maker; one of them counts.
-        runs: the runs of keys by name, without the folder.
-        turns: the turns of sources by name, without the folder.
+        checkpoints: the candidates for each checkpoint by number and maker; only one of them counts.
+        runs: the runs of keys, by file name.
+        turns: the turns of sources, by file name.
         removal: the highest place in the log of removals; 0 if no place is taken.
     """
 
@@ -80,13 +80,13 @@ class ListedManifest:
         return max(self.pointers, default=0)
 
     def count_uncovered(self, covered: CoveredLogs) -> int:
-        """Return how many segments a checkpoint does not cover. Call this in a thread if there are many."""
+        """Return the number of segments that are not covered. Call this in a thread if there are many segments."""
         return sum(each not in covered for each in self.segments)
 
     def old_turns(self, until: datetime) -> list[str]:
-        """Return the turns won until ``until`` after which a later turn of their source is listed.
+        """Return the turns won until ``until`` that are followed by a later listed turn of the same source.
 
-        The last turn stays forever, so that a late request for its number finds it taken.
+        The last turn is kept forever, so that a delayed request for its number fails.
         """
         last: dict[str, int] = {}
         for file in self.turns:
@@ -96,7 +96,7 @@ class ListedManifest:
         return [file for file, (source, turn) in found.items() if turn < last[source]]
 
     def continues(self, earlier: ListedManifest) -> bool:
-        """Return whether all objects listed earlier are unchanged, and no checkpoint is new. Slow for many segments."""
+        """Return whether all segments listed earlier are unchanged and no checkpoint is new. Slow for many segments."""
         if self.newest != earlier.newest or (
             self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
         ):
@@ -106,7 +106,7 @@ class ListedManifest:
 
 
 async def list_manifest(folder: Storage, name: str) -> ListedManifest:
-    """List the manifest of a data set, as it was at one moment or later."""
+    """List the folder of a manifest: its state at one moment, and possibly later objects."""
     while True:
         quick = _quick()
         listed = ListedManifest()
@@ -142,7 +142,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """Return a function that returns whether a listing begun now was fast enough to be trusted."""
-    # The loop's clock stops while a machine sleeps.
+    """Start timing a listing. Return a function that returns whether the listing was fast enough to be trusted."""
+    # The clock of the event loop stops while the machine is suspended.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

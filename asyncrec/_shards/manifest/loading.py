@@ -1,13 +1,14 @@
-"""`load_history` reads all commits of a data set, from its newest checkpoint and the segments that are newer.
+"""`load_history` reads all commits of a data set from its newest checkpoint and the newer segments.
 
-Objects that a checkpoint covers may be deleted while they are read. If an object is missing, whether it was listed or
-not, there is a newer checkpoint, and reading starts again. A listing has the checkpoints after the segments. So if a
-segment was deleted before the listing came to it, the listing has the checkpoint that covers it. The listing of a local
-folder is an exception: all its names were read before the first file was examined (`asyncrec._shards.manifest.listed`).
+Objects that a checkpoint covers may be deleted during loading. A missing object, listed or not, means that there is a
+newer checkpoint, so loading starts again. Checkpoints are listed after segments. So if a segment was deleted before the
+listing reached it, the listing includes the checkpoint that covers it. Listing a local folder is an exception, because
+it reads all names before it examines the first file (`asyncrec._shards.manifest.listed`).
 
-The segments of a log have numbers without a gap, and the segment that ends it is the last. Suppose A commits 1, 2 and 3
-while B lists: the first page of B's listing may end before 2 exists, and the second may have 3. A checkpoint made from
-it would cover 3 without 2, and 2 would be lost forever. So segments that do not fit together are listed again.
+The segments of a log are numbered without gaps, and the one that ends the log is the last. Suppose A commits segments
+1, 2 and 3 while B lists them: the first page of the listing may end before 2 exists, and the second page may contain 3.
+A checkpoint made from this listing would cover 3 without 2, and 2 would be lost forever. So if the listed segments are
+inconsistent, they are listed again.
 """
 
 from __future__ import annotations
@@ -45,37 +46,37 @@ Ts = TypeVarTuple("Ts")
 
 
 async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Call ``func(*args)`` here, without a checkpoint, if it is ``little`` work; otherwise call it with `in_thread`.
+    """Call ``func(*args)`` without yielding to the event loop if it is ``little`` work, or else with `in_thread`.
 
-    Work is little if it takes up to half a millisecond. Waiting for a thread takes a fifth of that on an idle machine,
-    but milliseconds if other threads compute.
+    Work is little if it takes up to half a millisecond. A thread hop takes a fifth of that on an idle machine, but
+    milliseconds if other threads are busy.
     """
     return func(*args) if little else await in_thread(func, *args)
 
 
-# The least time in seconds between a checkpoint and the deletion of a segment that it covers.
+# The minimum time in seconds between a checkpoint and the deletion of a segment that it covers.
 LEAST_GRACE = 60.0
-# A store with late listings may list deleted objects for a while.
+# A store whose listings lag behind may list deleted objects for a while.
 _ATTEMPTS = 10
 _BETWEEN_ATTEMPTS = 0.2
-# The number of segments that are held as text at once.
+# The number of segments whose text is held in memory at once.
 _TOGETHER = 128
-# The number of entries held as objects before they become columns; or an eighth of those in columns, if that is more.
+# Entries are merged into the columns when there are more of them than this and than an eighth of the columns' rows.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
-# Manifests up to this size are parsed and merged in the event loop without a thread, in up to half a millisecond.
+# Manifests up to this size are parsed and merged in the event loop, which takes up to half a millisecond.
 _LITTLE_SEGMENTS = 100
 _LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
 
 
 class LoadedManifest(NamedTuple):
-    """A manifest as it was loaded.
+    """A loaded manifest.
 
     Attributes:
-        listed: the contents of its folder.
-        base: the history from which loading started: that of the newest checkpoint, or the known history.
-        history: the whole history.
+        listed: the listing of its folder.
+        base: the history that loading started from: the newest checkpoint or the known history.
+        history: the complete history.
     """
 
     listed: ListedManifest
@@ -83,7 +84,7 @@ class LoadedManifest(NamedTuple):
     history: History
 
     async def count_uncovered(self) -> int:
-        """Return how many listed segments the checkpoint does not cover."""
+        """Return the number of listed segments that `base` does not cover."""
         little = self.history.is_little and len(self.listed.segments) <= _LITTLE_SEGMENTS
         return await in_thread_unless(little, self.listed.count_uncovered, self.base.covered)
 
@@ -99,15 +100,15 @@ async def load_history(folder: Storage, name: str) -> History:
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
-    """Load the history of a data set like `load_history`; return `None`, without importing NumPy, for no data set."""
+    """Load a history like `load_history`, but return `None` without importing NumPy if there is no data set."""
     found = await load_listed(folder, name)
     return None if found is None else found.history
 
 
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
-    """Load the listed objects, starting from those ``known`` from an earlier call; return `None` if none is listed.
+    """Load a manifest, reusing the result of an earlier call, ``known``. Return `None` if no object is listed.
 
-    The history is the same object if there are no new commits.
+    If neither a commit nor a checkpoint is new, the history is the same object as before.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.
@@ -131,7 +132,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
 
 
 class _Torn(Exception):
-    """The listed segments do not fit together."""
+    """The listed segments are inconsistent."""
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
@@ -152,10 +153,10 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
     """Merge the listed segments that a history does not cover.
 
     Raises:
-        _Torn: the segments do not fit together.
+        _Torn: the segments are inconsistent.
     """
 
-    def look() -> dict[str, list[int]]:  # a tenth of a second for 100,000 commits
+    def look() -> dict[str, list[int]]:  # takes a tenth of a second for 100,000 commits
         logs: dict[str, list[int]] = {}
         last, ended = history.covered.last, history.ended
         for file in listed.segments:
@@ -186,7 +187,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
-    """Return the maker of the checkpoint with a number. If several tried to make it, its pointer names the winner."""
+    """Return the maker of checkpoint ``number``. If there are several candidates, the pointer names the winner."""
     makers = listed.checkpoints.get(number, {})
     if len(makers) == 1:
         return next(iter(makers))
@@ -231,7 +232,7 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read only the runs of keys that a checkpoint names.
+    """Read only the descriptions of the runs of keys from a checkpoint.
 
     Raises:
         ObjectNotFoundError: the checkpoint is gone.
@@ -260,10 +261,10 @@ async def _merged(
 ) -> History:
     """Merge segments into a history in groups, because columns take a sixth of the memory of objects.
 
-    ``covers`` are the names of the last segments of their logs, if these are read. The others come before them.
+    ``covers`` are the names of the segments if these are the last of their logs. It is empty for earlier segments.
 
     Raises:
-        _Torn: a segment that is followed by others ends its log.
+        _Torn: a segment ends its log, but a later segment is listed.
     """
     prefix = manifest_prefix(name)
 
@@ -273,7 +274,7 @@ async def _merged(
         except ValueError as error:
             raise ManifestError(f"{prefix}{each}: the file is too large to be a manifest segment: {error}") from error
 
-    # Objects are also freed in the threads, because freeing a million entries takes a tenth of a second.
+    # The worker threads also free the objects, because freeing a million entries takes a tenth of a second.
     waiting: list[Segment] = []
     entries = 0
 

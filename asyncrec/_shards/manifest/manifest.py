@@ -1,8 +1,8 @@
-"""`Manifest`: a snapshot of a data set, made from its history.
+"""`Manifest`: a snapshot of a data set, computed from its history.
 
-Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time`` (a
-writer that removes shards ensures that its time is later than all times that it has read). So every reader of the same
-segments gets the same snapshot, in whatever order the store lists them. The snapshot's id depends only on its shards.
+Segments are merged as events in order of time: an addition at its ``committed`` time, a removal at the ``time`` of its
+segment. A writer that removes shards uses a time later than any it has read. So every reader of the same segments
+computes the same snapshot, regardless of the order in which the store lists them. The id depends only on the shards.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class WriterState:
     """The state of one writer, according to the manifest of its data set.
 
     Attributes:
-        closed: whether it ended well, without uncommitted records.
-        abandoned: whether another process gave it up, so that it can commit nothing more.
-        recovered: whether it had died, and the records on its disk were committed for it.
+        closed: whether the writer ended well, without uncommitted records.
+        abandoned: whether another process abandoned the writer, which can then commit nothing more.
+        recovered: whether the writer died and another job committed the records on its disk.
     """
 
     id: str
@@ -53,16 +53,17 @@ class Manifest:
     """A snapshot of a data set: its shards, and what is known about them.
 
     Attributes:
-        path: the data set, as the caller passed it.
-        id: 32 hexadecimal digits. Two snapshots with equal shards have the same id, in every process and at any time.
-        shards: the shards, in the order of their names; each `ShardEntry` is made on demand.
-        schema: the features of the records, as JSON; the latest if the writers have different schemas.
-        metadata: the metadata of all writers, merged; for equal names the latest counts.
-        writers: the writers, by id.
+        path: the path of the data set, as the caller passed it.
+        id: 32 hexadecimal digits. Snapshots with equal shards have equal ids, in every process and at any time.
+        shards: the shards, in order of name. Each `ShardEntry` is created on demand.
+        schema: the features of the records, as JSON: a schema that decodes the records of all writers, or the latest
+            schema if none does.
+        metadata: the metadata of all writers, merged. If a name is repeated, its latest value counts.
+        writers: the state of each writer, by id.
         removals: the highest committed place in the log of removals.
-        conflicts: sentences about contradictions in the manifest, none of which is fatal.
-        progress: for each source, the position up to which its records are committed. It does not change when shards
-            are removed. An earlier snapshot (``at=``) has none, because it is not kept.
+        conflicts: messages about contradictions in the manifest. None of them is fatal.
+        progress: for each source, the position up to which its records are committed. Removing shards does not change
+            it. It is empty in an earlier snapshot (``at=``), because past progress is not kept.
     """
 
     path: str
@@ -76,7 +77,7 @@ class Manifest:
     progress: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shards, ShardList):  # made by a caller, from a sequence of entries
+        if not isinstance(self.shards, ShardList):  # a caller passed a sequence of entries
             history = plus(History(), [Segment(writer="", time=format_time(0), add=tuple(self.shards))])
             object.__setattr__(self, "shards", ShardList(history))
 
@@ -92,7 +93,7 @@ class Manifest:
 
 
 def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """Return the source progress of a data set with all records of these snapshots, as attributes of `Segment`."""
+    """Return the source progress of a data set that combines these snapshots, as attributes of `Segment`."""
     progress: dict[str, Reached] = {}
     releases: dict[str, int] = {}
     for manifest in manifests:
@@ -103,18 +104,18 @@ def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
 
 
 def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """Merge segments, in any order, into a snapshot. ``at`` as for `manifest_of`."""
+    """Merge segments, in any order, into a snapshot. ``at`` is as for `manifest_of`."""
     return manifest_of(path, plus(History(), segments), at=at)
 
 
 def manifest_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
     """Return a snapshot of a history.
 
-    ``at`` requests an earlier snapshot: a time (everything committed until then), or the id of a snapshot. This takes
-    a few microseconds per shard. Without ``at``, the result of merging the history is returned.
+    ``at`` selects an earlier snapshot, by time (everything committed until then) or by id. This takes a few
+    microseconds per shard. Without ``at``, return the current snapshot.
 
     Raises:
-        ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.
+        ManifestError: the data set never had a snapshot with that id, or the counts add up to an impossible total.
     """
     if at is None:
         live, identity, until = history.shards.numbers["live"], history.identity, None
@@ -147,8 +148,9 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
 def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the commits with a value in a column, ordered by time and writer.
 
-    For an earlier moment, these are the commits until then, and all commits of writers with shards in that snapshot: a
-    closing segment repeats the first segment of its writer, and the earlier segments are not read once it exists.
+    With ``until``, return the commits up to that time, and all commits of ``owners``, the writers with shards in that
+    snapshot. A closing segment has a later time, but replaces the earlier segments of its writer and repeats their
+    values.
     """
     commits = history.commits
     then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]
@@ -165,7 +167,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield each writer with its schema, in order of time. Schemas of replaced or removed shards are left out."""
+    """Yield each change of schema with its writer, in order of time. If some writers own shards, skip the others."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
@@ -206,7 +208,7 @@ def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.in
 
 
 def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[np.int64], int, int]:
-    """Return the rows of an earlier snapshot, its identity, and the time of its last event."""
+    """Return the rows of an earlier snapshot, its identity, and the time up to which events count."""
     wanted = at if isinstance(at, str) else None
     until = np.iinfo(np.int64).max if isinstance(at, str) else micros_of(format_time(at.timestamp()))
     live: dict[str, int] = {}
@@ -235,9 +237,9 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
 
 
 def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
-    """Yield removals and additions as tuples: time, 1 for an addition or 0 for a removal, writer, and row.
+    """Yield removals and additions as ``(time, kind, writer, row)``. The kind is 1 for an addition and 0 for a removal.
 
-    Removals come first within one instant, because a rewritten split removes and adds the same names in one segment.
+    Of events at the same time, removals sort first, because rewriting a split removes and adds the same names at once.
     """
     commits = history.commits
     for row, commit in enumerate(history.removed_by.tolist()):
@@ -254,7 +256,7 @@ PUT_BACK = "to restore it, run 'asyncrec copy' from another copy of the data set
 
 
 def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
-    """Return the error for a shard that the data set lists but that was not found."""
+    """Return the error for a shard that the manifest lists but that was not found."""
     told = ObjectNotFoundError(
         f"{error}; the manifest lists this shard, but it does not exist: it was deleted, or after the data set was "
         "opened, it was replaced, or records of it were deleted; then open it again. To list every missing shard, run "
@@ -266,7 +268,7 @@ def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
 
 @contextmanager
 def naming_lost_shards() -> Iterator[None]:
-    """Explain within this context that a shard was not found although the manifest lists it.
+    """Replace the error for a missing shard with one that explains that the manifest lists the shard.
 
     Raises:
         ObjectNotFoundError: the shard does not exist.
@@ -281,12 +283,12 @@ Json = Mapping[str, Any]
 
 
 def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
-    """Return the schema that decodes the records of all writers, and sentences that explain each conflict.
+    """Return the schema that decodes the records of all writers, and a message about each conflict.
 
     A schema may follow another if it decodes every record that the other decodes (`Schema.reads`). Then the later
-    schema is valid for all records, even while writers with the earlier schema are still at work.
+    schema is valid for all records, even while writers with the earlier schema are still running.
 
-    ``given`` are writers with their schemas, in order of time. If these contradict each other, return the latest.
+    ``given`` contains the writers and their schemas in order of time. If the schemas conflict, return the latest one.
     """
     schema: Json | None = None
     conflicts: list[str] = []
@@ -304,7 +306,7 @@ def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
 
 
 def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
-    """Raise SchemaError if records of the schema ``old`` would not decode with ``new``, the schema that follows."""
+    """Raise SchemaError if the schema ``new`` cannot decode all records written with the earlier schema ``old``."""
     if old is None:
         return
     reason = _why_not(new.to_json(), old)
@@ -318,7 +320,7 @@ def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
 
 
 def _why_not(new: Json, old: Json) -> str | None:
-    from asyncrec.example._schema import Schema  # most data sets have one schema, or none
+    from asyncrec.example._schema import Schema  # imported late: most data sets have at most one schema
 
     try:
         return Schema.from_json(new).reads(Schema.from_json(old))

@@ -1,9 +1,9 @@
-"""`plus` merges more segments into a history: their additions, their removals, and the shards that count as a result.
+"""`plus` merges segments into a history: their additions, their removals, and the shards that are live as a result.
 
-A closing segment repeats the earlier segments of its writer, so those are dropped. A path stands for the last shard
-added to it, unless that was removed later. Only the paths that a commit concerns are examined, so that a commit to a
-million shards costs no more than its own additions. For each source the highest turn counts, and its highest position,
-even if shards are removed. Merging blocks for about 15 microseconds per new shard.
+A closing segment repeats the earlier segments of its writer, so they are discarded. A path refers to the last shard
+added under it, unless that shard was removed later. Only the paths that a commit changes are examined, so merging is
+fast even if the history has a million shards. For each source, the highest turn and its highest position count, even if
+shards are removed. Merging blocks for about 15 microseconds per new shard.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The number of items that are sorted without letting another thread run. This takes a millisecond or two.
+# The number of items to sort before other threads can run. Sorting them takes a millisecond or two.
 _SORTED_AT_ONCE = 2048
 
 
 def plus(history: History, segments: Iterable[Segment], *, names: Collection[str] = ()) -> History:
-    """Return a history with more segments. ``names`` are the names of all segments that it then covers in addition.
+    """Return the history with these segments merged into it. ``names`` are the segments to add to those it covers.
 
     The order of the segments does not matter.
     """
@@ -77,7 +77,7 @@ def _with(known: Mapping[str, Level], more: Mapping[str, Level]) -> Mapping[str,
 
 
 class _Tables:
-    """The tables of writers, values and commits, to which rows are added."""
+    """Growing tables of writers, values and commits."""
 
     def __init__(self, history: History) -> None:
         self.writers = list(history.writers)
@@ -103,7 +103,7 @@ class _Tables:
         return self._first + len(self._rows) - 1
 
     def value(self, value: Any, *, always: bool = False) -> int:
-        """Return the number of a JSON object, or -1 for an empty one unless ``always`` is set."""
+        """Return the number of a JSON object, or -1 for an empty object unless ``always`` is set."""
         if not value and not always:
             return -1
         number = self._value_of.setdefault(_text(value), len(self.values))
@@ -132,7 +132,7 @@ def _text(value: Any) -> str:
 
 
 def _sorted(items: list[Any]) -> list[Any]:
-    """Sort without holding the interpreter for long."""
+    """Sort items in chunks, so that other threads can run in between."""
     key = attrgetter("path", "time", "writer", "tie") if items and isinstance(items[0], Added) else None
     if len(items) <= _SORTED_AT_ONCE:
         return sorted(items, key=key)
@@ -141,7 +141,7 @@ def _sorted(items: list[Any]) -> list[Any]:
 
 
 def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
-    """Leave out all commits of these writers. Return the history, and the paths that this concerns."""
+    """Return the history without the commits of these writers, and the paths that these commits changed."""
     numbers = [number for number, writer in enumerate(history.writers) if writer in writers]
     gone = np.isin(history.commits["writer"], numbers)
     if not gone.any():
@@ -170,7 +170,7 @@ def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
 
 
 def _inserted(history: History, added: Sequence[Added]) -> tuple[ShardColumns, dict[bytes, tuple[int, int]]]:
-    """Insert new shards among the existing ones. Also return the range of rows of each path."""
+    """Return the history's shards with new ones inserted, and the range of rows of each added path."""
     there = history.shards
     places: list[int] = []
     groups: dict[bytes, tuple[int, int]] = {}
@@ -208,7 +208,7 @@ def _removals(history: History, removed: Sequence[tuple[bytes, int]]) -> dict[st
 
 
 def _settled(history: History, groups: dict[bytes, tuple[int, int]]) -> History:
-    """Determine for these paths which shard is in the data set: the last one added, if it was not removed later."""
+    """Mark the live shard of each of these paths: the last one added, unless it was removed later."""
     if not groups:
         return history
     numbers, times = history.shards.numbers, history.commits["time"]
@@ -238,6 +238,6 @@ def _row_identity(shards: ShardColumns, row: int) -> int:
 
 
 def shard_identity(path: str, records: int, size: int, crc32c: int | None) -> int:
-    """Hash a shard to 128 bits. The XOR of several shards' hashes stands for their set, in any order."""
+    """Hash a shard to 128 bits. The XOR of such hashes identifies a set of shards, regardless of their order."""
     text = f"{path}\0{records}\0{size}\0{crc32c}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")

@@ -1,28 +1,28 @@
-"""The names of a data set's objects, and the rule for which names are data at all.
+"""The names of a data set's objects, and the rule for which names are data.
 
 A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s3://crawl/2026``. The folder contains
 
     pages-00000-of-00008.tfrecord             a fixed shard (TensorFlow's own pattern)
     pages-<maker>-00000-of-00008.tfrecord     the same if that name was taken, as for a replacement
-    pages-<maker>-000000.tfrecord             a rolling shard: its maker, and its number
+    pages-<maker>-000000.tfrecord             a rolling shard, by its maker and number
     pages-<maker>-000000.<writer>.tfrecord    any of these, rewritten by the job <writer>
     _index/pages-<maker>-....tfrecord.index   the offset of each record of a shard
     _keys/pages-<maker>-....tfrecord.keys     the key of each record
     _progress/pages-<maker>-....progress      the source progress of a published shard that is not yet committed
-    _manifest/pages/<maker>-000000.jsonl      the beginning of a log: the mark of a job that has not ended
-    _manifest/pages/<writer>-000001.jsonl     a segment of the manifest, from its writer's log: a commit, or the end
+    _manifest/pages/<maker>-000000.jsonl      the mark of a job that has not ended, which begins its log
+    _manifest/pages/<writer>-000001.jsonl     a segment of the manifest in its writer's log: a commit or the end
     _manifest/pages/_removal-000001.jsonl     a place in the log of removals
-    _manifest/pages/~checkpoint-000001.json   the pointer to the first checkpoint, one of the objects called
-    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    `~` sorts after all other characters
-    _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
-    _manifest/pages/~latest.json              the checkpoint to read if a store cannot list; only on request
-    _manifest/pages/_claim-000001.json        the job that may make a fixed data set with this name
-    _manifest/pages/_source-<hash>-000001.json    the writer that has a turn of a source, by a hash of its name
-    _flush/pages/<writer>-000001.frames       the flushes of a writer without a disk (`_shards.journal.flush_entry`)
+    _manifest/pages/~checkpoint-000001.json   the pointer to a checkpoint, one of those that makers stored as
+    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    (`~` sorts after all other characters)
+    _manifest/pages/~keys-000001~<id>.run         the sorted keys of many shards, made for that checkpoint (`key_run`)
+    _manifest/pages/~latest.json              the pointer for readers that cannot list; written only on request
+    _manifest/pages/_claim-000001.json        the claim of a job to make a fixed data set with this name
+    _manifest/pages/_source-<hash>-000001.json    a writer's turn of a source; the hash is that of the source's name
+    _flush/pages/<writer>-000001.frames       a flush of a writer without a disk (`_shards.journal.flush_entry`)
 
-A maker is a writer's id, or ``<id>.<part>`` if several make parts of one job. So every name except that of a plain
-fixed shard contains its maker, and plain names belong to the job that has their claim. Names whose first character is
-``_`` or ``.`` are not data. This is the convention of Hadoop, Spark and Ray.
+A maker is the id of a writer, or ``<id>.<part>`` if several writers make parts of one job. Every name except that of a
+plain fixed shard contains its maker; plain names belong to the job that holds the claim. As in Hadoop, Spark and Ray,
+names that begin with ``_`` or ``.`` are not data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
-# The rest of a shard's name after that of its data set: the maker, the number of a rolling shard, and the rewriter.
+# A shard's name after the data set's name. The groups are the maker, the number of a rolling shard, and the rewriter.
 _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))"
     r"(?:\.([A-Za-z0-9][A-Za-z0-9_]{0,63}))?\.tfrecord"
@@ -55,7 +55,7 @@ _NO_PARTS = frozenset(("", ".", ".."))
 
 
 def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") -> str:
-    """Return the name of a fixed shard. ``maker`` is passed if the writer must not use the plain name."""
+    """Return the name of a fixed shard. Pass ``maker`` if the plain name must not be used."""
     return f"{name}-{f'{maker}-' if maker else ''}{shard:05d}-of-{num_shards:05d}.tfrecord"
 
 
@@ -65,12 +65,12 @@ def rolling_shard_name(name: str, maker: str, sequence: int) -> str:
 
 
 def rewritten_name(shard: str, maker: str) -> str:
-    """Return the name of the shard that a job makes in the place of another. The two names sort alike."""
+    """Return the name of a shard rewritten by ``maker``. It sorts in the same place as the name of the original."""
     return f"{original_of(shard).removesuffix('.tfrecord')}.{maker}.tfrecord"
 
 
 def rewriter_of(shard: str) -> str | None:
-    """Return the job that rewrote a shard, according to its name; `None` if the shard is as its first maker made it."""
+    """Return the job that rewrote a shard, according to the shard's name; `None` if it was never rewritten."""
     match = _REWRITTEN.fullmatch(shard)
     return None if match is None else match[2]
 
@@ -97,19 +97,19 @@ def progress_key(shard: str) -> str:
 
 
 def with_maker(name: str, shard: str, maker: str) -> str:
-    """Insert the maker into the name of a shard that has none. Its index and keys are named by the result."""
+    """Insert the maker into the name of a shard if it has none. The index and the keys are named after the result."""
     if shard.startswith(f"{name}-{maker}-") or rewriter_of(shard) == maker:
         return shard
     return f"{name}-{maker}{shard[len(name) :]}"
 
 
 def segment_key(name: str, writer: str, number: int) -> str:
-    """Return the key of the segment with this number in a writer's log. The first number is 1."""
+    """Return the key of segment ``number`` of a writer's log. Numbers start at 1."""
     return f"{manifest_prefix(name)}{writer}-{number:06d}.jsonl"
 
 
 def segment_of(file: str) -> tuple[str, int] | None:
-    """Return the writer and the number of a segment, a file below `manifest_prefix`; `None` for another file."""
+    """Return the writer and the number of the segment in a file below `manifest_prefix`; `None` for other files."""
     match = _SEGMENT.fullmatch(file)
     if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
         return None
@@ -122,7 +122,7 @@ def removal_key(name: str, place: int) -> str:
 
 
 def removal_of(file: str) -> int | None:
-    """Return the place in the log of removals that a file below `manifest_prefix` holds; `None` for another file."""
+    """Return the place in the log of removals of a file below `manifest_prefix`; `None` for other files."""
     match = _REMOVAL.fullmatch(file)
     return None if match is None else int(match[1])
 
@@ -138,7 +138,7 @@ def checkpoint_key(name: str, number: int, maker: str) -> str:
 
 
 def checkpoint_of(key: str) -> tuple[int, str | None] | None:
-    """Return the number of a checkpoint and its maker, which is `None` for a pointer; `None` for another key."""
+    """Return the number and the maker of a checkpoint, or the number of a pointer and `None`; `None` for other keys."""
     match = _CHECKPOINT.fullmatch(key.rpartition("/")[2])
     return None if match is None else (int(match[1]), match[2])
 
@@ -149,9 +149,9 @@ def latest_key(name: str) -> str:
 
 
 def split_checkpoint_path(path: str) -> tuple[str, str] | None:
-    """Split the path of a checkpoint, or of the pointer to the latest, into the data set's path and the file's name.
+    """Split the path of a checkpoint, or of the pointer to the latest one, into the data set's path and the file name.
 
-    Return `None` for every other path.
+    Return `None` for any other path.
     """
     folder, _, file = path.rpartition("/")
     parent, _, name = folder.rpartition("/")
@@ -171,7 +171,7 @@ def begin_key(name: str, maker: str) -> str:
 
 
 def begin_of(file: str) -> str | None:
-    """Return the job whose log begins with a file below `manifest_prefix`; `None` if the file is not a beginning."""
+    """Return the job whose log begins with a file below `manifest_prefix`; `None` for other files."""
     match = _BEGIN.fullmatch(file)
     return None if match is None else match[1]
 
@@ -182,18 +182,18 @@ def claim_key(name: str, number: int) -> str:
 
 
 def claim_of(file: str) -> int | None:
-    """Return the number of the claim in a file below `manifest_prefix`; `None` if it is not a claim."""
+    """Return the number of the claim in a file below `manifest_prefix`; `None` for other files."""
     match = _CLAIM.fullmatch(file)
     return None if match is None or match[1] != f"{int(match[1]):06d}" else int(match[1])
 
 
 def source_turn_key(name: str, source: str, turn: int) -> str:
-    """Return the key of a source's turn. The first turn is number 1."""
+    """Return the key of a source's turn. Turns start at 1."""
     return f"{manifest_prefix(name)}_source-{hash_of_source(source)}-{turn:06d}.json"
 
 
 def source_turn_of(file: str) -> tuple[str, int] | None:
-    """Return the hash of the source and the turn in a file below `manifest_prefix`; `None` if it is not a turn."""
+    """Return the hash of the source and the turn in a file below `manifest_prefix`; `None` for other files."""
     match = _SOURCE_TURN.fullmatch(file)
     if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
         return None
@@ -201,7 +201,7 @@ def source_turn_of(file: str) -> tuple[str, int] | None:
 
 
 def hash_of_source(source: str) -> str:
-    """Return the hash of a source in the names of its turns: 16 hexadecimal digits of its name's SHA-256."""
+    """Return the hash that names a source's turns: the first 16 hexadecimal digits of the SHA-256 of its name."""
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
@@ -211,12 +211,12 @@ def flush_prefix(name: str) -> str:
 
 
 def flush_key(name: str, writer: str, number: int) -> str:
-    """Return the key of the entry with this number in a writer's flush log. The first number is 1."""
+    """Return the key of entry ``number`` of a writer's flush log. Numbers start at 1."""
     return f"{flush_prefix(name)}{writer}-{number:06d}.frames"
 
 
 def flush_of(file: str) -> tuple[str, int] | None:
-    """Return the writer and the number of the flush entry in a file below `flush_prefix`; `None` for another file."""
+    """Return the writer and the number of the flush entry in a file below `flush_prefix`; `None` for other files."""
     match = _FLUSH.fullmatch(file)
     return None if match is None or f"{int(match[2]):06d}" != match[2] else (match[1], int(match[2]))
 
@@ -229,8 +229,8 @@ def is_data(key: str) -> bool:
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
     """Return the maker of a shard of the data set ``name``, and whether it is a rolling shard.
 
-    The maker of a plain fixed shard is `None`. That of a rewritten shard is the job that rewrote it, and such a shard
-    does not count as rolling. Return `None` if the name is not that of a shard of this data set.
+    The maker of a plain fixed shard is `None`. The maker of a rewritten shard is the job that rewrote it, and the shard
+    does not count as rolling. Return `None` if ``shard`` is not the name of a shard of this data set.
     """
     match = _SHARD.fullmatch(shard[len(name) :])
     if not shard.startswith(name) or match is None or (match[2] and not match[1]):
@@ -252,18 +252,17 @@ def sequence_of(shard: str) -> int:
 
 
 def new_writer_id() -> str:
-    """Return a new id of 20 hexadecimal digits: the second, so that names sort by time, and 48 random bits.
+    """Return a new id of 20 hexadecimal digits: the time in seconds, so that names sort by time, and 48 random bits.
 
-    The later of two writers with the same id is refused: the mark of each is created exclusively, and an id that the
-    manifest knows cannot be used again. Only the random bits prevent equal ids of writers that begin in the same
-    second. With 24 bits, 1,000 such writers of one data set shared an id in 3 % of cases; with 48 bits, 100,000 of them
-    did so in 0.002 %.
+    If two writers have the same id, the later one is rejected, because marks are created exclusively and an id in the
+    manifest cannot be reused. Only the random bits distinguish writers that start in the same second. With 24 bits, two
+    of 1,000 such writers would share an id with a probability of 3 %; with 48 bits, two of 100,000 do with 0.002 %.
     """
     return f"{int(time.time()):08x}{secrets.token_hex(6)}"
 
 
 def validate_writer_id(writer: str) -> str:
-    """Return the id, or raise ValueError if it cannot be part of names because of a ``-``, ``.``, ``/`` or space."""
+    """Return the id, or raise ValueError if it is too long, or has characters other than letters, digits and ``_``."""
     if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
         raise ArgumentValueError(
             f"writer_id={writer!r}: must be 1 to 64 letters, digits or '_', beginning with a letter or digit, "
@@ -273,11 +272,11 @@ def validate_writer_id(writer: str) -> str:
 
 
 def check_relative(path: str) -> None:
-    """Reject a path that a manifest may not name because it could lead out of the data set's folder.
+    """Check that a path in a manifest cannot lead out of the data set's folder.
 
     Raises:
-        ValueError: the path is absolute, has a scheme or a drive, or a part of it is empty, ``.`` or ``..``; or it is
-            not valid UTF-8.
+        ValueError: the path is absolute, has a scheme or a drive, contains a NUL, has a part that is empty, ``.`` or
+            ``..``, or is not valid UTF-8.
     """
     if (
         not path

@@ -1,14 +1,14 @@
-"""`Origin`: a shard that is part of another shard, made from several, with the time at which it was committed.
+"""`Origin`: a shard whose records are now part of another shard, with the time when they were committed.
 
-Of several records with one key, the first committed counts. So the entry of a rewritten shard states when its records
-were first committed: in `since`, or, if it was joined from several shards, in `joined`, with a line for each of these::
+If several records have the same key, the first one committed counts. So the entry of a rewritten shard states when its
+records were first committed: in `since` or, if it was joined from several shards, in `joined`, with a line for each::
 
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 
-The line has the name of the shard without that of the data set, the number of its records, which keep their order, and
-the time of their commit. From the names, a follower of the data set knows which of these records it has already
-received. If a ``~`` precedes the name, the records are sorted among those of its neighbours with a ``~``, so only the
-sum of their numbers is exact.
+A line has the name of the shard without the data set's name, the number of its records, which keep their order, and the
+time of their commit. From the names, a follower of the data set determines which records it has already received. If a
+``~`` precedes the name, the records are sorted together with those of the adjacent lines with a ``~``, so only the sum
+of the counts is exact.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from asyncrec._shards.manifest.shard_list import ShardList
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Optional members of an entry; the last one is the feature by which the records of the shard are sorted.
+# Optional members of an entry. `SORTED` names the feature by which the records of the shard are sorted.
 SINCE, JOINED, SORTED = "since", "joined", "sorted"
 
 
 class Origin(NamedTuple):
-    """A shard whose records are in another shard.
+    """A shard whose records are now in another shard.
 
     Attributes:
-        shard: its name, as it was before it was ever rewritten.
+        shard: the name that it had before it was ever rewritten.
         records: the number of its records.
-        since: the time at which they were committed.
-        mixed: whether its records may be anywhere among those of its mixed neighbours.
+        since: the time when they were committed.
+        mixed: whether its records may be interspersed with those of adjacent mixed origins.
     """
 
     shard: str
@@ -55,7 +55,7 @@ def origins_of(entry: ShardEntry, name: str) -> list[Origin]:
 
 
 def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> ShardEntry:
-    """Return the entry of a shard of the data set ``name`` with these origins."""
+    """Return a copy of the entry of a shard of the data set ``name`` with these origins."""
     origins = list(origins)
     extra = {member: value for member, value in entry.extra.items() if member not in (SINCE, JOINED)}
     if len(origins) == 1 and origins[0].shard == original_of(entry.path):
@@ -69,7 +69,7 @@ def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> Sha
 
 
 def _joined(entry: ShardEntry) -> list[Origin] | None:
-    """Return the origins in the entry of a joined shard, without the data set's name; `None` if it has none."""
+    """Return the origins in an entry, named without the data set's name; `None` if it has no valid origins."""
     text = entry.extra.get(JOINED)
     if not isinstance(text, str):
         return None
@@ -79,7 +79,7 @@ def _joined(entry: ShardEntry) -> list[Origin] | None:
             Origin(shard.removeprefix("~"), int(records), format_micros(micros_of(since)), shard.startswith("~"))
             for shard, records, since in lines
         ]
-    except (TypeError, ValueError, OverflowError):  # it was read
+    except (TypeError, ValueError, OverflowError):  # the text was read from a store
         return None
     sound = all(each.records >= 0 for each in origins) and sum(each.records for each in origins) == entry.records
     return origins if origins and sound else None
@@ -99,10 +99,10 @@ def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
 
 
 def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
-    """Return the origins of a shard whose records are sorted, all with the time of the ``first`` or the last of them.
+    """Return the origins of a shard whose records were sorted together, all with the earliest or the latest time.
 
-    Of each key, either the first or the last committed record is to stay. With this common time, such a record in this
-    shard still precedes or follows the records of its key in other shards.
+    Either the ``first`` or the last committed record of each key is to be kept. With the common time, such a record in
+    this shard still precedes or follows the records of its key in other shards.
     """
     origins = list(origins)
     times = sorted(each.since for each in origins)
@@ -111,14 +111,14 @@ def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
 
 
 class CommitOrder:
-    """The order in which the records of some shards were committed, which decides the first record of a key.
+    """The order in which the records of some shards were committed, which determines the first record of each key.
 
-    The names of shards show when their writers were opened. Records that were committed together, or are in no
+    The names of shards only show when their writers were opened. Records that were committed together, or are in no
     manifest, keep the order of the shards.
     """
 
     def __init__(self, shards: Sequence[ShardEntry]) -> None:
-        """Examine all shards. Blocks."""
+        """Determine the order of all shards. Blocks."""
         if isinstance(shards, ShardList):
             counts, times = shards.counts, shards.committed
             rows = shards.rows_with(SINCE, JOINED)
@@ -134,7 +134,7 @@ class CommitOrder:
         self._places[order] = np.cumsum(counts[order]) - counts[order]
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of records, from their numbers among the records of all these shards."""
+        """Return the places of records in this order, from their numbers among the records of all these shards."""
         parts = np.searchsorted(self._starts, numbers, side="right") - 1
         places: NDArray[np.int64] = numbers - self._starts[parts] + self._places[parts]
         return places

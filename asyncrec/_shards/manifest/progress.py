@@ -1,8 +1,8 @@
 """Progress: the position up to which each source was read, as stored in segments, checkpoints and histories.
 
-A *source* is a stream that a consumer reads, such as ``topic/3``. A *position* is the number of its last stored
-message. Both are stored with the turn of the source in which they were committed, because only the writer with the last
-turn goes on. The state of a source is the pair with the highest turn, then with the highest position. The position -1
+A *source* is a stream that a consumer reads, such as ``topic/3``. Its *position* is the number of its last stored
+message. A position is stored with the turn of the source in which it was committed, because only the writer with the
+last turn continues. The state of a source is its highest turn, with the highest position in that turn. The position -1
 means that the source was forgotten.
 """
 
@@ -16,10 +16,10 @@ from asyncrec.errors import ManifestError
 
 # A turn, and the last position committed in it.
 Reached = tuple[int, int]
-# The value of a source of which the highest counts: a turn and a position, or a released turn.
+# A value of a source, of which the highest counts: a turn and a position, or a released turn.
 Level = TypeVar("Level", int, Reached)
 
-# The maximum number of sources of a data set. With short names, they take 2.4 MB in a segment and 0.5 in a checkpoint.
+# The maximum number of sources of a data set. With short names, they take 2.4 MB in a segment, 0.5 MB in a checkpoint.
 MOST_SOURCES = 100_000
 MOST_SOURCE_BYTES = 512
 MOST_POSITION = (1 << 63) - 1
@@ -29,7 +29,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_source(value: object) -> bool:
-    """Return whether a value is a valid name of a source: 1 to 512 bytes of UTF-8, without control characters."""
+    """Return whether a value is a valid source name: 1 to 512 bytes of UTF-8, without control characters."""
     if not isinstance(value, str) or not value or len(value) > MOST_SOURCE_BYTES or _CONTROLS.search(value):
         return False
     try:
@@ -39,22 +39,22 @@ def is_source(value: object) -> bool:
 
 
 def is_turn(value: object) -> bool:
-    """Return whether a value is the number of a turn."""
+    """Return whether a value is a valid number of a turn."""
     return type(value) is int and 1 <= value <= MOST_POSITION
 
 
 def is_reached(value: object) -> bool:
-    """Return whether a JSON value is a turn and a position."""
+    """Return whether a JSON value is a valid pair of a turn and a position."""
     if not isinstance(value, list) or len(value) != 2 or not is_turn(value[0]):
         return False
     return type(value[1]) is int and NO_POSITION <= value[1] <= MOST_POSITION
 
 
 def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]:
-    """Read ``{source: [turn, position]}``. ``name`` is for error messages.
+    """Parse ``{source: [turn, position]}``. ``name`` is used in error messages.
 
     Raises:
-        ManifestError: there are too many sources for a data set, an invalid name of a source, or another value.
+        ManifestError: there are too many sources, or a source name or a value is invalid.
     """
     _check_sources(data, "progress", name)
     for source, value in data.items():
@@ -67,7 +67,7 @@ def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]
 
 
 def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
-    """Read ``{source: turn}``. ``name`` is for error messages.
+    """Parse ``{source: turn}``. ``name`` is used in error messages.
 
     Raises:
         ManifestError: as for `progress_from_json`.
@@ -83,7 +83,7 @@ def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, Any]:
-    """Return both as members of a JSON object. Leave out a member without sources."""
+    """Return progress and releases as members of a JSON object. Omit a member without sources."""
     members: dict[str, Any] = {}
     if progress:
         members["progress"] = {source: list(reached) for source, reached in progress.items()}
@@ -93,12 +93,12 @@ def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> 
 
 
 def newer(known: Mapping[str, Level], more: Mapping[str, Level]) -> dict[str, Level]:
-    """Return the values in ``more`` that are higher than the known values of their sources."""
+    """Return the values in ``more`` whose sources are unknown or have a lower known value."""
     return {source: value for source, value in more.items() if source not in known or value > known[source]}
 
 
 def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, list[Any]]:
-    """Return both as columns of a checkpoint, with a row for each source, in the order of their names."""
+    """Return progress and releases as columns of a checkpoint, with a row for each source, sorted by name."""
     sources = sorted(progress.keys() | releases.keys())
     reached = [progress.get(source, (0, NO_POSITION)) for source in sources]
     return {
@@ -110,14 +110,14 @@ def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int
 
 
 def progress_of(columns: Sequence[Sequence[Any]]) -> tuple[dict[str, Reached], dict[str, int]]:
-    """Read the columns that `progress_columns` made, in their order."""
+    """Return the progress and releases in the columns of `progress_columns`, which must be in the same order."""
     sources, turns, positions, released = columns
     progress = {source: (turn, at) for source, turn, at in zip(sources, turns, positions, strict=True) if turn}
     return progress, {source: turn for source, turn in zip(sources, released, strict=True) if turn}
 
 
 def positions(progress: Mapping[str, Reached]) -> dict[str, int]:
-    """Return the position of each source that has one, in the order of their names."""
+    """Return the position of each source that has one, sorted by name."""
     return {source: position for source, (_, position) in sorted(progress.items()) if position != NO_POSITION}
 
 

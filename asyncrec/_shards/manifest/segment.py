@@ -1,6 +1,6 @@
-"""`Segment`: an immutable part of a manifest, written by one commit, and read without being trusted.
+"""`Segment`: an immutable part of a manifest, written by one commit and treated as untrusted input when read.
 
-A segment is JSON lines, created exclusively, never changed: a line about its writer, and one for each shard.
+A segment has a line of JSON about its writer and one for each shard. It is created exclusively and never changed.
 
     {"version": 1, "writer": "6740...", "time": "2026-11-21T03:20:00.123456Z", "shards": 1,
      "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
@@ -10,17 +10,18 @@ A segment is JSON lines, created exclusively, never changed: a line about its wr
      "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``end_crc32c`` is the checksum of the shard's last 4,096 bytes. It shows a reader, without reading the whole shard, that
-another shard has replaced it under this name. ``first`` is when the writer accepted the shard's first record, ``last``
-when the shard ended. A writer's closing segment (``"closed": true``) repeats all its commits, so that a reader needs
-one object per closed writer rather than one per commit. If the job was given up, a tombstone (``"abandoned": true``)
-stands in its place: the job can commit nothing more, and its commits are in its other segments. ``removal`` is the
-place in the log of removals that the writer won when it removed or replaced shards. Paths are relative to the data
-set's folder. ``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and
-``releases`` are those of sources (`progress`), and are present only if it has any. Unknown members are kept.
+``end_crc32c`` is the checksum of the shard's last 4,096 bytes. A reader checks it to detect, without reading the whole
+shard, that another shard has replaced this one under the same name. ``first`` is the time when the writer accepted the
+shard's first record, ``last`` the time when the shard ended. A writer's closing segment (``"closed": true``) repeats
+all its commits, so a reader needs one object per closed writer rather than one per commit. An abandoned job has a
+tombstone (``"abandoned": true``) instead: it can commit nothing more, and its commits are in its other segments.
+``removal`` is the place in the log of removals that the writer won when it removed or replaced shards. Paths are
+relative to the data set's folder. ``flushed`` is the last number of the writer's flush log at the time of the commit,
+if the writer has such a log. ``progress`` and ``releases`` hold the state of sources (`progress`), and are omitted if
+empty. Unknown members are preserved.
 
-``largest`` is the length of the shard's longest record. It is present only above 256 MiB, the length that every reader
-accepts.
+``largest`` is the length of the shard's longest record. It is present only if that exceeds 256 MiB, the length that
+every reader accepts.
 """
 
 from __future__ import annotations
@@ -38,38 +39,38 @@ from asyncrec._shards.manifest.names import check_relative
 from asyncrec._shards.manifest.progress import Reached, members_of, progress_from_json, releases_from_json
 from asyncrec.errors import ManifestError
 
-# A closing segment of a million shards has about 500 MB; a larger object is not a segment.
+# A closing segment of a million shards takes about 500 MB, so a larger object is not a segment.
 MAX_SEGMENT_BYTES = 512 << 20
 
 _VERSION = 1
 _LEAST_FRAME = 16
 _MOST_INFLATION = 1032
-# The form that `format_time` writes.
+# The format that `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
-# An index is text that DALI reads. A keys file has 16 bytes of BLAKE2b per record, and in format 2 16 of its content.
+# An index is text that DALI reads. A keys file has a 16-byte digest of each key; format 2 adds one of each content.
 _FORMATS = {"index": (1,), "keys": (1, 2)}
 # Few shards have this field, so it is stored as an optional member.
 _LARGEST = "largest"
 
 
 def format_time(seconds: float) -> str:
-    """Return a time in UTC, to the microsecond, as text that sorts as time does."""
+    """Format a time in UTC, to the microsecond, as text that sorts chronologically."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: str) -> float:
-    """Return the time in the text of `format_time`."""
+    """Parse the text of `format_time`. Return seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """The index or the keys of a shard, as in the manifest.
+    """The entry in a manifest for the index or the keys of a shard.
 
     Attributes:
-        path: relative to the data set's folder.
-        bytes, crc32c: the size and checksum of its content.
+        path: the path, relative to the data set's folder.
+        bytes, crc32c: the size and checksum of the object.
     """
 
     path: str
@@ -84,7 +85,7 @@ class Sidecar:
 class ShardEntry:
     """The entry of one shard in a manifest. ``path`` is relative to the data set's folder.
 
-    The checksums and ``committed`` are always in a manifest. A shard that no manifest lists may have none of them.
+    In a manifest, the checksums and ``committed`` are always present. A shard that no manifest lists may lack them.
     """
 
     path: str
@@ -102,17 +103,17 @@ class ShardEntry:
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """The paths of the shard, its index and its keys."""
+        """The paths of the shard, and of its index and keys if it has them."""
         return (self.path, *(sidecar.path for sidecar in (self.index, self.keys) if sidecar is not None))
 
     @property
     def key_bytes(self) -> int:
-        """The number of bytes of digests per record in its keys file: 16, or 32 with contents; 0 without keys."""
+        """The number of digest bytes per record in the keys file: 16, 32 with content digests, or 0 without keys."""
         return 0 if self.keys is None else digest_bytes(self.keys.bytes, self.records)
 
     @property
     def max_record_bytes(self) -> int:
-        """The limit for readers of the shard: the default, or the longest record of the shard if that is longer."""
+        """The limit for readers of the shard: the default limit, or the length of the longest record if greater."""
         largest = self.extra.get(_LARGEST)
         return max(MAX_RECORD_BYTES, largest) if isinstance(largest, int) else MAX_RECORD_BYTES
 
@@ -134,13 +135,13 @@ class ShardEntry:
 
 
 def noting(largest: int) -> dict[str, int]:
-    """Return the optional members of an entry whose longest record has this length; empty if all readers accept it."""
+    """Return the optional members for a shard whose longest record has this length; empty if all readers accept it."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One commit: the shards that it added and removed, and its statements about the writer."""
+    """A commit: the shards that it added and removed, and the state of its writer."""
 
     writer: str
     time: str
@@ -160,7 +161,7 @@ class Segment:
         """Return the JSON lines, in UTF-8.
 
         Raises:
-            TypeError: schema or metadata cannot be written as JSON.
+            TypeError: the schema or the metadata cannot be encoded as JSON.
         """
         head = {
             "version": _VERSION,
@@ -182,10 +183,10 @@ class Segment:
 
 
 def parse_segment(content: bytes, *, name: str) -> Segment:
-    """Parse one segment. ``name`` is for error messages. For a worker thread: takes about 20 microseconds per shard.
+    """Parse one segment. ``name`` is used in errors. Call this in a worker thread: it takes about 20 us per shard.
 
     Raises:
-        ManifestError: the content is not JSON, lacks a member of a segment, has a later version, or names a path that
+        ManifestError: the content is not JSON, lacks a member of a segment, has another version, or names a path that
             is absolute, has a scheme, or leads out of the folder.
     """
     head, _, rest = content.partition(b"\n")
@@ -233,7 +234,7 @@ def _object(text: bytes, name: str) -> dict[str, Any]:
 
 
 class _Taker:
-    """Takes members of the required types out of a decoded JSON object. The rest are unknown and kept."""
+    """A parser that checks and removes members of a decoded JSON object, leaving the unknown ones."""
 
     _REQUIRED = object()
 
@@ -285,10 +286,10 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 
 
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
-    """Return whether ``size`` stored bytes cannot hold ``records`` records. Accepts numbers, or arrays of them.
+    """Return whether ``records`` records cannot fit in ``size`` stored bytes. Accepts numbers or arrays of numbers.
 
-    Memory is allocated for a count before the shard is read, so the count must have its price in the file. A frame has
-    at least 16 bytes, and two bits of Deflate stand for at most 258.
+    Memory proportional to the count is allocated before the shard is read, so a small file must not claim a large
+    count. A frame takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 
@@ -311,7 +312,7 @@ def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
 
 
 def _relative(path: Any, name: str) -> str:
-    """Return a path that stays within the folder, or raise ManifestError."""
+    """Return the path, or raise ManifestError if it is not text or could lead out of the folder."""
     if not isinstance(path, str):
         raise ManifestError(f"{name}: the manifest has the path {str(path)[:80]!r}; a path must be text")
     try:
@@ -338,7 +339,7 @@ def _crc(text: str, name: str) -> int:
 
 
 def _time(text: str, name: str) -> str:
-    """Return a time in the form that sorts as text."""
+    """Return a time in the format of `format_time`."""
     try:
         seconds = parse_time(text)
         return text if _SORTS.fullmatch(text) else format_time(seconds)

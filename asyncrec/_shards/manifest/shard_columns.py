@@ -1,7 +1,7 @@
-"""`ShardColumns`: the entries of many shards as columns of numbers and texts, about 140 bytes each.
+"""`ShardColumns`: the entries of many shards as columns of numbers and texts, which take about 140 bytes per shard.
 
-The names of indexes and keys usually follow from the shard's name. Then a column has only the rule that they follow.
-Times are microseconds since 1970. Flags state which values a row lacks.
+The names of indexes and keys usually follow from the shard's name, so a column only says by which rule. Times are
+microseconds since 1970. Flags mark the values that a row lacks.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
-# The lowest two bits of a row's flags are its compression. The others state which values it lacks: a shard that no
-# manifest lists has no checksums, and was not committed.
+# The lowest two bits of a row's flags encode its compression. The others mark the values that it lacks: a shard that no
+# manifest lists has no checksums and no commit time.
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
-# The id of a writer that can be part of a name.
+# A writer id that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
-# The name of an index or keys: none, as the shard's, as the shard's with its writer, or otherwise number n of `names`.
+# How an index or keys file is named: there is none, after the shard, or after the shard with its writer's id. A number
+# from 0 is a row of `ShardColumns.names`.
 NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
-# The columns of numbers, and their types.
+# The columns of numbers and their dtypes.
 NUMBERS: Final[Mapping[str, str]] = {
     "records": "int64",
     "bytes": "int64",
@@ -55,26 +56,26 @@ NUMBERS: Final[Mapping[str, str]] = {
 
 
 def micros_of(time: str) -> int:
-    """Return a time of the manifest in microseconds since 1970, exactly."""
+    """Convert a time of the manifest to microseconds since 1970, without rounding."""
     return (datetime.fromisoformat(time) - _EPOCH) // _MICROSECOND
 
 
 def format_micros(micros: int) -> str:
-    """Return the text of a time in microseconds since 1970."""
+    """Format a time in microseconds since 1970 as in the manifest."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 class Added(NamedTuple):
     """A shard that a commit added.
 
-    Additions sort as shards do in columns: by path, and for each path with the last addition last.
+    Additions sort like the rows of columns: by path, and then by time.
 
     Attributes:
-        path: the path as UTF-8.
+        path: the path in UTF-8.
         time: the time of the addition.
-        tie: decides between entries with the same time, regardless of the order in which they are merged.
-        commit: its row among the commits.
-        extra: the number of its unknown members among the history's values, or -1.
+        tie: the tie-breaker for equal times, which does not depend on the order of merging.
+        commit: the row of the commit in the history.
+        extra: the position of the entry's unknown members in the history's values, or -1.
     """
 
     path: bytes
@@ -88,12 +89,12 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardColumns:
-    """The columns of some shards.
+    """Columns with a row for each shard.
 
     Attributes:
         paths: the paths of the shards.
         numbers: the columns of `NUMBERS` by name; ``commit`` is a row of the history's commits, ``live`` whether the
-            shard is in the data set, ``extra`` a number among the history's values.
+            shard is in the data set, ``extra`` a position in the history's values.
         names: the names of indexes and keys that follow no rule.
     """
 
@@ -105,12 +106,12 @@ class ShardColumns:
         return len(self.paths)
 
     def cells(self, rows: NDArray[np.int64] | list[int]) -> Iterator[dict[str, Any]]:
-        """Yield the numbers of these rows, by column."""
+        """Yield the numbers of each of these rows, by column."""
         columns = [self.numbers[name][rows].tolist() for name in NUMBERS]
         return (dict(zip(NUMBERS, cells, strict=True)) for cells in zip(*columns, strict=True))
 
     def entry(self, row: int, cell: Mapping[str, Any], writer: str, values: Sequence[Any]) -> ShardEntry:
-        """Return the entry of one shard, from its numbers and its writer."""
+        """Return the entry of the shard in a row, from its numbers (`cells`), its writer and the history's values."""
         flags, path = cell["flags"], self.paths[row]
 
         def given(name: str) -> Any:
@@ -141,7 +142,7 @@ class ShardColumns:
         )
 
     def objects(self, row: int, writer: str) -> list[str]:
-        """Return the paths of one shard, its index and its keys."""
+        """Return the paths of the shard in a row and of its index and keys."""
         path = self.paths[row]
         sidecars = [self._sidecar_name(kind, int(self.numbers[kind][row]), path, writer) for kind in ("index", "keys")]
         return [path, *(name for name in sidecars if name is not None)]
@@ -154,13 +155,13 @@ class ShardColumns:
         return _KEYS[kind](path if how == _BY_SHARD else _with_writer(path, writer))
 
     def take(self, rows: NDArray[np.int64]) -> ShardColumns:
-        """Return these rows, in this order."""
+        """Return these rows in this order."""
         return ShardColumns(
             self.paths.take(rows), {name: column[rows] for name, column in self.numbers.items()}, self.names
         )
 
     def inserted(self, more: ShardColumns, places: NDArray[np.int64]) -> ShardColumns:
-        """Return all rows, with those of ``more`` inserted before the rows ``places``, which ascend."""
+        """Return all rows, with the rows of ``more`` inserted before the rows ``places``, which must ascend."""
         if not len(self):
             return more
         if not len(more):
@@ -177,7 +178,7 @@ class ShardColumns:
 
     @classmethod
     def of(cls, added: Sequence[Added]) -> ShardColumns:
-        """Make columns from entries."""
+        """Create columns from additions."""
         rows: dict[str, list[Any]] = {name: [] for name in NUMBERS}
         names: list[str] = []
         for each in added:
@@ -232,7 +233,7 @@ def _how_named(kind: str, sidecar: Sidecar | None, path: str, writer: str, names
 
 
 def _with_writer(path: str, writer: str) -> str:
-    """Insert a writer's id before the number in the name of a plain fixed shard, as in the name of its index."""
+    """Insert a writer's id before the number in the name of a plain fixed shard, as the name of its index has it."""
     end = path.rfind("-of-")
     number = path.rfind("-", 0, max(end, 0))
     return f"{path[:number]}-{writer}{path[number:]}" if number >= 0 else path

@@ -1,4 +1,4 @@
-"""`ShardList`: the shards of a snapshot, as a sequence of entries that are made on demand."""
+"""`ShardList`: the shards of a snapshot, as a sequence of entries created on demand."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The number of entries that are kept, because a reader asks for the same entry for each record.
+# The number of entries to cache, because a reader looks up the same entry for each record.
 _RECENT = 1024
 
 
 class ShardList(Sequence[ShardEntry]):
-    """The shards of a snapshot in the order of their names, equal to any sequence of equal entries.
+    """The shards of a snapshot in order of name, equal to any sequence of equal entries.
 
-    Each entry is made on demand, which takes a few microseconds. To read one number of all shards, use a column.
+    Each entry is created on demand, which takes a few microseconds. To read one number of all shards, use a property
+    such as `counts`.
     """
 
     __slots__ = ("_history", "_recent", "_rows")
 
     def __init__(self, history: History, rows: NDArray[np.int64] | None = None) -> None:
-        """``rows`` are the rows of the history's shards; `None` means all of them."""
+        """``rows`` selects rows of the history's shards; `None` selects all of them."""
         self._history = history
         self._rows = rows
         self._recent: dict[int, ShardEntry] = {}
@@ -76,22 +77,22 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """The number of records of each shard."""
+        """The number of records in each shard."""
         return self._column("records")
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """The number of bytes of each shard as stored."""
+        """The stored size of each shard, in bytes."""
         return self._column("bytes")
 
     @property
     def records(self) -> int:
-        """The number of records of all shards together."""
+        """The total number of records."""
         return _total(self.counts)
 
     @property
     def bytes(self) -> int:
-        """The number of bytes of all shards together as stored, without indexes and keys."""
+        """The total stored size of the shards in bytes, without indexes and keys."""
         return _total(self.sizes)
 
     @property
@@ -105,7 +106,7 @@ class ShardList(Sequence[ShardEntry]):
         return np.flatnonzero((self._column("flags") & 3) == COMPRESSIONS.index(kind)).tolist()
 
     def paths(self) -> Iterator[str]:
-        """Yield the shards' paths."""
+        """Yield the paths of the shards."""
         rows = range(len(self)) if self._rows is None else self._rows.tolist()
         return (self._history.shards.paths[row] for row in rows)
 
@@ -127,7 +128,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def with_contents(self) -> NDArray[np.bool_]:
-        """Whether the keys of each shard come with digests of contents."""
+        """Whether each shard has digests of contents with its keys."""
         pairs: NDArray[np.bool_] = self._column("keys_bytes") == PAIR_BYTES * self.counts
         return self.keyed & pairs & (self.counts > 0)
 
@@ -157,7 +158,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def committed(self) -> NDArray[np.int64]:
-        """The time when each shard was committed, in microseconds since 1970."""
+        """The commit time of each shard, in microseconds since 1970."""
         return self._column("committed")
 
     def rows_with(self, *members: str) -> list[int]:
@@ -179,7 +180,7 @@ class ShardList(Sequence[ShardEntry]):
 
 
 def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes]:
-    """Yield the texts of these rows, or of all rows. They are made in chunks."""
+    """Yield the texts of these rows, or of all rows, reading them in chunks."""
     for at in range(0, len(column) if rows is None else len(rows), _RECENT):
         some = column if rows is None else column.take(rows[at : at + _RECENT])
         first, last = (at, min(at + _RECENT, len(column))) if rows is None else (0, len(some))
@@ -187,5 +188,5 @@ def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes
 
 
 def _total(column: NDArray[np.int64]) -> int:
-    """Add up exactly, because the sum may exceed 64 bits."""
+    """Return the exact sum, which may exceed 64 bits."""
     return (int((column >> 32).sum()) << 32) + int((column & 0xFFFFFFFF).sum())

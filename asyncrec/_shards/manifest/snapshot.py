@@ -49,14 +49,14 @@ async def read_manifest(
 ) -> Manifest:
     """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
-    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too. A checkpoint holds a whole snapshot, so no
-    folder is listed.
+    ``path`` may also be the path of a checkpoint (`asyncrec.tools.compact`). A checkpoint holds a complete snapshot, so
+    no folder is listed.
 
-    ``at`` requests an earlier state: a time, or the `Manifest.id` of a snapshot.
+    ``at`` selects an earlier snapshot: a time, or the `Manifest.id` of the snapshot.
 
     Raises:
         ObjectNotFoundError: the data set has no manifest.
-        ManifestError: a segment cannot be read, or the data set never had the state with this id.
+        ManifestError: a segment cannot be read, or the data set never had a snapshot with this id.
     """
     where, checkpoint = split_checkpoint_path(str(path)) or (path, None)
     async with dataset_at(where, storage=storage, storage_options=storage_options) as (folder, name):
@@ -82,7 +82,7 @@ async def dataset_at(
     """Open the folder of a data set as a storage, and yield it with the data set's name.
 
     Raises:
-        ValueError: the path has no name, or a name with a character that patterns use.
+        ValueError: the path does not end with a valid name of a data set.
         TypeError: the argument is not a path.
     """
     if not isinstance(path, str | PathLike):
@@ -99,7 +99,7 @@ async def dataset_at(
 
 
 def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
-    """Return the address of a data set that `dataset_at` opened at ``path``, without credentials, as jobs note it."""
+    """Return the address, without credentials, that jobs record for a data set that `dataset_at` opened at ``path``."""
     local = local_folder(folder)
     if local is not None:
         return join(local.folder, name)
@@ -107,7 +107,7 @@ def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage
 
 
 def check_name(name: str, path: str) -> None:
-    """Raise an error unless ``name`` may be the name of a data set.
+    """Check that ``name`` is a valid name of a data set. ``path`` is used in the error message.
 
     Raises:
         ArgumentValueError: the name is invalid.
@@ -133,7 +133,7 @@ async def load_manifest(folder: Storage, name: str, *, path: str, at: str | date
 async def load_checkpoint(
     folder: Storage, name: str, file: str, *, path: str, at: str | datetime | None = None
 ) -> Manifest:
-    """Load the snapshot in a checkpoint, by the name of its file or of the pointer to the latest. List nothing.
+    """Load the snapshot in a checkpoint without listing. ``file`` is the checkpoint or the pointer to the latest one.
 
     Raises:
         ObjectNotFoundError: the checkpoint does not exist.
@@ -155,18 +155,18 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """Return the names of all data sets in a folder that have a manifest and begin with ``beginning``, ascending."""
+    """Return the sorted names, beginning with ``beginning``, of all data sets in a folder that have a manifest."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
 
 def _is_of_a_job(file: str) -> bool:
-    """Return whether a file in a manifest's folder commits nothing, because it belongs to a job."""
+    """Return whether a file in a manifest's folder is a mark, a claim or a turn of a source, and so commits nothing."""
     return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:
-    """Return the names of the data sets in a folder that match a pattern, even if those of their shards do not."""
+    """Return the names of the data sets in a folder that match a pattern, even if the names of their shards do not."""
     return [name for name in await dataset_names(folder, beginning_of(pattern)) if fnmatchcase(name, pattern)]
 
 
@@ -179,7 +179,7 @@ def matches_data_sets(path: str, names: list[str]) -> str:
 
 
 async def load_manifests(folder: Storage) -> dict[str, Manifest]:
-    """Return the manifests of all data sets in a folder, by name, ascending."""
+    """Load the manifests of all data sets in a folder, sorted by name."""
     loaded = {
         name: await load_manifest(folder, name, path=join(folder.root, name)) for name in await dataset_names(folder)
     }
@@ -197,7 +197,7 @@ class ManifestFollower:
         self._manifest: Manifest | None = None
 
     async def load(self) -> Manifest | None:
-        """Load the current snapshot, the same object if nothing has changed; return `None` if there is no data set."""
+        """Load the current snapshot, the same object if nothing has changed. Return `None` if there is no data set."""
         found = await load_listed(self._folder, self._name, self._known)
         if found is None:
             self._manifest = None

@@ -1,8 +1,8 @@
 """Parts of splits, written as text: ``train``, ``train[:80%]+extra[10:20]``, ``test[-5%:]``.
 
-A bound is a number of records or a percentage. A negative bound counts from the end, and a missing bound is the split's
-beginning or end. Percentages are rounded to the closest record, halves to the even one, as TFDS does with
-``rounding="closest"``, so ``train[:33%]`` and ``train[33%:]`` share no record and miss none. `parse_split` needs no
+A bound is a number of records or a percentage. A negative bound counts from the end, and a missing bound stands for the
+beginning or end of the split. Percentages are rounded to the closest record, and halves to the even one, like TFDS with
+``rounding="closest"``, so ``train[:33%]`` and ``train[33%:]`` neither overlap nor leave a gap. `parse_split` needs no
 data; `Split.resolve` needs the number of records in each split.
 """
 
@@ -22,7 +22,7 @@ _BOUND = re.compile(r"(?P<number>-?[0-9][0-9_]*)(?P<percent>\s*%)?")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A position in a split: ``value`` records, or per cent of them, from its beginning or from its end."""
+    """A position in a split: ``value`` records, or per cent of them, counted from the end if negative."""
 
     value: int
     percent: bool = False
@@ -33,7 +33,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """Part of one split; `None` is the split's own beginning or end."""
+    """A part of one split. A bound of `None` stands for the beginning or end of the split."""
 
     name: str
     start: Bound | None = None
@@ -47,17 +47,17 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Parts of splits that are read one after the other. ``str`` returns the text that was parsed."""
+    """Parts of splits that are read one after the other. ``str`` returns a text for `parse_split`."""
 
     parts: tuple[SplitPart, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the splits from which records are read, each once."""
+        """The distinct names of the splits, in order of first use."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def resolve(self, counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
-        """Return ``(split, start, stop)`` of each part, ``0 <= start <= stop <= counts[split]``, for these counts.
+        """Return ``(split, start, stop)`` for each part, where ``0 <= start <= stop <= counts[split]``.
 
         Raises:
             ValueError: a split is not in ``counts``, a bound is outside its split, or a part ends before it begins.
@@ -72,7 +72,7 @@ def parse_split(text: str) -> Split:
     """Parse a description of parts of splits, such as ``train``, ``train[:80%]+extra[10:20]`` or ``test[-5%:]``.
 
     Raises:
-        ValueError: the text is not such a description. The message says which part is wrong, and shows a valid one.
+        ValueError: the text is not such a description. The message names the invalid part and a valid form.
     """
     return Split(tuple(_parse_part(part, text) for part in text.split("+")))
 

@@ -1,8 +1,8 @@
 """`TextColumn`: many short texts in one array of UTF-8 bytes, each followed by a NUL.
 
-So a path takes about 50 bytes rather than the 150 of a Python string, which matters for a million paths. No text
-contains a NUL, because a path in a manifest cannot. Code that works on a whole column does so in steps, or in NumPy, so
-that other threads can run.
+A path takes about 50 bytes in a column but about 150 as a Python string, which matters for a million paths. No text
+contains a NUL, because paths in a manifest cannot. A whole column is processed in steps or by NumPy, so that other
+threads can run.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 class TextColumn(Sequence[str]):
     """An immutable sequence of texts."""
 
-    __slots__ = ("_bytes", "_starts")  # the start of each text, and the length of all
+    __slots__ = ("_bytes", "_starts")  # the offset of each text, then the total length
 
     def __init__(self, content: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-        """``content`` has the texts, each with its NUL; ``starts`` the position of each, and then the length of all."""
+        """``content`` is the texts, each followed by a NUL. ``starts`` is the offset of each, then the total length."""
         self._bytes = content
         self._starts = starts
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextColumn:
-        """Make a column from texts."""
+        """Create a column from texts."""
         return cls.decode(b"".join([text.encode() + b"\0" for text in texts]))
 
     @classmethod
     def decode(cls, content: bytes) -> TextColumn:
-        """Make a column from texts that follow each other, each ended by a NUL."""
+        """Create a column from concatenated texts, each followed by a NUL."""
         array = np.frombuffer(content, np.uint8)
         ends = np.flatnonzero(array == 0)
         return cls(array, np.concatenate([np.zeros(1, np.int64), ends + 1]))
 
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
-        """Join columns, one after the other."""
+        """Concatenate columns."""
         if len(columns) == 1:
             return columns[0]
         content = np.empty(sum(each.size for each in columns), np.uint8)
@@ -54,16 +54,16 @@ class TextColumn(Sequence[str]):
 
     @property
     def size(self) -> int:
-        """The number of bytes of all texts, each with its NUL."""
+        """The total number of bytes, including the NUL after each text."""
         return len(self._bytes)
 
     def write_to(self, content: NDArray[np.uint8], starts: NDArray[np.int64], at: int) -> None:
-        """Write the texts to a part of another column, which begins at its byte ``at``."""
+        """Copy the texts to the part of another column that begins at its byte ``at``."""
         content[:] = self._bytes
         starts[:] = self._starts + at
 
     def encode(self, start: int, stop: int) -> bytes:
-        """Return the texts of these rows, for `decode`."""
+        """Return the texts of rows ``[start, stop)`` in the format of `decode`."""
         return self._bytes[self._starts[start] : self._starts[stop]].tobytes()
 
     def __len__(self) -> int:
@@ -73,11 +73,11 @@ class TextColumn(Sequence[str]):
         return self.raw(row).decode()
 
     def raw(self, row: int) -> bytes:
-        """Return one text as UTF-8, which sorts as text does."""
+        """Return one text as UTF-8, which sorts like the text itself."""
         return self._bytes[self._starts[row] : self._starts[row + 1] - 1].tobytes()
 
     def find(self, text: bytes, start: int = 0, side: str = "left") -> int:
-        """Return the position of a text, or the position to insert it, in a sorted column, from ``start`` on."""
+        """Return the position of a text in a sorted column, or its insertion point. Search from ``start`` on."""
         low, high = start, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -89,14 +89,14 @@ class TextColumn(Sequence[str]):
         return low
 
     def range_of(self, text: bytes) -> tuple[int, int]:
-        """Return the rows ``[low, high)`` that are this text, in a sorted column."""
+        """Return the range ``[low, high)`` of the rows equal to this text in a sorted column."""
         low = self.find(text)
         if low == len(self) or self.raw(low) != text:
             return low, low
         return low, self.find(text, low, "right")
 
     def take(self, rows: NDArray[np.int64]) -> TextColumn:
-        """Return these rows, in this order. Neighbours are copied together."""
+        """Return these rows in this order. Adjacent rows are copied together."""
         if not len(rows):
             return TextColumn.of(())
         lengths = np.diff(self._starts)[rows]

@@ -1,15 +1,15 @@
-"""A writer's log: its segments have the numbers 1, 2, 3 and so on, and the last segment ends it.
+"""A writer's log: its segments are numbered from 1, and the last one ends it.
 
-The writer A is stopped for an hour in the middle of a commit. B considers A dead, and wants to delete A's uncommitted
-objects. The naive way is to check that A has not committed, and then to delete. But then A wakes, and its commit names
-a deleted shard. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and exactly one
-of them wins. B deletes only after it has won. If A has lost, it can commit nothing more, because its next number is
-taken.
+Suppose a writer A is suspended for an hour in the middle of a commit. B considers A dead and wants to delete A's
+uncommitted objects. If B only checked that A had not committed, A could resume after the check, and its commit would
+name a deleted shard. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and
+exactly one of them succeeds. B deletes objects only if it has succeeded, because then A can commit nothing more: its
+next number is taken.
 
-B has to know the next number. The segments that a checkpoint covers may be deleted, but never the last segment of a
-log, so that a listing shows it. But B's listing may be an hour old: A may have gone on, and the number that B creates
-may have been used, covered and deleted. So B looks again after its tombstone, which counts only if nothing comes after
-it.
+B must know the next number. The segments that a checkpoint covers may be deleted, but never the last segment of a log,
+so a listing shows it. But B's listing may be an hour old: A may have continued since, and the number that B creates may
+have been used, covered and deleted. So B lists the log again after creating its tombstone, which counts only if no
+segment follows it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, Obj
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# Even a writer that commits as fast as it can is ended between two of its commits sooner or later.
+# With this many attempts, even the fastest writer is ended between two of its commits.
 _ATTEMPTS = 100
 
 
 async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segment | None]:
-    """Load the last segment of a log with its number; return 0 and `None` if the log has no segment.
+    """Load the last segment of a log. Return its number and the segment, or 0 and `None` if the log has no segment.
 
     Raises:
         ManifestError: the segment cannot be read.
@@ -39,8 +39,8 @@ async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segme
         number = await _last_listed(folder, name, writer)
         last = await _load(folder, name, writer, number) if number else None
         if number and last is None:
-            continue  # the listing is out of date: a checkpoint covers the segment, so a later segment exists
-        # A listing may be out of date, but a read is not.
+            continue  # the listing is stale: a checkpoint covers the segment, so a later segment exists
+        # A listing may be stale, but a read is not.
         while not (last is not None and last.closed) and (more := await _load(folder, name, writer, number + 1)):
             number, last = number + 1, more
         return number, last
@@ -58,7 +58,7 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
-    """End a job that another process gives up. Return the segment that ended the job, which may be an earlier one.
+    """End a job with a tombstone, unless it has already ended. Return the segment that ended it.
 
     Raises:
         ConflictError: the job commits faster than it can be ended.
@@ -68,7 +68,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
         number, last = await load_last(folder, name, writer)
         if last is not None and last.closed:
             return last
-        # Otherwise a power cut could undo the writer's commits, but leave the tombstone after them.
+        # Without this, a power failure could undo the writer's commits but keep the tombstone that follows them.
         await in_thread(home_of(folder).sync, name)
         tombstone = Segment(
             writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}

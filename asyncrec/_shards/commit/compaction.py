@@ -1,10 +1,10 @@
-"""`compact_manifest` merges the segments of a data set into a checkpoint, and deletes segments covered long before.
+"""`compact_manifest` merges the segments of a data set into a checkpoint, and deletes segments covered long ago.
 
-The data is written first, under a name of its maker's own. Then a small object takes the checkpoint's number,
-exclusively. A compaction that finds the number taken has lost, and deletes its data. So checkpoints form a chain, in
-which each covers everything that the earlier ones cover, and everything that is deleted is in the newest. All times are
-those of the store, compared from one checkpoint to another. docs/design/checkpoints.md describes the effects
-of races and crashes. `covered_objects` deletes the covered objects.
+The data is written first, under a name that is unique to its maker. Then a small object takes the checkpoint's number
+exclusively. A compaction that finds its number taken deletes its data. So checkpoints form a chain: each covers
+everything that the earlier ones cover, and the newest contains everything that was deleted. The age of a checkpoint is
+measured by the store's clock, relative to another checkpoint. docs/design/checkpoints.md describes the effects of races
+and crashes. `covered_objects` deletes the covered objects.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.shards")
 _path_log = PathLog("asyncrec.shards")
 
-# A reader reads a segment within seconds after it has listed it. A reader that was stopped for an hour starts again.
+# A reader reads a segment within seconds of listing it. A reader that was suspended for an hour starts again.
 GRACE_SECONDS = 3600.0
 _ATTEMPTS = 20
 
@@ -67,11 +67,11 @@ class Compaction:
     """The result of one call of `compact_manifest`.
 
     Attributes:
-        manifest: the data set, as read.
+        manifest: the snapshot that this call read.
         checkpoint: the path of the newest checkpoint in the data set's folder, or `None`.
         covered: the number of segments merged by this call that were in no checkpoint.
         written: whether this call made a checkpoint; false if there was nothing new, or if another call was faster.
-        deleted: the segments, checkpoints, runs of keys and turns of sources that it deleted.
+        deleted: the segments, checkpoints, runs of keys and turns of sources that this call deleted.
         latest: the object with a fixed name that names the checkpoint, if requested.
     """
 
@@ -94,17 +94,17 @@ async def compact_manifest(
     most_deleted: int | None = None,
     keys: bool = True,
 ) -> Compaction:
-    """Merge the segments in no checkpoint into a new one, and delete those that were covered ``grace`` seconds ago.
+    """Merge the segments that no checkpoint covers into a new one, and delete those covered ``grace`` seconds ago.
 
     Args:
-        path: the path of the data set, for errors.
-        grace: the grace in seconds, at least 60.
+        path: the path of the data set, for error messages.
+        grace: the grace period in seconds, at least 60.
         latest: write an object with a fixed name that names the newest checkpoint, for stores that cannot list.
-        least: do nothing if fewer segments are in no checkpoint.
-        most_deleted: the maximum number of segments that this call deletes; the next call deletes the rest.
-        keys: make runs of keys; otherwise keep only the runs whose shards all still exist.
+        least: do nothing if fewer segments than this are in no checkpoint.
+        most_deleted: the maximum number of segments to delete. The next call deletes the rest.
+        keys: make runs of keys. If false, only keep the runs whose shards all still exist.
 
-    After a cancellation or an error, a checkpoint may have been made; it is valid.
+    A call that is cancelled or fails may have made a checkpoint, which is valid.
 
     Raises:
         ObjectNotFoundError: the data set has no manifest.
@@ -156,15 +156,15 @@ def check_grace(grace: float) -> None:
 
 
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
-    """Ensure that no run of keys has keys of shards that were removed before. Return the runs that were deleted.
+    """Ensure that no run has keys of shards that were removed before this call. Return the deleted runs.
 
-    The naive way is to delete the existing runs. Suppose D removes a shard while C, a compaction, has its keys in
-    memory: C writes a run of them after D has looked. So C lists after its checkpoint, and if the log of removals has a
-    place that C does not know, C calls this function, too. Either D sees C's run, or C sees D's place.
+    Deleting the existing runs is not enough. Suppose D removes a shard while a compaction C has its keys in memory, and
+    C writes them to a run after D has listed the runs. So C lists again after its checkpoint, and if the log of
+    removals has a place that C does not know, C calls this function, too. Either D sees C's run, or C sees D's place.
 
     Raises:
-        ConflictError: other processes make one checkpoint after another.
-        ManifestError, StorageError: as `compact_manifest`.
+        ConflictError: other processes keep removing shards.
+        ManifestError, StorageError: as for `compact_manifest`.
     """
     for _ in range(_ATTEMPTS):
         loaded = await load_listed(folder, name)
@@ -182,7 +182,7 @@ async def compact_unasked(
 ) -> Compaction | None:
     """Call `compact_manifest` if at least ``least`` segments are in no checkpoint; otherwise return `None`.
 
-    This check costs a listing, and a read of the first lines of the newest checkpoint. If the number of the newest
+    This check takes a listing, and a read of the first lines of the newest checkpoint. If the number of the newest
     checkpoint is not ``behind``, the listing is enough, because another process has just compacted.
 
     Raises:
@@ -209,7 +209,7 @@ def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
 
 
 async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
-    """Write a checkpoint, with its runs of keys, and take its number; return `None` if another process has taken it."""
+    """Write a checkpoint with its runs of keys, and take its number. Return `None` if another process has taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
@@ -219,7 +219,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
-        # Deleted objects are only in the checkpoint, so read it back before another process relies on it.
+        # Only the checkpoint has the content of deleted objects, so read it back before another process relies on it.
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:
@@ -243,7 +243,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         won = True  # perhaps won: keep the data for the next compaction to read or delete
         raise
     except BaseException as error:
-        if isinstance(error, Exception) or not asked:  # otherwise the call was cancelled, and may yet win its number
+        if isinstance(error, Exception) or not asked:  # otherwise the call was cancelled, but may still win
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
                 with suppress(StorageError):
                     await folder.delete(key)

@@ -1,8 +1,8 @@
 """Delete covered objects: segments, older checkpoints, and runs of keys that no checkpoint names.
 
-No object is deleted unless the newest checkpoint covers it, and segments and checkpoints stay for the grace. So do
-turns of sources, except the last turn of a source, which stays forever. Runs that have keys of removed shards are
-deleted at once, because a deleted record must leave no trace of its key.
+An object is deleted only if the newest checkpoint covers it. Segments, checkpoints and turns of sources are kept for
+the grace period, and the last turn of each source is kept forever. Runs with keys of removed shards are deleted at
+once, because no trace of a deleted record's key may remain.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _path_log = PathLog("asyncrec.shards")
 async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list[str]:
     """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name. Return the deleted runs.
 
-    Older checkpoints may name these runs, but can be opened without them. Runs for a future checkpoint stay.
+    Older checkpoints may name these runs, but can be opened without them. Runs made for a later checkpoint are kept.
     """
     listed = await list_manifest(folder, name)
     named = {run.name for run in newest.runs}
@@ -44,19 +44,18 @@ async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list
 async def delete_covered(
     folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
 ) -> list[str]:
-    """Delete the objects that were covered ``grace`` before a checkpoint was made from ``merged``.
+    """Delete the objects that were covered at least ``grace`` before the checkpoint of ``merged`` was made.
 
-    Delete at most ``most`` small objects, and none that this checkpoint does not cover itself. Return the deleted
-    objects.
+    Delete at most ``most`` small objects, and only those that this checkpoint covers, too. Return the deleted objects.
     """
     number = merged.checkpoint + 1
     listed = await list_manifest(folder, name)
-    if number not in listed.pointers:  # the listing is late
+    if number not in listed.pointers:  # the listing is stale
         return []
     last = listed.pointers[number].modified - grace
     keys: list[str] = []
     old = [each for each, info in listed.pointers.items() if each < number and info.modified <= last]
-    with suppress(ObjectNotFoundError):  # another process deletes the same objects
+    with suppress(ObjectNotFoundError):  # another process is deleting the same objects
         if old:
             maker = await pointed_checkpoint(folder, name, listed, max(old))
             covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
@@ -66,7 +65,7 @@ async def delete_covered(
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints
         unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
-        # The maker of the next checkpoint may still name its runs. Processes that lost a number name none.
+        # The maker of the next checkpoint may still name its runs. A process that lost its number names none.
         runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
         await for_each(folder.delete, runs)
         keys += runs
@@ -80,10 +79,10 @@ async def unnamed_runs(
 
     Args:
         made: the history from which the newest checkpoint was made, with the runs that it names.
-        gone: checkpoints that have been deleted although they are listed.
+        gone: listed checkpoints that have been deleted since.
 
     Raises:
-        ObjectNotFoundError: a listed checkpoint is gone, because another process deletes.
+        ObjectNotFoundError: another process has deleted a listed checkpoint.
     """
     if not listed.runs:
         return []
@@ -121,7 +120,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
     keys = []
     for number in sorted({*listed.pointers, *listed.checkpoints}):
         if number > listed.newest:
-            break  # the maker of this run may still win its number
+            break  # the maker of this checkpoint may still win its number
         makers = listed.checkpoints.get(number, {})
         winner = (
             await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
@@ -132,6 +131,6 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
         if number in listed.pointers and over and not stays:
             keys.append(checkpoint_pointer_key(name, number))
-    for key in keys:  # the pointer last: it is found again if it has no checkpoint, but not the reverse
+    for key in keys:  # the pointer last: one without a checkpoint is found again, but not the reverse
         await folder.delete(key)
     return keys

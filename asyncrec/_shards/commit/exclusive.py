@@ -1,8 +1,8 @@
-"""`create`: if several processes try to make one small object, exactly one succeeds, and each finds out if it can.
+"""`create`: exactly one of several processes can create a small object, and each learns the outcome if possible.
 
 All decisions about a data set are made this way: commits, closing segments and tombstones, claims, places in the log of
-removals. Such an object is sent in one part. Every store that was tried creates such an object exclusively (`asyncrec
-doctor` checks a store).
+removals. Such an object is sent in one part, so every tested store can create it exclusively (`asyncrec doctor` checks
+a store).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# The limit for creating one small object, with the backend's retries, and once more for reading it back.
+# The time limit for creating a small object, including the backend's retries, and again for reading it back.
 _SECONDS = 60
 
 
 async def create(
     storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
-    """Create an object with content that no other process writes. If no answer comes, read back the object to find out.
+    """Create an object exclusively, with unique content. If the store does not answer, find out by reading it back.
 
-    The request is shielded and limited in time.
+    The request is shielded and has a time limit.
 
-    ``deadline`` ends it earlier, even if the deadline is brought forward meanwhile. Without ``shield``, a cancellation
-    leaves it open whether the object exists, and the cancelled caller deletes it.
+    ``deadline`` ends it earlier, even if the deadline is brought forward in the meantime. Without ``shield``, a
+    cancellation leaves it unknown whether the object exists, and the caller must handle both cases.
 
     Raises:
         ObjectExistsError: an object of another writer exists.
@@ -53,20 +53,20 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # A lost answer looks like a failure, and its retry like another writer's object. A commit is worth waiting for as
-    # long again.
+    # If an answer is lost, the request seems to fail, and its retry finds an object that seems to be another writer's.
+    # A commit is worth waiting for as long again.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
             if await storage.get(key) == content:
                 return
         except ObjectNotFoundError:
-            # A rejection is an answer. After any other failure, a request may still be on its way, and arrive after
-            # this read.
+            # A rejection is an answer. After any other failure, the request may still be in flight, and take effect
+            # after this read.
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            # A caller that opens a job raises the first failure, and loses nothing.
+            # A caller that opens a job raises the first failure, and nothing is lost.
             level = logging.WARNING if shield else logging.DEBUG
             _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure

@@ -1,15 +1,15 @@
-"""`Fates` records the state of each shard of a job. Each transition between states is a row of `TRANSITIONS`.
+"""`Fates` records the state of each shard of a job. `TRANSITIONS` is the table of all transitions between states.
 
-A job that fails has to decide about each of its shards: delete it, leave it to `asyncrec.recover`, or do nothing. The
-naive way is to delete the shards that are published but not committed. Suppose A asks the store to publish a shard, and
-gets no answer. A deletes the index and the keys; then the shard appears, and B recovers its records without their keys.
-Or A deletes the shard as well, but B has committed it before the deletion arrives, so the manifest names a missing
+A failed job must decide for each of its shards whether to delete it, leave it to `asyncrec.recover`, or do nothing.
+Deleting all shards that are published but not committed would be wrong. Suppose A requests the publication of a shard
+and gets no answer. A deletes the index and the keys; then the shard appears, and B recovers its records without their
+keys. Or A deletes the shard as well, but B commits it before the deletion takes effect, so the manifest names a missing
 shard.
 
-So the state changes when the store is asked, and once more when it answers. A missing answer is not an event: the shard
-stays in doubt. It is then deleted only behind the job's tombstone, after which no process can commit it any more.
+So the state changes when the request is sent, and again when the store answers. Without an answer, the shard stays in
+doubt. It is then deleted only after the job's tombstone exists, because from then on no process can commit it.
 
-With a spool, these are the states of the shard in the store: ``"sending"`` until it is whole in the spool.
+With a spool, these are the states of the shard in the store: ``"sending"`` until the shard is complete in the spool.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ State = Literal["nothing", "sending", "sent", "doubtful", "published", "committe
 Event = Literal["begin", "finish", "ask", "answer", "keep", "commit", "drop", "bury"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
-    # A commit also names shards made by other processes: for a joint job, a copy, or the recovery of a dead writer.
+    # A commit may also name shards of other processes: in a joint job, a copy, or the recovery of a dead writer.
     "nothing": {"begin": "sending", "commit": "committed"},
-    # Some bytes have not yet arrived. An abandoned sink leaves no object, whatever the error was.
+    # Some bytes have not yet been sent. An abandoned sink leaves no object, whatever the error was.
     "sending": {"finish": "sent", "drop": "dropped"},
-    # All bytes are sent. The index and keys are published, or being published: without an answer they may still appear.
-    # "keep": a failed disk has kept the unfinished file, and `recover` makes a shard of it with these keys.
+    # All bytes were sent. The index and keys are in the store, or may still appear there if no answer was received.
+    # "keep": the unfinished file is still on a failed disk, and `recover` makes a shard from it, with these keys.
     "sent": {"ask": "doubtful", "keep": "published", "drop": "dropped", "bury": "dropped"},
-    # The store was asked to publish the shard. Only a rejection allows its index and keys to be deleted. Without an
-    # answer, `recover` may find the shard and commit it, so none of its objects is deleted except behind a tombstone
-    # ("bury"). "keep": the name is taken, perhaps by this shard's own lost answer; or a damaged shard could not be made
-    # void, and `recover` may commit it before the deletion arrives. Its index and keys stay with it.
+    # The publication of the shard was requested. Only a rejection allows its index and keys to be deleted. Without an
+    # answer, `recover` may find the shard and commit it, so its objects are deleted only after a tombstone exists
+    # ("bury"). "keep": the name is taken, perhaps by this shard itself if its answer was lost; or a damaged shard could
+    # not be made void, and `recover` may commit it before a deletion takes effect. Its index and keys are kept.
     "doubtful": {"ask": "doubtful", "answer": "published", "keep": "published", "drop": "dropped", "bury": "dropped"},
-    # The shard, or an object of it, is in the store. An object that could not be deleted keeps this state and the job's
-    # mark.
+    # The shard or one of its sidecars is in the store. If one cannot be deleted, the shard keeps this state, and the
+    # job its mark.
     "published": {"keep": "published", "commit": "committed", "drop": "dropped"},
     # A manifest names the shard, so it is never deleted.
     "committed": {},
@@ -47,7 +47,7 @@ class Fates:
     """The state of each shard of a job, by the shard's name.
 
     Attributes:
-        asked: whether the store was asked to publish a shard. Such a request may take effect late, whatever its answer.
+        asked: whether the publication of a shard was requested. The request may take effect late, whatever the answer.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Fates:
         """Move a shard to the state that follows an event.
 
         Raises:
-            AssertionError: the table has no such event in the shard's state.
+            AssertionError: the event is not allowed in the shard's state.
         """
         before = self[shard]
         if event not in TRANSITIONS[before]:
@@ -73,5 +73,5 @@ class Fates:
         self.asked = self.asked or event == "ask"
 
     def those(self, *states: State) -> list[str]:
-        """List the shards that are in one of these states. Call this in a thread if there may be many shards."""
+        """Return the shards that are in one of these states. Call this in a thread if there may be many shards."""
         return [shard for shard, state in self._states.items() if state in states]

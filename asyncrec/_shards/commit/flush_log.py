@@ -1,18 +1,18 @@
-"""`FlushLog`: a writer without a disk flushes to its store, in entries that its own commits make void.
+"""`FlushLog`: the records that a writer without a disk flushes to its store, in entries that its commits make void.
 
-If a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The naive way is to
-commit more often. But each commit makes a shard, and a data set of a million small shards stays slow.
-Another is to write each record also to a separate log, and to delete that log when its shard is committed. Suppose the
-deletion or the request for an entry is late: then a process that recovers the writer finds records in the log and in a
-shard, and stores them twice.
+If a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The writer could
+commit more often, but each commit makes a shard, and a data set of a million small shards stays slow. Or it could also
+write each record to a separate log, and delete that log when the shard is committed. But if the deletion or the request
+for an entry is delayed, a process that recovers the writer finds the same records in the log and in a shard, and stores
+them twice.
 
-So an entry states the shard of each record. The name of a shard that was ever committed stays known, and the log's
-records of that shard are void, however late an entry arrives. Each commit states the last number in the log
-(`Segment.flushed`). Only then may the last entry be deleted, because a process that ends the writer needs its number.
+So an entry states the shard of each record. The names of all committed shards remain known, and records of these shards
+in the log are void, however late an entry arrives. Each commit states the last number in the log (`Segment.flushed`).
+Only then may the last entry be deleted, because a process that ends the writer needs its number.
 
-One entry is in flight at a time, and all records that are ready meanwhile go together into the next. The shards do not
-wait for it: they go on to the object store in parallel, and a callback reports the outcome of their flush. If no answer
-comes, the same bytes are sent again, as for a commit.
+One entry is in flight at a time, and all records that become ready in the meantime go into the next one. Shards do not
+wait for an entry: they are uploaded in parallel, and a callback reports the outcome of their flush. If the store does
+not answer, the same bytes are sent again, as for a commit.
 
 `FlushLedger` decides which entries are needed and which a later entry repeats, `FlushRoom` counts the memory in use,
 and `FlushSweeper` deletes entries.
@@ -54,7 +54,7 @@ from asyncrec.storage._url import join
 
 @dataclass(frozen=True)
 class FlushPlace:
-    """The place of the flush log of a writer of the data set ``name``."""
+    """The location of the flush log of one writer of the data set ``name``."""
 
     storage: Storage
     name: str
@@ -80,7 +80,7 @@ class FlushSweeper:
         self._may_delete = True
 
     def wake(self) -> None:
-        """Wake the task, so that it looks again."""
+        """Wake the task, so that it checks the ledger again."""
         self._due.set()
 
     async def run(self) -> None:
@@ -111,19 +111,19 @@ class FlushSweeper:
 
 _path_log = PathLog("asyncrec.shards")
 
-# While callers wait for room, a failed flush is retried after a pause, which doubles.
+# The first and the longest pause, in seconds, before a failed flush is retried while callers wait for room.
 _PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
 class FlushLog:
-    """The flush log of one writer. `send` is its task, and ``sweeper.run`` another.
+    """The flush log of one writer. `send` and ``sweeper.run`` are the bodies of its two tasks.
 
     Attributes:
         room: the memory in use.
         ledger: the records in each entry.
         sweeper: deletes entries.
-        shards: the records of the shards that are in no commit.
-        changed: when the store last accepted an entry or commit of the writer, by the event loop's clock.
+        shards: the records of the uncommitted shards.
+        changed: the time when the store last accepted an entry or commit of the writer, by the event loop's clock.
         beats: the number of entries without records since the last entry with records.
         error: the reason why flushing stopped: another process ended the writer, or the store rejected an entry.
     """
@@ -138,8 +138,8 @@ class FlushLog:
         self._place = FlushPlace(storage, name, writer)
         self.sweeper = FlushSweeper(self._place, self.ledger)
         self._compression = compression
-        self._asked: deque[tuple[int, Outcome]] = deque()  # the flushes, each with the last section that it waits for
-        self._stored: int | None = None  # the value of `stored` when flushing failed for good
+        self._asked: deque[tuple[int, Outcome]] = deque()  # pending flushes, each with the last section it awaits
+        self._stored: int | None = None  # the value of `stored` when flushing failed permanently
         self._beat_due = False
         self._to_send = anyio.Event()
         self.room.on_waiting = self._wake
@@ -147,15 +147,16 @@ class FlushLog:
     # -- for the object writers ---------------------------------------------------------------------------------------
 
     def shard(self, key: str) -> ShardRecords:
-        """Register an open shard, and return the keeper of its records."""
+        """Register an open shard. Return the object that keeps its records."""
         self.shards[key] = shard = ShardRecords(self, self.room, key)
         return shard
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Put the kept records of a shard into an entry, together with those of other shards.
+        """Add the kept records of a shard to an entry, which may also have records of other shards.
 
         ``done`` is called with the outcome: whether all the records are in the store, or the error. If the store does
-        not answer, the next flush retries. Return the value of `stored` at which all the records are there.
+        not answer, the next flush retries. Return the value that `stored` reaches once all the records are in the
+        store.
         """
         if batches:
             self.ledger.take(shard, batches)
@@ -172,10 +173,10 @@ class FlushLog:
         return self.ledger.stored if self._stored is None else self._stored
 
     def _answer(self) -> None:
-        """Call back each flush whose records are all in an entry, or in a committed shard."""
+        """Report success to each flush whose records are all in an entry or in a committed shard."""
         while self._asked and self._asked[0][0] <= self.ledger.stored:
             self._asked.popleft()[1](True)
-        self.room.make()  # records kept meanwhile had to wait for these answers
+        self.room.make()  # records kept in the meantime had to wait for these answers
 
     def _answer_all(self, outcome: bool | Exception) -> None:
         self._answer()
@@ -185,7 +186,7 @@ class FlushLog:
     # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Show that the writer is alive while it has records in the log but flushes nothing."""
+        """Create an entry even without records, to show that the writer is alive while it has records in the log."""
         self._beat_due = True
         self._wake()
 
@@ -193,7 +194,7 @@ class FlushLog:
         self._to_send.set()
 
     async def send(self) -> None:
-        """Create entries until cancelled. A cancellation leaves the entry in flight in doubt. The body of a task."""
+        """Create entries until cancelled, as the body of a task. A cancellation leaves the entry in flight in doubt."""
         try:
             while self.error is None:
                 await self._to_send.wait()
@@ -207,9 +208,9 @@ class FlushLog:
             self._answer_all(False)
 
     async def _send_all(self) -> None:
-        """Create entries until no section waits. If the store does not answer, leave the retry to the next flush.
+        """Create entries until no section is waiting. If the store does not answer, leave the retry to the next flush.
 
-        While callers wait for the room that these records occupy, retry here after a pause.
+        But if callers wait for the memory that these records use, retry after a pause.
         """
         pause = _PAUSE
         while self.error is None and (self._beat_due or self.ledger.is_waiting):
@@ -237,8 +238,8 @@ class FlushLog:
         except ObjectExistsError as error:
             raise _conflict(place, await _fenced_by(place, entry.number)) from error
         except IntegrityError as error:
-            # The entry arrived but was deleted before this writer looked, because a process that ended the writer has
-            # recovered it.
+            # The entry was created, but a process that ended the writer recovered and deleted it before this writer
+            # could read it back.
             if by := await _fenced_by(place, entry.number + 1):
                 raise _conflict(place, by) from error
             raise
@@ -272,7 +273,7 @@ class FlushLog:
         self.sweeper.wake()
 
     def stop(self, error: Exception) -> None:
-        """Flush nothing more because of an error."""
+        """Stop flushing because of an error."""
         if self.error is None:
             self.error, self._stored = error, self.ledger.stored
         self._answer_all(self.error)
@@ -287,7 +288,7 @@ class FlushLog:
 
 
 async def _fenced_by(place: FlushPlace, number: int) -> str:
-    """Return the id of the process that fenced this number; an empty string if the number is not a fence."""
+    """Return the id of the process that fenced this number; an empty string if there is no fence."""
     key = place.key(number)
     try:
         data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)
@@ -305,5 +306,5 @@ def _conflict(place: FlushPlace, by: str) -> ConflictError:
 
 
 def fence_of(writer: str, number: int, *, by: str) -> bytes:
-    """Return the content of a new fence, different from every other fence."""
+    """Return the content of a new fence, which differs from that of every other fence."""
     return FlushEntry(writer=writer, since=number, fenced_by=f"{by} {secrets.token_hex(8)}").encode()

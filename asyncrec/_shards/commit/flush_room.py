@@ -1,4 +1,4 @@
-"""`FlushRoom` counts the records kept for a flush in the writer's budget, and flushes if callers wait for room."""
+"""`FlushRoom` charges records kept for a flush to the writer's memory budget, and flushes if callers wait for room."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from asyncrec._shards.journal.flush_ledger import FlushLedger
 
 
 class FlushRoom:
-    """The memory that a flush log occupies.
+    """The memory used by a flush log.
 
     Attributes:
         ledger: the records that wait for an entry, and those that later entries may repeat.
         on_full: called when the records kept for a flush almost fill an entry.
-        on_waiting: called when records wait for an entry, and callers wait for their room.
+        on_waiting: called when records wait for an entry and callers wait for the memory that these records use.
     """
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -33,25 +33,25 @@ class FlushRoom:
         self._held = 0
         self._is_closed = False
         budget.when_starving(self.make)
-        budget.account(self._most)  # an encoded entry is held in addition to its records
+        budget.account(self._most)  # for an encoded entry, in addition to its records
 
     @property
     def is_wanted(self) -> bool:
-        """Whether callers wait for room."""
+        """Whether callers are waiting for room."""
         return self._budget.callers_waiting > 0
 
     def keep(self, *, open: int = 0, finished: int = 0) -> None:
-        """Count more or fewer kept bytes: of open shards, and of finished shards, which are flushed no more."""
+        """Change the number of bytes kept for open shards, and for finished shards, which are not flushed any more."""
         if self._is_closed:
             return
         self.ledger.kept += open
         self._finished += finished
         self.account()
-        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more would make an entry and a remainder
+        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more would need two entries
             self.on_full()
 
     def account(self) -> None:
-        """Adjust the budget to the bytes that are held now."""
+        """Adjust the budget to the number of bytes in memory."""
         held = self.ledger.held + self._finished
         more, self._held = held - self._held, held
         if more > 0:
@@ -60,7 +60,7 @@ class FlushRoom:
             self._budget.give(-more)
 
     def make(self) -> None:
-        """If callers wait and nothing else would free room for them, stop repeating entries and flush the rest."""
+        """If callers wait and nothing else will free room for them, stop repeating entries and flush all records."""
         if not self._budget.starving:
             return
         self.ledger.forget_tail()
@@ -71,7 +71,7 @@ class FlushRoom:
             self.on_waiting()
 
     def close(self) -> None:
-        """Free all room, because no more records are flushed. Records that shards keep can still be read."""
+        """Free all room, because no more records will be flushed. Records kept by shards can still be read."""
         if not self._is_closed:
             self.ledger.forget()
             self._finished = 0
@@ -85,7 +85,7 @@ class Flushing(Protocol):
     """The destination of a shard's flushed records.
 
     Attributes:
-        error: the reason why nothing more can be flushed.
+        error: the reason why nothing more can be flushed; `None` while flushing works.
         stored: the count up to which all flushed records are in an entry, or void.
     """
 
@@ -95,11 +95,11 @@ class Flushing(Protocol):
     def stored(self) -> int: ...
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Put records into an entry. Return the value of `stored` at which they are in the store."""
+        """Add records to an entry. Return the value that `stored` reaches once they are all in the store."""
 
 
 class ShardRecords:
-    """The `KeptRecords` of one shard that is in no commit."""
+    """The `KeptRecords` of one uncommitted shard."""
 
     def __init__(self, log: Flushing, room: FlushRoom, shard: str) -> None:
         self._log = log
@@ -135,12 +135,12 @@ class ShardRecords:
         self._is_open = False
 
     def committed(self) -> None:
-        """Discard the records that are kept."""
+        """Discard the kept records."""
         size, self._kept = self._kept_bytes, []
         self._room.keep(open=-size * self._is_open, finished=-size * (not self._is_open))
 
     def unstored(self) -> tuple[int, list[WriteBatch], int]:
-        """Return how many records are certainly in the store, the batches after them, and the last ticket."""
+        """Return the number of records known to be in the store, the batches after them, and the last ticket."""
         self._forget_stored()
         return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
 

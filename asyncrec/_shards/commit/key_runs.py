@@ -1,11 +1,12 @@
-"""`make_runs` writes the runs of keys for a checkpoint: for shards that are in no run yet, and for merged small runs.
+"""`RunMaker` writes the runs of keys for a checkpoint, from shards that are in no run yet and from small runs.
 
-A run stays if all of its shards are still in the data set, so that no run keeps the key of a deleted record, and if it
-has four times as many keys as all smaller runs and the new keys together. Everything else becomes one new run. So there
-are few runs (six hold a billion keys), and a key is written again only when its run has grown by a quarter. New keys
-are sorted a million at a time; if there are more, these parts are runs themselves until they are merged.
+A run is kept if all of its shards are still in the data set, so that no run holds the key of a deleted record, and if
+it has at least four times as many keys as all smaller runs and the new keys together. All other runs and the new keys
+are merged into one new run. So there are few runs (six hold a billion keys), and a key is rewritten only when its run
+has grown by a quarter. New keys are sorted a million at a time. If there are more, each million is a temporary run
+until all are merged.
 
-A run only repeats the shards' own keys. So a shard whose keys cannot be read is left out, and the compaction does not
+Runs only repeat the shards' own keys, so a shard whose keys cannot be read is skipped, and the compaction does not
 fail.
 """
 
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
 _path_log = PathLog("asyncrec.shards")
 
 _RATIO = 4
-# A smaller run is always merged, because 1.5 MiB are written in the time of a few requests.
+# A smaller run is always merged, because writing 1.5 MiB takes no longer than a few requests.
 _LEAST_ENTRIES = 1 << 16
-# The number of new keys to sort at once: 32 MiB, and three times that during the sort.
+# The number of new keys to sort at once. They take 32 MiB, and three times as much during the sort.
 _MOST_AT_ONCE = 1 << 20
-# The least number of blocks of one run to read at once.
+# The minimum number of blocks of one run to read at once.
 _LEAST_STEP = 64
 
 
@@ -50,11 +51,11 @@ class RunMaker:
     """A maker of the runs for one checkpoint of a data set.
 
     Attributes:
-        made: the keys of the objects that it has written but not deleted.
+        made: the keys of the runs that were written and not deleted.
     """
 
     def __init__(self, folder: Storage, name: str, number: int, shards: ShardList) -> None:
-        """``shards`` are those of the snapshot in the checkpoint ``number``."""
+        """``shards`` are the shards of the snapshot in checkpoint ``number``."""
         self.made: list[str] = []
         self._folder = folder
         self._name = name
@@ -62,14 +63,14 @@ class RunMaker:
         self._shards = shards
 
     async def clean(self) -> tuple[KeyRun, ...]:
-        """Return the existing runs, without those that have keys or contents of removed shards."""
+        """Return the existing runs, except those with keys or contents of removed shards."""
         if not await in_thread(lambda: bool(self._shards.keyed.any())):
             return ()
         there = [await open_runs(self._folder, self._name, self._shards, contents=kind) for kind in (False, True)]
         return tuple(each.run for kind in there for each in kind.runs if (each.rows >= 0).all())
 
     async def make(self) -> tuple[KeyRun, ...]:
-        """Write the new runs of keys and of contents, and return all runs that the checkpoint will name.
+        """Write the new runs of keys and of contents. Return all runs that the checkpoint will name.
 
         Raises:
             StorageError: the store failed.
@@ -99,15 +100,14 @@ class RunMaker:
         return (*(each.run for each in stay), new.run)
 
     async def delete(self, first: int = 0, last: int = 0) -> None:
-        """Delete the new runs, which no checkpoint names, except the ``first`` and the ``last`` ones. A run that could
-        not be deleted is a leftover."""
+        """Delete the new runs except the first ``first`` and the last ``last``, ignoring failures."""
         while len(self.made) > first + last:
             with suppress(StorageError):
                 await self._folder.delete(self.made[first])
             del self.made[first]
 
     async def _read(self, rows: NDArray[np.int64], contents: bool) -> tuple[Entries, NDArray[np.int64]]:
-        """Return the keys of some shards, sorted, and the shards that they belong to."""
+        """Return the sorted keys of some shards, and the shards whose keys could be read."""
 
         async def read(row: int) -> tuple[Entries, int] | None:
             entry = self._shards[row]
@@ -127,7 +127,7 @@ class RunMaker:
         return await in_thread(_sorted, found), there
 
     async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun], contents: bool) -> OpenRun:
-        """Write one run of the keys or contents of shards that are in no run, and of existing runs."""
+        """Write one run from the keys or contents of ``part``, shards that are in no run, and from the runs ``old``."""
         fresh, rows = await self._read(part, contents)
         rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
         run = run_name(self._number, new_writer_id())
@@ -153,7 +153,7 @@ class RunMaker:
 
 
 class _Merging:
-    """The merged entries of sorted parts, returned in chunks."""
+    """A merge of sorted parts that returns the entries in chunks."""
 
     def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
         self._runs = [(run, 0) for run in runs]
@@ -172,7 +172,7 @@ class _Merging:
         return await in_thread(self._cut)
 
     def _cut(self) -> Entries:
-        """Return the entries of the heads that no later entry can precede."""
+        """Remove and return the entries of the heads that no later entry can precede."""
         ends = [head.digests[-1, 0] for head in self._heads if len(head.shards)]
         bound = min(ends)
         taken = []
@@ -184,14 +184,14 @@ class _Merging:
 
 
 class _Blocks:
-    """Cuts merged entries into blocks. For a worker thread.
+    """A splitter of merged entries into blocks, for use in a worker thread.
 
     Attributes:
         entries: the number of entries so far.
     """
 
     def __init__(self, rows: NDArray[np.int64]) -> None:
-        """``rows`` are the shards of the run, by their numbers in the snapshot, ascending."""
+        """``rows`` are the numbers of the run's shards in the snapshot, ascending."""
         self.entries = 0
         self._rows = rows
         self._left = _NONE
@@ -199,14 +199,14 @@ class _Blocks:
         self._crc32c: list[int] = []
 
     def take(self, some: Entries) -> list[bytes]:
-        """Return the blocks that are full with these entries."""
+        """Add entries. Return the blocks that are full."""
         some = Entries.joined([self._left, Entries(some.digests, self._rows.searchsorted(some.shards), some.records)])
         full = len(some.shards) - len(some.shards) % RUN_BLOCK
         self._left = some.take(slice(full, None))
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """Return the last block."""
+        """Return the last block, unless it is empty."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:
@@ -231,8 +231,7 @@ _NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, 
 def _planned(
     shards: ShardList, there: OpenRuns, contents: bool
 ) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
-    """Return the shards whose keys or contents are in no run yet, in parts; the runs that stay; and those that are
-    merged."""
+    """Return the parts of the shards that are in no run yet, the runs to keep, and the runs to merge."""
     having = shards.with_contents if contents else shards.keyed
     rows = np.flatnonzero(having & ~there.covered & (shards.counts <= MOST_RECORDS))
     counts = shards.counts[rows]
@@ -240,7 +239,7 @@ def _planned(
 
 
 def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[OpenRun]]:
-    """Return the runs that stay, and those to merge with this many new keys."""
+    """Return the runs to keep and the runs to merge with ``more`` new keys."""
     ordered = sorted(runs, key=lambda each: each.run.entries)
     merged: list[OpenRun] = []
     stay: list[OpenRun] = []
@@ -252,7 +251,7 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
             merged.append(each)
         more += each.run.entries
     if len(merged) == 1 and more == merged[0].run.entries + sum(each.run.entries for each in stay):
-        [alone] = merged  # no other run or new keys to merge this run with
+        [alone] = merged  # there is nothing to merge this run with
         if (alone.rows >= 0).all():
             return [*stay, alone], []
     return stay, merged
@@ -267,14 +266,14 @@ def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[n
 
 
 def _sorted(found: list[tuple[Entries, int]]) -> Entries:
-    """Return the sorted entries of these files. ``found`` is emptied."""
+    """Return the sorted entries of these files, and clear ``found`` to free memory."""
     entries = Entries.joined([_NONE, *(each for each, _ in found)])
     found.clear()
     return entries.sorted()
 
 
 def _of_file(content: bytes, row: int, entry: ShardEntry, contents: bool) -> Entries:
-    """Return the keys or the contents of one shard, read from its file.
+    """Return the digests of keys or contents in the keys file of one shard.
 
     Raises:
         DatasetError: the file does not match the manifest.

@@ -1,8 +1,8 @@
-"""`LogProgress`: the progress of a writer's sources, which its log states with the shards that it commits.
+"""`LogProgress`: the progress of a writer's sources, which its log states along with the committed shards.
 
 All records of a source go through one queue, whose shards are committed in order. So the commit of a shard may state
 the shard's positions, because all earlier records are in committed shards, too. A segment states the changes since the
-last segment. The end of the log states all positions.
+last segment, and the end of the log states all positions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Forget = Callable[[], Awaitable[None]]
 
 
 class LogProgress:
-    """The positions that one log has stated, and will state.
+    """The positions that one log has stated or will state.
 
     Attributes:
         stated: the turn and the last position of each source that the log has stated.
-        lift: adds to the positions that a commit will state those without a record that may be stated now, too.
+        lift: returns the positions that a commit will state, plus those without a record that may be stated with them.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class LogProgress:
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 
     def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
-        """Record the positions of a shard that will be committed. ``forget`` then removes the copy noted beside it."""
+        """Record the positions of a shard that will be committed. ``forget`` removes the copy stored beside it."""
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
-        """Return the positions that the commit of these shards states; with ``all``, also those stated before."""
+        """Return the positions that the commit of these shards must state; with ``all``, also those stated before."""
         latest: Positions = {}
         for shard in shards:
             positions, _ = self._shards.get(shard.path, ({}, None))
@@ -52,14 +52,14 @@ class LogProgress:
         self.stated.update(progress)
 
     async def forget(self, shard: str) -> None:
-        """Remove the positions noted beside a shard that is committed."""
+        """Remove the positions stored beside a committed shard."""
         _, forget = self._shards.pop(shard, (None, None))
         if forget is not None:
             await forget()
 
 
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
-    """Load the positions that the uncovered segments of a log state. A process that ends the log repeats them."""
+    """Load the positions stated by the uncovered segments of a log. A process that ends the log repeats them."""
     prefix = manifest_prefix(name)
     listed = [info.key async for info in folder.list_objects(f"{prefix}{writer}-")]
     stated: Positions = {}

@@ -1,11 +1,12 @@
-"""A `ManifestWriter` commits: it creates the segments of one writer's log, each entirely or not at all.
+"""`ManifestWriter` commits shards by creating the segments of one writer's log, each completely or not at all.
 
-A segment is created exclusively, under the log's next number (`asyncrec._shards.commit.closing`). So a commit happens
-at one moment, and the writer finds out if another process has ended it meanwhile.
+A segment is created exclusively under the log's next number (`asyncrec._shards.commit.closing`). So a commit is atomic,
+and the writer detects that another process has ended its log.
 
-If no answer comes, the same bytes are sent again for the same number before any other request. The naive way is to go
-on with the next number. If the request for 7 is late, and 8 is created, B lists 6 and 8, and cannot find out whether 7
-is still to come. Shards that are ready while a request is in flight go together into the next segment.
+If the store does not answer, the same bytes are sent again under the same number before any other request. If a writer
+continued with the next number instead, its request for 7 could be delayed until after 8 exists. A reader would then
+list 6 and 8, and could not know whether 7 will still appear. All shards that become ready while a request is in flight
+go into the next segment.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _path_log = PathLog("asyncrec.shards")
 
-# The number of entries that are logged before other tasks run. Each takes two microseconds.
+# The number of commits to log before other tasks run. Logging each takes two microseconds.
 _TOLD_AT_ONCE = 250
 _ATTEMPTS = 100
 
 
 @dataclass(eq=False)
 class _Group:
-    """Shards that are committed by one segment."""
+    """Shards to be committed by one segment."""
 
     entries: list[ShardEntry] = field(default_factory=list)
     sent: bool = False
@@ -55,7 +56,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A segment that was requested without an answer."""
+    """A segment that the store was asked to create but has not confirmed."""
 
     segment: Segment
     content: bytes
@@ -63,11 +64,11 @@ class _Doubt:
 
 
 class ManifestWriter:
-    """The part of a data set's manifest that one writer writes.
+    """A writer's log, which is its part of the data set's manifest.
 
     Attributes:
-        clock: the clock that times its commits.
-        deadline: the deadline of all its requests; a failed exit brings the deadline forward.
+        clock: the clock for the times of commits.
+        deadline: the deadline of all requests. A failed exit brings it forward.
         entries: all shards that the writer committed.
         closed: whether its closing segment exists.
         progress: the progress of its sources.
@@ -90,11 +91,12 @@ class ManifestWriter:
         last: int | None = 0,
         flush_log: FlushLog | None = None,
     ) -> None:
-        """``after`` is the data set as the writer found it, and ``committed`` the shards it had added before.
+        """``after`` is the manifest that the writer found, and ``committed`` the shards that it had already added.
 
-        ``fates`` are those of its shards. ``promised`` returns whether `asyncrec.recover` must finish a failed commit.
-        ``recovered_by`` is the machine if another process closes the log. ``last`` is the number of the log's last
-        segment; `None` means to look it up. Commits make records void in the ``flush_log``, and state its last number.
+        ``fates`` are the states of its shards. ``promised`` returns whether `asyncrec.recover` must finish a failed
+        commit. ``recovered_by`` names the machine if another process closes the log. ``last`` is the number of the
+        log's last segment, or `None` to look it up. Commits make records in the ``flush_log`` void and state its last
+        number.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -120,23 +122,23 @@ class ManifestWriter:
 
     @property
     def unsettled(self) -> bool:
-        """Whether it is unknown if a commit took effect, because it was answered with an error or not at all."""
+        """Whether it is unknown if a commit took effect, because the store answered with an error or not at all."""
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
-        """Make a published rolling shard part of the data set, together with others that are ready.
+        """Commit a published rolling shard, together with others that are ready.
 
-        If the call is cancelled before the request, the shard is not committed.
+        If the call is cancelled before it sends the request, the shard is not committed.
 
         Raises:
             ConflictError: another process has ended the writer, or commits in its place.
-            StorageError: the shard is not committed; or that is unknown, and `unsettled` is set.
+            StorageError: the shard was not committed, or this is unknown and `unsettled` is set.
         """
         await checkpoint_if_cancelled()
         group = self._next
         group.entries.append(entry)
         try:
-            with anyio.CancelScope(shield=True):  # each request is limited in time
+            with anyio.CancelScope(shield=True):  # each request has a time limit
                 async with self._turn:
                     if not group.sent:
                         await self._send_group(group)
@@ -158,19 +160,20 @@ class ManifestWriter:
             await self._append(make)
         except Exception as error:
             group.error = error
-        except BaseException as error:  # asyncio's own cancellation, which goes through every shield
+        except BaseException as error:  # native asyncio cancellation, which ignores shields
             group.error = UnsettledError(f"{self._path}: whether {group.entries[0].path} was committed is not known")
             group.error.__cause__ = error
             raise
 
     async def say(self, **said: Any) -> None:
-        """Commit a segment without a shard, with these attributes of `Segment`. Raise the same errors as `commit`.
+        """Commit a segment that adds no shard, with these attributes of `Segment`. Raise the same errors as `commit`.
 
-        The segment states the progress of the sources and of the flush log, which may be its only purpose. A shard that
-        it removes and that no commit names is never committed: the shard is damaged, and its deletion may come late.
+        The segment states the progress of the sources and of the flush log, which may be its only purpose. If it
+        removes a damaged shard that no commit names, no process can commit that shard, even while its deletion is
+        delayed.
         """
         async with self._turn:
-            # No segment comes after the end of the log.
+            # No segment may follow the end of the log.
             await self._append(lambda: None if self.closed else (self._segment((), time=self.clock.now(), **said), ()))
 
     async def close(
@@ -183,14 +186,14 @@ class ManifestWriter:
         abandoned_by: str = "",
         carried: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the last segment: all committed shards and the new ones, in one step.
+        """Write the last segment, which commits all new shards at once and repeats those committed before.
 
-        ``metadata`` is added to that of the other segments. ``abandoned_by`` names the machine if the segment is a
-        tombstone. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
+        ``metadata`` is added to the metadata of the other segments. ``abandoned_by`` names the machine if the segment
+        is a tombstone. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another job with this id has ended.
-            StorageError: no new shard is committed; or that is unknown, and `unsettled` is set.
+            StorageError: no new shard was committed, or this is unknown and `unsettled` is set.
         """
         new, committed = tuple(new), len(self.entries)
         self._metadata = {**self._metadata, **(metadata or {})}
@@ -214,7 +217,7 @@ class ManifestWriter:
         except UnsettledError as error:
             await self._settle(error)
         except BaseException as error:
-            if self.unsettled:  # asyncio's own cancellation, which goes through every shield
+            if self.unsettled:  # native asyncio cancellation, which ignores shields
                 await self._settle(error)
             raise
         for number, entry in enumerate(new, 1):
@@ -223,10 +226,10 @@ class ManifestWriter:
                 await cancel_shielded_checkpoint()
 
     async def _settle(self, error: BaseException) -> None:
-        """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
+        """Determine whether the job has ended well, by trying to create a tombstone in place of its last segment.
 
         Raises:
-            StorageError: the job has not ended well and never will, or that is unknown. `recover` keeps the promises.
+            StorageError: the job has not ended well and never will, or this is unknown and left to `recover`.
         """
         if self._promised():
             raise error
@@ -235,9 +238,9 @@ class ManifestWriter:
                 closing = await entomb(self._storage, self._name, self._writer, by="itself")
             except Exception as second:
                 raise error from second
-            except BaseException:  # cancelled once more
+            except BaseException:  # cancelled again
                 raise error from None
-            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job, with its one segment, gets here
+            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job gets here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
@@ -252,14 +255,15 @@ class ManifestWriter:
             members["flushed"] = self._flush_log.ledger.last
         if said := self.progress.of(add, all=bool(members.get("closed"))):
             members["progress"] = {**members.get("progress", {}), **said}
-        if not self._last or members.get("closed"):  # a reader of any segment has read a segment with these
+        if not self._last or members.get("closed"):  # a reader always reads the first or the closing segment
             members |= {"schema": self._schema, "metadata": self._metadata}
         return Segment(writer=self._writer, time=time, add=add, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
-        """Create the log's next segment, which is the moment of the commit.
+        """Create the log's next segment, which commits its shards.
 
-        A segment in doubt is sent first. Then ``make`` returns the segment and its new shards, or `None`.
+        A segment in doubt is sent first. Then ``make`` returns the segment and its new shards, or `None` to commit
+        nothing.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
@@ -268,18 +272,18 @@ class ManifestWriter:
                 await self._look()
             if (made := make()) is None:
                 return
-            content = await in_thread(made[0].encode)  # microseconds per shard, and a closing segment has all shards
+            content = await in_thread(made[0].encode)  # takes microseconds per shard, and a closing segment has all
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return
             except ConflictError:
-                # The dead writer's own request came late, or another process recovers the writer, too.
+                # A delayed request of the dead writer took effect, or another process also recovers the writer.
                 if not (self._recovers and attempts_left):
                     raise
                 self._last = self._doubt = None
 
     async def _look(self) -> None:
-        """Read the log of another process's writer, so that its committed shards are not committed again.
+        """Read the log of another process's writer, to avoid committing its shards again.
 
         Raises:
             ConflictError: the log has ended.
@@ -287,7 +291,7 @@ class ManifestWriter:
         self._last, last = await load_last(self._storage, self._name, self._writer)
         if last is not None and last.closed:
             raise self._lost(last)
-        # Read after the last segment, so that a closing segment repeats its shards, too.
+        # Read this after the last segment, so that a closing segment repeats the shards of that segment, too.
         history = await load_history(self._storage, self._name)
         known = {entry.path for entry in self.entries}
         for entry in await in_thread(history.added_by, self._writer):
@@ -303,7 +307,7 @@ class ManifestWriter:
             key = segment_key(self._name, self._writer, self._last + 1)
             await create(self._storage, key, doubt.content, deadline=self.deadline)
         except ObjectExistsError as error:
-            closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
+            closing = await load_closing(self._storage, self._name, self._writer)  # the outcome is in doubt until then
             history = await load_history(self._storage, self._name)
             if not any(history.lists(entry.path) for entry in doubt.new):
                 self._doubt = None  # otherwise the segment stays in doubt, so that no committed shard is deleted
@@ -327,7 +331,7 @@ class ManifestWriter:
             self._flush_log.committed({entry.path for entry in doubt.new}, doubt.segment.flushed)
 
     def _lost(self, closing: Segment | None) -> ConflictError:
-        """Return the error for a writer whose next number is taken by another process."""
+        """Return the error for a writer whose next number was taken by another process."""
         if closing is not None and closing.abandoned:
             return abandoned_error(self._storage, self._name, closing)
         return ConflictError(

@@ -23,15 +23,15 @@ from asyncrec.storage._url import join
 
 
 class CommitClock:
-    """A wall clock whose times ascend, and are later than all commits made before the clock was created."""
+    """A wall clock whose times ascend and are later than all commits that the job found."""
 
     def __init__(self, after: Manifest | None = None) -> None:
-        """``after`` is the data set as the job found it."""
+        """``after`` is the manifest that the job found."""
         self._last = max((state.last_commit for state in after.writers.values()), default="") if after else ""
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Return the time, which is later than all times returned or read before."""
+        """Return the current time, or if the clock was set back, a time just after the last one returned or read."""
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)
@@ -44,16 +44,16 @@ class CommitClock:
 
 
 class Shard:
-    """A shard on its way into a store, made by `ShardPublisher.open_shard`.
+    """A shard that is being written to a store, created by `ShardPublisher.open_shard`.
 
     Attributes:
         key: the name of the shard.
-        output: the output for the records, once it is opened.
-        published: the object in the store.
+        output: the output for the records, set once it is open.
+        published: the object in the store, once it is published.
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
-        """``sidecar_name`` names the index and keys. ``share`` limits the memory for a chunk of each."""
+        """The index and keys are named after ``sidecar_name``. ``share`` limits the memory for a chunk of each."""
         self.key = key
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
@@ -66,21 +66,20 @@ class Shard:
 
     @property
     def sidecars(self) -> tuple[str, ...]:
-        """The names of its index, if it has one, of its keys, once a record has one, and of its sources' positions,
-        if they are an object."""
+        """The names of the index, the keys and the sources' positions, as far as these objects exist."""
         return (*self._opened, *((self._positions_key,) if self._has_object else ()))
 
     @property
     def has_maker(self) -> bool:
-        """Whether its name contains its maker's id, so that no other process makes a shard with this name."""
+        """Whether the shard's name contains its maker's id, so that no other process uses the name."""
         return self.key == self._sidecar_name
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Write these records, with the digests of their keys if they have keys."""
+        """Write records, with the digests of their keys if they have keys."""
         await self.output.write(await in_thread(framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
-        """Return the entry of the shard, like `ShardPublisher.entry_of`."""
+        """Return the entry of the published shard, like `ShardPublisher.entry_of`."""
         assert self.published is not None, "only what was published is committed"
         return ShardEntry(
             path=self.key,
@@ -100,15 +99,15 @@ class Shard:
     # -- for the publisher --------------------------------------------------------------------------------------------
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
-        """Open the index; it is published if the stack exits cleanly."""
+        """Open the index. It is published when the exit stack unwinds without an error."""
         key = index_key(self._sidecar_name)
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
-        """Open the keys like `open_index`, with ``zeros`` bytes of zeros for the records before the first key."""
+        """Open the keys like `open_index`, beginning with ``zeros`` zero bytes for the records before the first key."""
         key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
-            # No crash leaves a record without its key, or loses the records before the first that has a key.
+            # After a crash, no record lacks its key, and the records before the first one with a key are not lost.
             keys_sink = self._staging.open_sink_of_zeros(key, zeros)
             chunks = await self._open_sidecar(stack, key, keys_sink)
             sink.write_behind(keys_sink, chunks.tail)
@@ -119,25 +118,25 @@ class Shard:
 
     @property
     def kept_positions(self) -> KeptPositions | None:
-        """The file of positions, if it is on a disk."""
+        """The file of positions, if positions are kept on a disk."""
         return self._keeper
 
     async def publish_positions(self) -> None:
-        """Store the progress of the sources, if no disk has it, for a process that commits the shard later."""
+        """Store the progress of the sources, unless it is on a disk, for a process that commits the shard later."""
         if self._keeper is None:
             self._has_object = True
             line = positions_line(self.output.records, self.output.sources.positions)
             await self._staging.put(self._positions_key, line)
 
     async def forget_positions(self) -> None:
-        """Remove the stored progress, because the shard is committed, or none of its objects is left."""
+        """Remove the stored progress, once the shard is committed or all of its objects are deleted."""
         if self._keeper is not None:
             await self._keeper.remove()
         elif self._has_object:
             await self._staging.delete(self._positions_key)
 
     async def close_positions(self) -> None:
-        """Close the file of positions, and leave it to the process that recovers it."""
+        """Close the file of positions, but keep it for the process that recovers the shard."""
         if self._keeper is not None:
             await self._keeper.close()
 
@@ -146,7 +145,7 @@ class Shard:
         return progress_key(self._sidecar_name)
 
     def check_sidecars(self) -> None:
-        """Compare the index and keys in the store with those that were sent.
+        """Compare the index and keys in the store with the bytes that were sent.
 
         Raises:
             IntegrityError: they differ.
@@ -156,7 +155,7 @@ class Shard:
             check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     def check(self) -> None:
-        """Compare the shard in the store with the one that was sent.
+        """Compare the shard in the store with the bytes that were sent.
 
         Raises:
             IntegrityError: they differ.

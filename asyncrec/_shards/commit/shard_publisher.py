@@ -1,8 +1,8 @@
-"""`ShardPublisher` publishes shards in an order in which no crash leaves a manifest that names a missing object.
+"""`ShardPublisher` publishes objects in an order that never lets a manifest name a missing object after a crash.
 
-Index and keys come first, then the shard, and then (`asyncrec._shards.commit.manifest_writer`) the segment that names
-all three with their sizes and checksums. A crash in between leaves objects that no manifest names. Their names contain
-their maker's id, so readers of the data set do not see them, and the process that ends the job deletes them.
+The index and keys are published first, then the shard, and last the segment that names all three with their sizes and
+checksums (`asyncrec._shards.commit.manifest_writer`). A crash in between leaves objects that no manifest names. Their
+names contain their maker's id, so readers of the data set ignore them, and the process that ends the job deletes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _path_log = PathLog("asyncrec.shards")
 
 
 class ShardPublisher:
-    """A publisher of the shards of one job, to a store or to its staging folder.
+    """A publisher of the shards of one job to its store or staging folder.
 
     Attributes:
         fates: the states of the job's shards in the store.
@@ -56,7 +56,7 @@ class ShardPublisher:
     ) -> None:
         """``staging`` is the folder to which shards are written, if that is not the store itself.
 
-        With ``keep_sidecars``, the index and keys of a shard that could not be published stay for the next attempt.
+        With ``keep_sidecars``, the index and keys of a shard that could not be published are kept for the next attempt.
         """
         self.fates = fates if fates is not None else Fates()
         self._store = store
@@ -74,7 +74,7 @@ class ShardPublisher:
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
-        """Open a shard with its index and keys. A clean exit publishes all of them; otherwise none of them stays.
+        """Open a shard with its index and keys. A clean exit publishes them; an error deletes all that may be deleted.
 
         Raises:
             ObjectExistsError: a shard with this name exists.
@@ -113,9 +113,9 @@ class ShardPublisher:
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
     async def take_back(self, event: Event, *states: State, besides: Collection[str] = ()) -> None:
-        """Delete the shards in these states, except those in ``besides``, and move them on with this event.
+        """Delete the shards in these states, except those in ``besides``, and record ``event`` for each deleted shard.
 
-        Shielded and limited in time. Failures are logged.
+        The deletion is shielded and has a time limit. Failures are logged.
         """
         shards: dict[str, tuple[str, ...]] = {}
         for key in await in_thread(lambda: [each for each in self.fates.those(*states) if each not in besides]):
@@ -155,7 +155,7 @@ class ShardPublisher:
             await self._delete(staging, self._staged, "drop", {key: own if keeps_sidecars else (*own, *shard.sidecars)})
 
     async def _leave_positions(self, shard: Shard) -> None:
-        """Keep the stored progress of the sources for as long as an object of the shard is left."""
+        """Remove the stored progress of the sources, unless an object of the shard may still exist."""
         with self._deadline.cleaning_up(), suppress(OSError):
             if self._staged[shard.key] != "dropped" or await self._is_left(shard.key):
                 await shard.close_positions()
@@ -171,11 +171,11 @@ class ShardPublisher:
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
-        """Return whether a flush has promised that records of a shard survive. False if the shard had no records."""
+        """Return whether a flush has acknowledged records of the shard."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_void(self, key: str) -> bool:
-        """Declare a damaged shard void in the writer's log, because its deletion may come late."""
+        """Declare a damaged shard void in the log, because its deletion may be delayed. Return whether it is void."""
         if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self.say is None:
             return True
         with self._deadline.cleaning_up():
@@ -187,9 +187,9 @@ class ShardPublisher:
         return False
 
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
-        """Delete the objects of each shard, the shard first, so that a shard that stays keeps its index and keys.
+        """Delete the objects of each shard, beginning with the shard itself.
 
-        Otherwise, recovery would commit a shard without its keys.
+        If that fails, the index and keys are kept, because otherwise recovery would commit a shard without its keys.
         """
         left, key = dict(shards), ""
         with self._deadline.cleaning_up() as scope:

@@ -1,10 +1,10 @@
-"""`Deadline`, by which all of a job's work must end, including shielded requests that have begun.
+"""`Deadline`: the time by which all of a job's work must end, including shielded requests in progress.
 
-A shield is opened with its own time limit while all is well. If the body fails later, the exit has only a few seconds,
-and a limit computed earlier does not take them into account.
+A shield is opened with its own time limit. If the body fails later, the exit has only a few seconds, which a limit
+computed earlier does not take into account.
 
 A job's requests to a store run under its deadline (`Deadline.applied`). A task inherits the deadline from the task that
-starts it. So the shielded requests of a backend (`shielded`), and its back-off, end with the job.
+starts it. So the shielded requests of a backend (`shielded`) and its back-off end with the job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import anyio
 CLEAN_UP_SECONDS = 30
 # For an exit whose deadline has passed: any clean-up that takes longer is left to `recover`.
 _LATE_SECONDS = 1
-# Seconds that a backend then has to end the requests it has begun.
+# The seconds that a backend then has to end its requests in progress.
 _LAST_SECONDS = 1
 
 _current: ContextVar[Deadline | None] = ContextVar("asyncrec_deadline", default=None)
@@ -94,7 +94,7 @@ class Deadline:
                 del self._open[scope]
 
     def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
-        """Open a scope for deletions that must happen whatever the outcome. It is shielded, and limited in time."""
+        """Open a shielded scope with a time limit, for deletions that must happen whatever the outcome."""
         return self.within(seconds, late=_LATE_SECONDS)
 
 

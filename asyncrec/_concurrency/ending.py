@@ -1,6 +1,6 @@
-"""Do a thread's work in the calling thread if the interpreter is shutting down and cannot start one.
+"""Run work in the calling thread if the interpreter is shutting down and can no longer start threads.
 
-A program that ends with a writer still open has data to upload. From then on, Python 3.12.0 and 3.12.1 start no
+A program that ends with a writer still open has data left to upload. From then on, Python 3.12.0 and 3.12.1 start no
 threads, later versions start none once only daemon threads are left, and `concurrent.futures` accepts no work once the
 main thread has ended. At that time, only the code that ends the event loop is waiting, so the work may block the loop.
 """
@@ -33,7 +33,7 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """The default executor of an event loop that runs until Python ends. It can still resolve names then.
+    """A default executor for an event loop that runs until Python ends, able to resolve host names even then.
 
     If no thread can be started for a function, `submit` calls the function itself.
     """

@@ -1,8 +1,8 @@
 """`on_fork` disables objects in a forked child, because their tasks and threads exist only in the parent.
 
 In the child, such an object would hang, or write into the parent's files and connections. The object registers itself
-with `on_fork`, and its method ``forked`` is called in each child, so that every later call can raise an error. No check
-is made per record.
+with `on_fork`, and its method ``forked`` is called in each child, so that every later call can raise an error without a
+check per record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Forkable(Protocol):
     """An object whose `forked` method is called in a forked child."""
 
     def forked(self) -> None:
-        """Give up, in the child, all resources that belong to the parent. Must neither write nor wait."""
+        """Discard, in the child, all resources that belong to the parent. Must neither write nor wait."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -35,18 +35,18 @@ def forked_error(what: str) -> RuntimeError:
 
 
 class OfOneProcess:
-    """Base of an object that threads may use. In the child of a fork, every use of the object raises RuntimeError.
+    """Base class of objects that threads may use. In a forked child, every use of such an object raises RuntimeError.
 
-    No call compares process ids, least of all under a lock that a thread of the parent may have held. In the child, the
-    object's class is replaced by a class of the same name that has no attributes. So a method fails at its first use of
-    ``self``, even if it was looked up before the fork, as in ``Process(target=writer.write)``.
+    No call has to compare process ids, or to acquire a lock that a thread of the parent may have held. In the child,
+    the object's class is replaced by a class of the same name that has no attributes. So a method fails at its first
+    use of ``self``, even if it was looked up before the fork, as in ``Process(target=writer.write)``.
     """
 
     def __init__(self) -> None:
         on_fork(self)
 
     def forked(self) -> None:
-        """Raise an error at every later use; see `Forkable`."""
+        """Make every later use of the object raise an error."""
         _alive.discard(self)  # a child of this child inherits the class
         self.__class__ = _refusing(type(self))  # type: ignore[arg-type]  # a class is hashable
 

@@ -1,4 +1,4 @@
-"""`AsyncLRUCache` caches values made by coroutines. Each value is made once, however many tasks ask for it."""
+"""`AsyncLRUCache` caches the results of coroutines. Each value is made once, however many tasks request it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class AsyncLRUCache(Generic[K, V]):
-    """Cache of values by key. It discards the least recently used ones if all together weigh more than ``most``.
+    """A cache that discards the least recently used values if the total weight exceeds ``most``.
 
-    The newest value stays however heavy it is, so that the tasks waiting for it get it.
+    The newest value is kept whatever its weight, so that the tasks waiting for it find it.
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
@@ -27,7 +27,7 @@ class AsyncLRUCache(Generic[K, V]):
         self.weight = 0
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """Return the value, awaiting ``make()`` if it is not cached. If ``make`` fails, the next waiting task tries."""
+        """Return the value, awaiting ``make()`` if it is not cached. If ``make`` fails, another waiting task tries."""
         while key not in self._values:
             making = self._making.get(key)
             if making is not None:
@@ -48,7 +48,7 @@ class AsyncLRUCache(Generic[K, V]):
         """Return the value if it is cached, else `None`. Safe to call from any thread."""
         value = self._values.get(key)
         if value is not None:
-            with suppress(KeyError):  # discarded meanwhile by another thread
+            with suppress(KeyError):  # another thread has discarded it
                 self._values.move_to_end(key)
         return value
 

@@ -11,7 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-# Small objects processed at a time: enough to hide a store's latency, few enough for its connections.
+# Small objects to process at a time: enough to hide a store's latency, few enough for its connections.
 _SMALL_OBJECTS = 32
 
 P = TypeVar("P")
@@ -51,7 +51,7 @@ async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P
 
 
 async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int = _SMALL_OBJECTS) -> list[T]:
-    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks. The first error ends it."""
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks. Stop at the first error."""
     results: dict[int, T] = {}
 
     async def work(numbered: tuple[int, P]) -> None:
@@ -63,10 +63,10 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
 
 
 async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
-    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise its error.
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise the same error.
 
-    Raises the error of the first failing item, in the order of the items rather than of time. Calls for the items
-    before it are awaited to their end. Running calls for the items after it are cancelled, and no other is begun.
+    Raises the error of the failing item that is first in the order of the items, not in time. Calls for earlier items
+    run to completion. Running calls for later items are cancelled, and no other call is started.
     """
     results: dict[int, T] = {}
     in_work: dict[int, anyio.CancelScope] = {}

@@ -1,8 +1,8 @@
 """`processors` counts the processors this process may use; `computing` limits the threads that compute.
 
-If each of sixteen shards is inflated in its own thread, most thread switches end in a wait for the interpreter:
-inflating releases the GIL, but splitting the output into records does not. On two processors, that cost 50,000 switches
-for 512 MiB, and a sixth of the time.
+If each of sixteen shards is decompressed in its own thread, most thread switches end in a wait for the interpreter,
+because decompression releases the GIL but splitting the output into records does not. On two processors, 512 MiB took
+50,000 switches, and a sixth of the time was lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _computing: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar
 
 
 def processors() -> int:
-    """Return the number of processors this process is bound to, or the machine's if the system has no binding."""
+    """Return the number of processors that this process may use, or the machine's if the system sets no limit."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if sys.platform == "linux":

@@ -10,7 +10,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import Handover, TaskScope
 
-# Items that wait for the consumer, besides the one being made.
+# The number of items that may wait for the consumer, in addition to the next one.
 _WAITING = 2
 
 P = TypeVar("P")
@@ -25,7 +25,7 @@ async def iterated_ahead(
 
     Args:
         make: returns the iterator. It enters the iterator's resources on the stack, which is closed in the same task.
-        what: the name of the input, for errors.
+        what: the name of the input, for error messages.
     """
     items: Handover[T] = Handover(_WAITING, what)
 
@@ -59,9 +59,9 @@ class _Taken(Generic[T]):
 
 
 class ReadAhead(Generic[P, T]):
-    """Awaits ``fetch(plan)`` for each plan in turn, one plan ahead of the consumer, in a task of ``scope``.
+    """A fetcher that awaits ``fetch(plan)`` for each plan, one plan ahead of the consumer, in a task of ``scope``.
 
-    It holds one result, which waits for the consumer or is being fetched.
+    It holds one result, which is being fetched or waits for the consumer.
     """
 
     def __init__(self, scope: TaskScope, plans: Iterator[P], fetch: Callable[[P], Awaitable[T]]) -> None:
@@ -86,7 +86,7 @@ class ReadAhead(Generic[P, T]):
         return coming.result
 
     def cancel(self) -> None:
-        """Cancel the fetch in progress, and begin no other."""
+        """Cancel the fetch in progress, and start no other."""
         self._plans = iter(())
         self._making.cancel()
 

@@ -4,16 +4,16 @@
 `anyio.create_task_group`:
 
 - The body's exception is raised as itself, never inside an exception group, on asyncio and on trio.
-- A task never cancels the body. Tasks are expected to keep their own errors for the callers that ask; an error that
+- A task never cancels the body. Tasks are expected to keep errors and raise them to their callers. An error that
   escapes a task is raised at the exit.
-- Cancelling the body does not cancel the tasks. They go on until they return or `TaskScope.cancel` is called, so that
+- Cancelling the body does not cancel the tasks. They run until they return or `TaskScope.cancel` is called, so that
   the owner of the scope can let them finish. Exiting with an exception cancels them.
 - `TaskScope.shield` protects the rest of the body, and the exit, from cancellation for a limited time.
 
 Like every task group, a scope is entered and exited in the same task.
 
 `in_thread` is `anyio.to_thread.run_sync`, but never returns while its function is still running. If the caller is
-cancelled, the result is lost, which is right for work that can be repeated. If the result must be released (a lock, a
+cancelled, the result is lost, which is fine for work that can be repeated. If the result must be released (a lock, a
 descriptor), use `acquire_in_thread`, which releases the result if the caller is cancelled. If the function advances the
 state of an object (a decoder, a decompressor, an iterator) and the caller may call again, use a `ThreadedStep`, which
 keeps the result. Pass items from one task to another that may be cancelled through a `Handover`, which keeps each item.
@@ -43,7 +43,7 @@ class TaskScope:
 
     A task never cancels the body; an exception that escapes a task is raised at the exit. The body's own exception is
     raised as itself, never inside an exception group, and cancels the tasks. Cancelling the body while it runs does not
-    cancel the tasks: they go on until they return or `cancel` is called. Must be entered and exited in the same task.
+    cancel the tasks: they continue until they return or `cancel` is called. Enter and exit it in the same task.
     """
 
     def __init__(self) -> None:
@@ -82,8 +82,8 @@ class TaskScope:
     def shield(self, timeout: float) -> None:
         """Protect the body and the exit from outside cancellation for ``timeout`` seconds from now.
 
-        After that time both are cancelled, and the exit raises `TimeoutError`. A second call replaces the time of the
-        first. If the caller has already caught a cancellation, it must raise it again when done. (asyncio's own
+        After that time both are cancelled, and the exit raises `TimeoutError`. A second call replaces the first time
+        limit. If the caller has already caught a cancellation, it must raise it again when done. (asyncio's own
         ``task.cancel()`` ignores shields, and still interrupts an await.)
         """
         self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
@@ -112,7 +112,7 @@ class TaskScope:
                     await self._idle.wait()
             except GeneratorExit:  # garbage-collected without its loop: no event will ever be set
                 raise
-            except BaseException as interruption:  # asyncio's own cancellation, KeyboardInterrupt
+            except BaseException as interruption:  # native asyncio cancellation, KeyboardInterrupt
                 error = interruption
         # Only the group's book-keeping is left to await. A cancellation there must not be raised as an exception group.
         self._outer.shield = True
@@ -160,7 +160,7 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     """
     claim = threading.Lock()
     ended = threading.Event()
-    # Popped by the call, because the thread keeps its work item until its next turn, which may come late.
+    # Popped by the call, because the thread keeps a reference to its work item until it runs the next one.
     given = [(func, args)]
 
     def run() -> T:
@@ -218,7 +218,7 @@ async def surely_in_thread(
 
 
 async def acquire_in_thread(func: Callable[[], T], release: Callable[[T], object]) -> T:
-    """Acquire a resource in a worker thread. Either the caller gets the result of ``func``, or ``release`` gets it.
+    """Acquire a resource in a worker thread. The result of ``func`` is either returned or passed to ``release``.
 
     asyncio's ``task.cancel()`` can reach the caller after the function has ended but before the result is returned.
     ``release`` then runs in a worker thread before the cancellation is raised.
@@ -238,10 +238,10 @@ async def acquire_in_thread(func: Callable[[], T], release: Callable[[T], object
 
 
 class ThreadedStep(Generic[T]):
-    """Runs the steps of a computation in a worker thread, one at a time, and loses no result. Used by one task.
+    """A runner of the steps of a computation in a worker thread, one at a time, that loses no result. For one task.
 
-    A caller that is cancelled while the function runs exits when the function has ended (see `in_thread`). The result
-    or error of the function is kept: the next `take` returns or raises it, and calls no function.
+    If the caller is cancelled while the function runs, it waits until the function has ended (see `in_thread`). The
+    result or error of the function is kept: the next `take` returns or raises it without calling a function.
     """
 
     def __init__(self) -> None:
@@ -271,14 +271,14 @@ class ThreadedStep(Generic[T]):
 
 
 class Handover(Generic[T]):
-    """Queue from one task to one other. An item stays in it until it is taken, even if a task is cancelled.
+    """A queue from one task to another. An item remains in it until it is taken, even if a task is cancelled.
 
     (anyio's memory object streams pass an item to a waiting receiver. If asyncio's ``task.cancel()`` reaches that
     receiver at the same moment, the item is lost.)
 
     Args:
         size: the number of items that may wait.
-        what: the name of the input, for errors.
+        what: the name of the input, for error messages.
     """
 
     def __init__(self, size: int, what: str) -> None:

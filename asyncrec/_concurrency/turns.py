@@ -13,14 +13,14 @@ from asyncrec._concurrency.tasks import in_thread
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# A turn of the loop takes about 0.05 ms, and one more step may take nearly this long again.
+# A pass through the event loop takes about 0.05 ms, and one more step may take nearly this long again.
 _MOST_SECONDS = 0.0005
 
 
 class Turns:
-    """Steps of work for a caller that may never wait: their time on the event loop is measured.
+    """A runner of small steps for a caller that may never wait, which measures their time on the event loop.
 
-    For work whose duration is known only afterwards, such as encoding a record of unknown content.
+    Use it for work whose duration is known only afterwards, such as encoding a record of unknown content.
     """
 
     __slots__ = ("_seconds",)
@@ -29,9 +29,9 @@ class Turns:
         self._seconds = 0.0  # since other tasks last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)``: in a worker thread if ``large``; otherwise here, after yielding to the loop if due.
+        """Call ``func(*args)`` in a worker thread if ``large``, or else directly, after yielding to the loop if due.
 
-        If this is cancelled, either the function was not called or its result is lost.
+        If the call is cancelled, either the function was not called or its result is lost.
         """
         if large:
             return await in_thread(func, *args)

@@ -53,8 +53,8 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # If an answer is lost, the request seems to fail, and its retry finds an object that seems to be another writer's.
-    # A commit is worth waiting for as long again.
+    # If an answer is lost, the request seems to fail, and its retry to find another writer's object. A commit is worth
+    # waiting for as long again.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:

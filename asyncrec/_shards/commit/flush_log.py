@@ -111,7 +111,7 @@ class FlushSweeper:
 
 _path_log = PathLog("asyncrec.shards")
 
-# The first and the longest pause, in seconds, before a failed flush is retried while callers wait for room.
+# The first and longest pause, in seconds, before a failed flush is retried while callers wait.
 _PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
@@ -155,8 +155,7 @@ class FlushLog:
         """Add the kept records of a shard to an entry, which may also have records of other shards.
 
         ``done`` is called with the outcome: whether all the records are in the store, or the error. If the store does
-        not answer, the next flush retries. Return the value that `stored` reaches once all the records are in the
-        store.
+        not answer, the next flush retries. Return the value of `stored` once all of them are there.
         """
         if batches:
             self.ledger.take(shard, batches)
@@ -186,7 +185,7 @@ class FlushLog:
     # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Create an entry even without records, to show that the writer is alive while it has records in the log."""
+        """Create an entry even without records, to show that a writer with records in the log is alive."""
         self._beat_due = True
         self._wake()
 

@@ -20,7 +20,7 @@ class FlushRoom:
     Attributes:
         ledger: the records that wait for an entry, and those that later entries may repeat.
         on_full: called when the records kept for a flush almost fill an entry.
-        on_waiting: called when records wait for an entry and callers wait for the memory that these records use.
+        on_waiting: called when records wait for an entry and callers wait for their memory.
     """
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -85,7 +85,7 @@ class Flushing(Protocol):
     """The destination of a shard's flushed records.
 
     Attributes:
-        error: the reason why nothing more can be flushed; `None` while flushing works.
+        error: the reason why nothing more can be flushed, if any.
         stored: the count up to which all flushed records are in an entry, or void.
     """
 

@@ -3,8 +3,8 @@
 A run is kept if all of its shards are still in the data set, so that no run holds the key of a deleted record, and if
 it has at least four times as many keys as all smaller runs and the new keys together. All other runs and the new keys
 are merged into one new run. So there are few runs (six hold a billion keys), and a key is rewritten only when its run
-has grown by a quarter. New keys are sorted a million at a time. If there are more, each million is a temporary run
-until all are merged.
+has grown by a quarter. New keys are sorted a million at a time. If there are more, each part is a temporary run until
+all are merged.
 
 Runs only repeat the shards' own keys, so a shard whose keys cannot be read is skipped, and the compaction does not
 fail.
@@ -206,7 +206,7 @@ class _Blocks:
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """Return the last block, unless it is empty."""
+        """Return the last block, if any."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:

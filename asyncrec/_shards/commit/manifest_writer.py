@@ -3,10 +3,9 @@
 A segment is created exclusively under the log's next number (`asyncrec._shards.commit.closing`). So a commit is atomic,
 and the writer detects that another process has ended its log.
 
-If the store does not answer, the same bytes are sent again under the same number before any other request. If a writer
-continued with the next number instead, its request for 7 could be delayed until after 8 exists. A reader would then
-list 6 and 8, and could not know whether 7 will still appear. All shards that become ready while a request is in flight
-go into the next segment.
+If the store does not answer, the same bytes are sent again under the same number before any other request. If A
+continued with the next number instead, its request for 7 could be delayed until 8 exists. B would list 6 and 8, and not
+know whether 7 will still appear. Shards that become ready while a request is in flight go into the next segment.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Doubt:
-    """A segment that the store was asked to create but has not confirmed."""
+    """A segment that was requested but not yet confirmed."""
 
     segment: Segment
     content: bytes
@@ -93,10 +92,9 @@ class ManifestWriter:
     ) -> None:
         """``after`` is the manifest that the writer found, and ``committed`` the shards that it had already added.
 
-        ``fates`` are the states of its shards. ``promised`` returns whether `asyncrec.recover` must finish a failed
-        commit. ``recovered_by`` names the machine if another process closes the log. ``last`` is the number of the
-        log's last segment, or `None` to look it up. Commits make records in the ``flush_log`` void and state its last
-        number.
+        ``fates`` are its shards' states. ``promised`` returns whether `asyncrec.recover` must finish a failed commit.
+        ``recovered_by`` names the machine if another process closes the log. ``last`` is the number of the last
+        segment, or `None` to look it up. Commits make records in the ``flush_log`` void, and state its last number.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -169,8 +167,7 @@ class ManifestWriter:
         """Commit a segment that adds no shard, with these attributes of `Segment`. Raise the same errors as `commit`.
 
         The segment states the progress of the sources and of the flush log, which may be its only purpose. If it
-        removes a damaged shard that no commit names, no process can commit that shard, even while its deletion is
-        delayed.
+        removes a damaged shard that no commit names, no process can commit that shard before it is deleted.
         """
         async with self._turn:
             # No segment may follow the end of the log.
@@ -186,7 +183,7 @@ class ManifestWriter:
         abandoned_by: str = "",
         carried: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the last segment, which commits all new shards at once and repeats those committed before.
+        """Write the last segment, which commits all new shards together and repeats the earlier ones.
 
         ``metadata`` is added to the metadata of the other segments. ``abandoned_by`` names the machine if the segment
         is a tombstone. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
@@ -262,8 +259,7 @@ class ManifestWriter:
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which commits its shards.
 
-        A segment in doubt is sent first. Then ``make`` returns the segment and its new shards, or `None` to commit
-        nothing.
+        A segment in doubt is sent first. Then ``make`` returns the segment and its new shards, or `None`.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
@@ -291,7 +287,7 @@ class ManifestWriter:
         self._last, last = await load_last(self._storage, self._name, self._writer)
         if last is not None and last.closed:
             raise self._lost(last)
-        # Read this after the last segment, so that a closing segment repeats the shards of that segment, too.
+        # Read this after the last segment, so that a closing segment repeats that segment's shards, too.
         history = await load_history(self._storage, self._name)
         known = {entry.path for entry in self.entries}
         for entry in await in_thread(history.added_by, self._writer):

@@ -31,7 +31,7 @@ class CommitClock:
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Return the current time, or if the clock was set back, a time just after the last one returned or read."""
+        """Return a time that is later than all times returned or read before, usually the current time."""
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)
@@ -49,7 +49,7 @@ class Shard:
     Attributes:
         key: the name of the shard.
         output: the output for the records, set once it is open.
-        published: the object in the store, once it is published.
+        published: the object in the store, once published.
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:

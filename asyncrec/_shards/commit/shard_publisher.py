@@ -163,7 +163,7 @@ class ShardPublisher:
                 await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
-        """Return whether a failed disk has kept the unfinished file, from which `recover` makes a shard with keys."""
+        """Return whether a failed disk may have kept the unfinished file, which `recover` can turn into a shard."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):
@@ -189,7 +189,7 @@ class ShardPublisher:
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
         """Delete the objects of each shard, beginning with the shard itself.
 
-        If that fails, the index and keys are kept, because otherwise recovery would commit a shard without its keys.
+        If that fails, keep the index and keys. Otherwise, recovery would commit a shard without its keys.
         """
         left, key = dict(shards), ""
         with self._deadline.cleaning_up() as scope:

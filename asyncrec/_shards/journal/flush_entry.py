@@ -1,4 +1,4 @@
-"""`FlushEntry`: an object with the records that a writer without a disk has flushed since its last flush.
+"""`FlushEntry`: an object with records that a writer without a disk has flushed.
 
 An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-000001.frames``. Its first line is JSON:
 
@@ -6,19 +6,19 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
      "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true,
                    "positions": {"topic/3": [4, 917]}}]}
 
-After this line come, section by section, the digests of the keys (16 bytes for each record if there are keys; ``keys``
-is 2 if each has 16 more, of its content) and the frames of the records, all of it compressed if the shards are.
-``bytes`` and ``crc32c`` describe the bytes after the line.
-``since`` is the first entry that this one repeats: readers ignore the entries from there on. The records of one shard
-come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
+The rest consists of the digests of the keys and the frames of the records of each section, compressed if the shards
+are. A section has 16 bytes of digests per record if its ``keys`` is true, or 32, including the content's, if it is 2.
+``bytes`` and ``crc32c`` describe the bytes after the line. ``since`` is the first entry that this one repeats: readers
+ignore the entries from there up to this one. The records of one shard are in the order of the entries. A frame that
+does not fit into an entry continues in the next one.
 
-``positions`` are those of the records' sources, each with its turn, since the shard's section before; absent if the
-records have no source. It is null if the records of a position go on in the next section: such a section is read only
-if a later one ends those records.
+``positions`` are the positions of the records' sources, each with its turn, since the shard's previous section. They
+are absent if the records have no source, and null if the records of a position continue in the next section: such a
+section is only read if a later one ends those records.
 
-A *fence* has nothing but its line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
-so a list that is made after it has everything that the writer will ever have flushed (docs/protocol.md). Its line is
-padded with spaces to `FENCE_BYTES`: its size in a listing distinguishes it from nearly all other entries.
+A *fence* consists of only the line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
+so a later listing has everything that the writer will ever have flushed (docs/protocol.md). The line is padded with
+spaces to `FENCE_BYTES`, so that its size in a listing distinguishes it from nearly all other entries.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
 _VERSION = 1
-# Compression has to keep up with the writer. This is isal's fastest level, four times as fast as zlib's.
+# Compression must keep up with the writer. This is isal's fastest level, four times as fast as zlib's.
 _PACKED = CompressionOptions(type="ZLIB", level=1)
 # Smaller than one part of an upload to any store, because only such objects are created exclusively in all stores.
 MOST_ENTRY = 4 << 20
-# More than a line with the longest id of a writer and the longest host name.
+# More than a line with the longest writer id and the longest host name.
 FENCE_BYTES = 1024
-# The size of one section's part of the line, without the shard's name.
+# The number of bytes of one section in the line, without the shard's name.
 _SECTION_BYTES = 80
-# The size of one position in the line, without the name of its source.
+# The number of bytes of one position in the line, without the source's name.
 _POSITION_BYTES = 48
 
 
@@ -58,8 +58,8 @@ class Section:
         shard: the name of the shard for which they were written.
         records: the number of records that end in this section; the section has the same number of digests, or none.
         digests: the digests of the keys, or `None` if no record has a key.
-        positions: the progress of its records' sources; `None` if the records of one position go on in the next.
-        frames: the bytes of the frames; a frame may go on in the next section of the shard.
+        positions: the progress of its sources; `None` if the records of one position continue in the next section.
+        frames: the bytes of the frames; a frame may continue in the next section of the shard.
         content: the number of bytes of frames and digests, which are held in memory.
         size: its size in an uncompressed entry, including its part of the line.
     """
@@ -74,7 +74,7 @@ class Section:
 
     @property
     def width(self) -> int:
-        """The number of bytes of digests for each record."""
+        """The number of digest bytes per record."""
         return len(self.digests or b"") // self.records if self.records else KEY_BYTES
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Return the encoded entry. Blocks for a millisecond per megabyte, or about three if it is compressed."""
+        """Encode the entry. Blocks for a millisecond per megabyte, or about three if it is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)
@@ -133,15 +133,15 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """Return the largest number of bytes that these positions can take in the line."""
+    """Return the maximum number of bytes that these positions can take in the line."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 
 def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
-    """Parse an entry. ``name`` is for error messages. Blocks.
+    """Parse an entry. ``name`` is used in error messages. Blocks.
 
     Raises:
-        ManifestError: the entry is damaged, or has a later version.
+        ManifestError: the entry is damaged, or has another version.
     """
     line, newline, content = data.partition(b"\n")
     try:
@@ -166,7 +166,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
         )
         size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
-        sound = sound and size <= 4 * MOST_ENTRY  # otherwise no writer made this entry, and it could fill the memory
+        sound = sound and size <= 4 * MOST_ENTRY  # no writer makes a larger entry, and it could fill the memory
         if head["compression"] and sound:
             content = zlib.decompressobj().decompress(content, size + 1)
         if not sound or len(content) != size:

@@ -1,11 +1,11 @@
-"""`FlushLedger`: the entries of a writer's flush log, with the records in each, and which entries are still needed.
+"""`FlushLedger`: the entries of a writer's flush log, the records in each, and which entries are still needed.
 
-The ledger keeps numbers and sections, but sends no requests, which are left to `asyncrec._shards.commit.flush_log`.
+The ledger keeps numbers and sections but sends no requests, which is left to `asyncrec._shards.commit.flush_log`.
 Sections wait for the next entry. An entry is in doubt from its request until the answer. Then it is live until all its
-shards are committed, or a later entry repeats it.
+shards are committed or a later entry repeats it.
 
-A later entry repeats an earlier one if it is at least as large. So of *n* entries with equal sizes about log2(*n*) are
-live, each byte is sent about as often, and the sections that may be repeated are held in memory.
+A later entry repeats an earlier one if it is at least as large. So of *n* entries of equal size, about log2(*n*) are
+live, and each byte is sent about as many times. Sections that may be repeated are held in memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from asyncrec.storage._base import Buffer
 
 @dataclass(eq=False)
 class SentEntry:
-    """An entry with its number, and the first entry that it repeats.
+    """A requested entry: its number, its sections, and the first entry that it repeats.
 
     ``first`` is the count of the first section that is in no earlier entry, or 0. The sections are kept as long as a
-    later entry may repeat them, and the content until the answer has come.
+    later entry may repeat them, and the content until the store has answered.
     """
 
     number: int
@@ -42,13 +42,13 @@ class SentEntry:
         self.hold(self.sections)
 
     def hold(self, sections: list[Section]) -> None:
-        """Hold only these sections for a later entry."""
+        """Keep only these sections for a later entry."""
         self.sections = sections
         self.size = sum(each.size for each in sections)
         self.held = sum(each.content for each in sections)
 
     def leave_out(self, shards: Collection[str]) -> None:
-        """Note that the entry's records of these shards are void."""
+        """Record that the entry's records of these shards are void."""
         if not self.shards.isdisjoint(shards):
             self.shards.difference_update(shards)
             self.hold([each for each in self.sections if each.shard not in shards])
@@ -61,12 +61,12 @@ class FlushLedger:
         kept: the number of bytes that object writers keep for their next flush.
         last: the number of the last entry in the store; 0 before the first.
         taken: the number of sections taken so far.
-        doubt: the entry that was requested without an answer.
+        doubt: the entry that was requested but not yet confirmed.
         garbage: the numbers of entries that are no longer needed; see `deletable`.
     """
 
     def __init__(self, most: int) -> None:
-        """``most`` is the largest number of bytes of records in an entry."""
+        """``most`` is the maximum number of bytes of records in an entry."""
         self.kept = 0
         self.last = 0
         self.taken = 0
@@ -75,26 +75,26 @@ class FlushLedger:
         self._most = most
         self._waiting: deque[tuple[int, Section]] = deque()  # sections, each with its count
         self._waiting_bytes = 0
-        self._said = 0  # the last number that a commit states
+        self._said = 0  # the last number that a commit has stated
         self._live: dict[int, SentEntry] = {}
         self._tail: list[SentEntry] = []  # the last entries, which a later entry may repeat
         self._beat = 0  # the last entry, if it has no records and only shows that the writer is alive
 
     @property
     def stored(self) -> int:
-        """The count up to which each section is in an entry, or void."""
+        """The count up to which each section is in an entry or void."""
         if self.doubt is not None and self.doubt.first:
             return self.doubt.first - 1
         return self._waiting[0][0] - 1 if self._waiting else self.taken
 
     @property
     def is_needed(self) -> bool:
-        """Whether the log has records that are in no commit."""
+        """Whether the log has uncommitted records."""
         return bool(self._live) or self.doubt is not None
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether no record in the log is needed, but its last entry stays until a commit states its number."""
+        """Whether the log's last entry is not needed, but must be kept until a commit states its number."""
         return not (self.is_needed or self.is_waiting) and self.last > self._said and self.last in self.garbage
 
     @property
@@ -109,7 +109,7 @@ class FlushLedger:
         return self.kept + self._waiting_bytes + sum(entry.held for entry in entries)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
-        """Take the kept records of a shard."""
+        """Move the kept records of a shard into waiting sections."""
         self.kept -= sum(batch.size for batch in batches)
         for section in cut(shard, batches, self._most):
             self.taken += 1
@@ -139,13 +139,13 @@ class FlushLedger:
         return self.doubt
 
     def won(self) -> None:
-        """Note that the entry in doubt was created."""
+        """Record that the entry in doubt was created."""
         entry, self.doubt = self.doubt, None
         assert entry is not None, "it was asked for"
         self.last, entry.content = entry.number, b""
         self._drop({self._beat, *range(entry.since, entry.number)})
         self._beat = entry.number if self._live and not entry.sections else 0
-        if not (entry.sections or self._live):  # a commit came first, so the entry is no longer needed
+        if not (entry.sections or self._live):  # its shards were committed first, so the entry is not needed
             self.garbage.add(entry.number)
         if entry.shards:
             self._live[entry.number] = entry
@@ -154,13 +154,13 @@ class FlushLedger:
             self.forget_tail()
 
     def forget_tail(self) -> None:
-        """Stop holding the sections that later entries might repeat."""
+        """Discard the sections that later entries might repeat."""
         for each in self._tail:
             each.hold([])
         self._tail = []
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
-        """Note that these shards are committed. The commit states that the last entry of the log was ``flushed``."""
+        """Record a commit of these shards, which states that ``flushed`` is the number of the log's last entry."""
         self._said = max(self._said, flushed)
         self._waiting = deque((count, each) for count, each in self._waiting if each.shard not in shards)
         self._waiting_bytes = sum(section.content for _, section in self._waiting)
@@ -175,12 +175,12 @@ class FlushLedger:
     def deletable(self) -> list[int]:
         """Return the numbers of the entries that may be deleted now.
 
-        The last entry stays until a commit states its number: otherwise a fence might take that number again.
+        The last entry is kept until a commit states its number. Otherwise a fence might reuse that number.
         """
         return sorted(number for number in self.garbage if number < self.last or number <= self._said)
 
     def end(self) -> None:
-        """Note that the writer has ended, and that all its records are committed."""
+        """Record that the writer has ended and that all its records are committed."""
         self._said = sys.maxsize
         self._drop({self._beat, *self._live})
         if self.doubt is not None:
@@ -188,7 +188,7 @@ class FlushLedger:
         self.forget()
 
     def forget(self) -> None:
-        """Release all sections from memory. The entries in the store stay there."""
+        """Discard all sections in memory. The entries in the store remain."""
         self._tail, self.doubt = [], None
         self._waiting.clear()
         self._waiting_bytes = self.kept = 0
@@ -200,9 +200,9 @@ class FlushLedger:
 
 
 def join(sections: Sequence[Section]) -> list[Section]:
-    """Join the sections of each shard, except if some of their records have keys and others do not.
+    """Join the sections of each shard, but not sections with keys and sections without keys.
 
-    Sections are not joined either if the result would not end with the last record of a position.
+    A section that does not end with the last record of a position is not joined to the sections before it.
     """
     groups: list[list[Section]] = []
     last: dict[str, list[Section]] = {}
@@ -230,7 +230,7 @@ def _joined(group: Sequence[Section]) -> Section:
 
 
 def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
-    """Make sections of batches, each of at most ``most`` bytes; a frame may go on in the next."""
+    """Split batches into sections of at most ``most`` bytes. A frame may continue in the next section."""
     keyed = next((batch for batch in batches if batch.digests is not None), None)
     width = 0 if keyed is None else len(keyed.digests or b"") // keyed.count
     sections: list[Section] = []
@@ -238,7 +238,7 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
     digests: list[bytes] = []
     positions: Positions = {}
     records = size = 0
-    is_whole = True  # false while the records of a position go on after this section
+    is_whole = True  # false while the records of a position continue after this section
 
     def end() -> None:
         nonlocal frames, digests, positions, records, size

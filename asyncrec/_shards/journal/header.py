@@ -1,21 +1,21 @@
-"""`JobHeader`: the description of a job that it writes before its first shard, so that another process can end it.
+"""`JobHeader`: a job's description, which it writes before its first shard so that another process can end the job.
 
 In a local folder or a spool, the header is in a file that the job keeps locked. In any other store it is the job's
-mark, a small object. A header is one line of JSON and never contains credentials. It is input like any other, so a
-malformed line is not a header. It is a value: `JobNames` gives the names of a job's shards, `FoundJob` finds out
-whether the job is alive, and `end_job` ends it.
+mark, a small object. A header is one line of JSON and never contains credentials. It is untrusted input, so a malformed
+line is not a header. `JobNames` has the names of a job's shards, `FoundJob` determines whether the job is alive, and
+`end_job` ends it.
 
-A folder to which jobs write (a local data set's own folder, or a spool) holds, in addition to shards,
+A folder to which jobs write (a local data set's own folder, or a spool) contains, in addition to shards,
 
     .pages.<maker>.partial                                  the header of a job that has not ended well
-    .pages.<maker>~status.partial                           perhaps its progress (`_shards.journal.status`)
-    .pages-<maker>-000003.tfrecord.<maker>.partial          the journal of a shard that it has open
+    .pages.<maker>~status.partial                           its progress, if any (`_shards.journal.status`)
+    .pages-<maker>-000003.tfrecord.<maker>.partial          the journal of an open shard
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
-The header's file has one line with the job's process, one with the `JobHeader`, and one with the machine on which it is
-locked. It gets a line ``acknowledged`` when a `flush` of a fixed writer is about to return. Once another process has
-taken the job (`_shards.journal.staging`), it gets a line ``taken`` after the place of that line. The functions on such
-files block, and are for worker threads.
+The header's file has a line with the job's process, a line with the `JobHeader`, and a line with the machine on which
+it is locked. Before a `flush` of a fixed writer returns, it adds a line ``acknowledged``. A process that takes a job
+(`_shards.journal.staging`) writes a line ``taken`` after the place of that line. The functions on such files block.
+Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# A schema of a few thousand features fits. A larger object with such a name is not a header.
+# Enough for a schema of a few thousand features. A larger object with such a name is not a header.
 MOST_BYTES = 16 << 20
 # The maximum number of shards of a fixed data set (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
@@ -47,33 +47,33 @@ _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
 
 
 def this_host() -> str:
-    """Return the name of this machine, for people. A container has a new name each time it starts."""
+    """Return the name of this machine, for messages. A container has a new name each time it starts."""
     return socket.gethostname()
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobHeader:
-    """The description of a job: what it makes, how, and in which process.
+    """The description of a job: its output, its options and its process.
 
     Attributes:
         kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all shards at its end, and commits them
-            together; ``"whole"`` publishes shards as it makes them, promises nothing, and commits them together.
+            together; ``"whole"`` publishes shards as it makes them, acknowledges none, and commits them together.
         name: the name of the data set.
         writer: the id under which the job commits, which is part of the names of its objects.
         url: the address of the data set, as the user passed it, without credentials; absolute if it is local.
         num_shards: the number of fixed shards; `None` if they are rolling.
         stems: for a copy, which keeps the names of its source: the makers in these names, and ``of-00008`` for plain
             fixed names.
-        rewrites: whether the job makes shards in the place of others, with names that begin with theirs and end in its
-            id.
+        rewrites: whether the job makes shards in the place of others. The new names begin with the old ones and end
+            with the job's id.
         joins: the first and the last of these other shards, if the job joins them. Because they may still be read, they
-            are not deleted at once after the commit.
-        contents: whether its keys files have a digest of each record's content beside that of its key.
+            are not deleted immediately after the commit.
+        contents: whether its keys files have digests of the records' contents in addition to those of their keys.
         spool: whether the folder is a spool, in which whole shards wait to be uploaded.
         host, pid, since: the machine and process of the job, and its start time.
         detached: whether no process holds the job (`writing.detached_job`), so that no lock proves it alive or dead.
         life: the token of the lock that proves it alive (`Staging`), if the header is a mark; otherwise empty.
-        silent_after: for a job that flushes to the store: the number of seconds without a change there after which it
+        silent_after: for a job that flushes to the store, the number of seconds without a change there after which it
             may be considered dead; 0 for other jobs.
     """
 
@@ -105,17 +105,17 @@ class JobHeader:
 
     @property
     def key_bytes(self) -> int:
-        """The number of bytes of digests for each record in its keys files."""
+        """The number of digest bytes per record in the keys files."""
         return PAIR_BYTES if self.contents else KEY_BYTES
 
     def encode(self) -> bytes:
-        """Return the line of JSON."""
+        """Encode the header as a line of JSON."""
         content = {"format": _VERSION, **asdict(self)}
         return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """Parse a line. Return `None` if it is not a header, or if it is cut off, when its job has made no object."""
+        """Parse a line. Return `None` if it is not a header. If it is cut off, its job has made no object."""
         try:
             content = json.loads(line)
             if content.pop("format") != _VERSION:

@@ -1,11 +1,11 @@
-"""`Home`: where the jobs on a data set keep records that are not yet in its store, a local folder or nowhere.
+"""`Home`: the place of records that the jobs on a data set keep outside its store, a local folder or nowhere.
 
-In a folder on a disk (`LocalHome`: a local data set's own folder, or a spool) a job has a locked file with its header,
-and its unfinished shards beside it (`LocalStaging`). A job on a store has only its mark, and a lock on its own machine.
-An unanswered request to a store may take effect late, even if its sender is dead. `home_of` returns the home of a data
-set, and no other code checks which kind of storage a data set is in.
+In a folder on a disk (`LocalHome`: a local data set's own folder, or a spool), a job has a locked file with its header,
+beside its unfinished shards (`LocalStaging`). A job on a store has only its mark, and a lock on its own machine. An
+unanswered request to a store may take effect late, even if its sender is dead. `home_of` returns the home of a data
+set. No other code checks in which kind of storage a data set is.
 
-All methods of this module block, and are for worker threads.
+All methods in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from asyncrec.storage._local.storage import LocalStorage, local_folder, mapped_e
 
 # A small object is locked as soon as its file is created, and takes milliseconds to write.
 _SMALL_SECONDS = 60
-# The beginning of a header, which no journal has.
+# The first bytes of a header. No journal begins like this.
 _BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
-# The name of a header's file until it is linked to its own name.
+# The name of a header's file until it is linked to its final name.
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Home:
-    """The home of the jobs on a data set in a store, where jobs keep no records outside the store.
+    """The home of the jobs on a data set in a store. Such jobs keep no records outside the store.
 
     Attributes:
         folder: the folder on a disk, if there is one.
@@ -44,7 +44,7 @@ class Home:
     folder: LocalStorage | None = None
 
     def headers(self, name: str | None = None) -> list[JobHeader]:
-        """Read the headers in the home, of the jobs on the data set ``name`` or on any, alive or not.
+        """Read the headers of jobs in the home, alive or not: of all jobs, or of those on the data set ``name``.
 
         Raises:
             StorageError: a header cannot be read; its files still belong to its job.
@@ -56,9 +56,9 @@ class Home:
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
-        """Lock the proof that a job is alive. Return `None` if its header was removed meanwhile, or is not a header.
+        """Lock the file that proves a job alive. Return `None` if its header was removed meanwhile or is not a header.
 
-        `Staging.dead` is true if holding the lock proves the job dead. The job may be taken only then, or if a person
+        `Staging.dead` is true if holding the lock proves the job dead. The job may be taken only then, or if a user
         declares it dead.
 
         Raises:
@@ -71,7 +71,7 @@ class Home:
         """Make the objects created and deleted for a data set durable."""
 
     def remove_strays(self, name: str) -> None:
-        """Remove unnamed headers, marks and segments that killed processes left."""
+        """Remove unnamed headers, marks and segments that killed processes left behind."""
 
 
 class LocalHome(Home):
@@ -123,7 +123,7 @@ class LocalHome(Home):
                         self._remove_unheld(unfinished)
 
     def remove_unnamed(self) -> None:
-        """Remove the files of jobs that were killed while they wrote their headers."""
+        """Remove the files of jobs that were killed while writing their headers."""
         for name in filter(_UNNAMED.fullmatch, names_in(self.folder)):
             with suppress(StorageError):  # it was removed, belongs to another user, or is being written
                 self._remove_unheld(os.path.join(self.folder.folder, name))
@@ -141,6 +141,6 @@ NOWHERE = Home()
 
 
 def home_of(folder: Storage) -> Home:
-    """Return the home of the jobs without a spool on a data set in this folder."""
+    """Return the home of jobs that use no spool, for a data set in this folder."""
     local = local_folder(folder)
     return NOWHERE if local is None else LocalHome(local)

@@ -1,8 +1,8 @@
 """`JobFiles`: the files of a job on a disk, its journals and sidecars, and the time of their last change.
 
-The names follow from the header's, so another user may put a file, a link or a pipe under such a name. Only this user's
-own files count as the job's. Any other is neither read nor removed, and keeps no job from ending. All methods of this
-module block, and are for worker threads.
+The names follow from the header, so another user may create a file, a link or a pipe under such a name. Only this
+user's own files count as the job's. Others are neither read nor removed, and do not keep a job from ending. All methods
+in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 # This suffix follows the maker in the name of an unfinished file that another process has taken.
 _TAKEN = "~taken"
-# Sixty times the default interval of statuses, and the longest time for which Linux's NFS caches a file's attributes.
+# Sixty times the default interval of statuses, and the longest time for which NFS on Linux caches a file's attributes.
 _SILENT_SECONDS = 120.0
 
 
 class JobFiles:
-    """The unfinished files of one job in a folder, and in a spool its whole shards.
+    """The unfinished files of one job in a folder, and in a spool also its complete shards.
 
     Attributes:
         folder: the folder of these files.
@@ -37,22 +37,22 @@ class JobFiles:
         self.folder = folder
         self._header = header
         self._writer = header.writer
-        # Match every name that may be the job's: files here are this user's own, and no other job has this id.
+        # Match every name that may be the job's, because only own files count and no other job has this id.
         self._names = JobNames.of(header, plain=True)
         self._owned = folder.owned_by(header.writer)
         self._taken = folder.owned_by(f"{header.writer}{_TAKEN}")
         self._ends = (f".{header.writer}.partial", f".{header.writer}{_TAKEN}.partial")
 
     def shards(self) -> list[str]:
-        """List the shards that the job has begun but not finished, in order; in a spool, finished ones, too."""
+        """Return the shards that the job has begun but not finished, in order. In a spool, include finished shards."""
         return sorted({shard for shard, path in self._shards() if self._is_own(path)})
 
     def any_left(self) -> bool:
-        """Return whether any unfinished file of the job is left. If so, its header must stay to lead to them."""
+        """Return whether any unfinished file of the job is left. If so, the header must be kept to find them."""
         return bool(self.shards() or self._own_sidecars())
 
     def strangers(self) -> list[str]:
-        """List the paths of files with names of the job's files that are not this user's own."""
+        """Return the paths of files that have names of the job's files but are not this user's own."""
         paths = [path for _, path in self._shards()]
         return [path for path in (*paths, *self._sidecars()) if not self._is_own(path)]
 
@@ -62,7 +62,7 @@ class JobFiles:
         Return false if that clock cannot be read because no file can be written there.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
-        # Named like an unnamed header, so that it is removed later if this process dies meanwhile.
+        # Named like an unnamed header, so that another process removes it if this one dies before it can.
         probe = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
         try:
             fd = create_file(probe, system=system)
@@ -89,7 +89,7 @@ class JobFiles:
     def take(self) -> None:
         """Rename the unfinished files of a job, so that it can publish none of them if it is alive after all.
 
-        The journal of each shard goes first, because the job publishes it last. A shard taken before stays as it is.
+        Journals are renamed first, because the job publishes them last. A shard that is already taken is skipped.
         """
         paths = [(str(self._owned.partial_of(shard)), str(self._taken.partial_of(shard))) for shard in self.shards()]
         end, taken = self._ends
@@ -100,9 +100,9 @@ class JobFiles:
                     self.folder.disk.system.replace(path, to)
 
     def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
-        """Return the paths of a taken shard's journal, its keys, their other names, and its positions.
+        """Return the paths of a taken shard's journal, of its keys, of other names for both, and of its positions.
 
-        In a spool, the shard and its keys may be whole. The path of the positions may not exist (`positions_file`).
+        In a spool, the shard and its keys may be complete. The positions file may not exist (`positions_file`).
         """
         path = str(self.folder.path_of(shard))
         if not (self._header.spool and own_file(path)):
@@ -110,13 +110,13 @@ class JobFiles:
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         positions = str(self._taken.partial_of(progress_key(sidecar_name)))
         key = keys_key(sidecar_name)
-        # The keys may already have their own name, because they are published before the shard.
+        # The keys may already have their final name, because they are published before the shard.
         keys = next(filter(own_file, (str(self.folder.path_of(key)), str(self._taken.partial_of(key)))), None)
         names = [*self._other_names(path), *(self._other_names(keys) if keys is not None else ())]
         return path, keys, names, positions
 
     def is_whole(self, shard: str) -> bool:
-        """Return whether a whole shard is in a spool and waits to be uploaded."""
+        """Return whether the shard is complete in a spool and waits to be uploaded."""
         return self._header.spool and own_file(str(self.folder.path_of(shard)))
 
     def remove(self) -> list[str]:
@@ -124,8 +124,8 @@ class JobFiles:
         shards = self.shards()
         for shard in shards:
             self.remove_shard(shard)
-        # Remove sidecars that belong to no listed shard: those of a copy have other ids in their names, and a disk
-        # failure or a power cut may have left an index whose shard is gone.
+        # Remove sidecars that belong to no listed shard: the sidecars of a copy have other ids in their names, and a
+        # disk failure or a power failure may have left an index without its shard.
         for path in self._own_sidecars():
             self._unlink(path)
         return shards
@@ -133,7 +133,7 @@ class JobFiles:
     def remove_shard(self, shard: str) -> None:
         """Remove the remaining files of one shard, which is in the manifest or never will be.
 
-        The shard goes last, because the other files are found by it.
+        The shard itself is removed last, because the other files are found through it.
         """
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         for key in (index_key(sidecar_name), keys_key(sidecar_name), progress_key(sidecar_name), shard):
@@ -158,9 +158,9 @@ class JobFiles:
                 yield shard, os.path.join(self.folder.folder, name)
 
     def _sidecars(self) -> Iterator[str]:
-        """Yield the paths of unfinished indexes and keys, and in a spool of finished ones, too.
+        """Yield the paths of unfinished sidecars, and in a spool also of finished ones.
 
-        They may have no shard: the shard was not yet begun, or a disk failed after it had removed the shard.
+        They may have no shard, if it was not yet begun, or if the disk failed after the shard was removed.
         """
         ends = (*self._ends, f".{self._writer}~begun.partial")
         for part, end in (("_index", ".index"), ("_keys", ".keys"), ("_progress", ".progress")):
@@ -179,7 +179,7 @@ class JobFiles:
             return own_file(path, system=self.folder.disk.system)
 
     def _other_names(self, path: str) -> list[str]:
-        """List the other paths of a file of the job: unfinished, taken, published and kept."""
+        """Return the other paths that a file of the job may have: unfinished, taken, published and kept."""
         folder, name = os.path.split(path)
         whole = name
         for end in self._ends:
@@ -196,7 +196,7 @@ def kept_path(path: str) -> str:
 
 
 def keep(path: str) -> str:
-    """Give a damaged journal a second name, which no recovery removes. Return that name."""
+    """Create a second path for a damaged journal, which no recovery removes. Return that path."""
     kept = kept_path(path)
     with mapped_errors("saving", kept):
         try:

@@ -1,8 +1,8 @@
 """`JobNames`: the names of one job's shards, fixed once it is known whether the job owns the plain names.
 
-A name contains the maker's id, so that no two jobs make the same name. But fixed shards have plain names, without a
-maker, if the job's claim shows that no other job uses them (`_shards.ownership.claims`). A shard that a job rewrites
-has the job's id at the end of its name.
+A name contains the maker's id, so no two jobs use the same name. But fixed shards have plain names, without a maker, if
+the job's claim shows that no other job uses them (`_shards.ownership.claims`). The name of a shard that a job rewrites
+ends with the job's id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class JobNames:
         num_shards: the number of fixed shards; `None` if the job is rolling.
         stems: the makers in the names that a copy keeps.
         plain: whether the job owns the names without a maker.
-        rewrites: whether the job rewrites shards; its names then begin with those of others.
+        rewrites: whether the job rewrites shards. If so, its names begin with the names of other shards.
     """
 
     name: str
@@ -35,11 +35,11 @@ class JobNames:
 
     @classmethod
     def of(cls, header: JobHeader, *, plain: bool = False) -> JobNames:
-        """Return the names of a header's job."""
+        """Create the names of a header's job."""
         return cls(header.name, header.writer, header.num_shards, header.stems, plain, header.rewrites)
 
     def shard(self, number: int) -> str:
-        """Name the shard with this number."""
+        """Return the name of the shard with this number."""
         if self.num_shards is None:
             return rolling_shard_name(self.name, self.writer, number)
         return fixed_shard_name(self.name, number, self.num_shards, "" if self.plain else self.writer)
@@ -52,7 +52,7 @@ class JobNames:
         """Return whether the job makes a shard with this name.
 
         No other name counts, because it may belong to a data set whose longer name begins with this one. A shard that a
-        copy makes under a name that it found is not its own, but is kept for the next copy.
+        copy makes under a name of its source does not count either: it is kept for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:

@@ -1,17 +1,17 @@
 """`PositionsFile`: the progress of sources at each flush of a shard, in a file beside the journal of its records.
 
-A consumer reads a queue, and each record has the position that it came from. A journal has only the records. The naive
-way is a file with the last position. Suppose the process dies when this file has reached the disk but the records have
-not, or the reverse: then a message is lost or stored twice. So the file has a line for each flush, which states how
-many records come before it. Recovery uses the last line whose records are all in the journal, and cuts the journal
-after these records. The records that it cuts were acknowledged to no caller, so they come again.
+A consumer reads a queue, and each record has the position of its message. A journal has only the records. It is not
+enough to keep the last position in a file: if the process dies when this file has reached the disk but the records have
+not, or the reverse, a message is lost or stored twice. So the file has a line for each flush, which states the number
+of records before it. Recovery uses the last line whose records are all in the journal, and cuts the journal after these
+records. The records that it discards were not acknowledged, so the queue delivers them again.
 
     {"records": 0, "positions": {}}
     {"records": 1200, "positions": {"topic/3": [4, 917]}}
 
-A line has the changes since the line before: the number of the source's turn, and its last position. The file is on the
-disk before the first record that has a position, and is removed when the shard is committed. In a store it is an object
-with one line, from the publication of the shard to its commit. Everything here blocks, except `PositionsKeeper`.
+A line has the changes since the previous line: the turn and the last position of each source. The file is on the disk
+before the first record with a position, and is removed when the shard is committed. In a store, it is a one-line
+object, from the publication of the shard to its commit. Everything but `PositionsKeeper` blocks.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 
 def positions_line(records: int, positions: Positions) -> bytes:
-    """Return one line, encoded."""
+    """Encode one line."""
     line = {"records": records, "positions": positions}
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
-    """Read the positions of a shard that has ``records`` whole records.
+    """Parse the positions of a shard that has ``records`` complete records.
 
-    Return the number of records up to which positions are known, and the positions. Return `None` if no line is whole,
-    in which case no record of a source was stored. A torn line is the last.
+    Return the number of records up to which positions are known, and the positions. Return `None` if no line is
+    complete, in which case no record of a source was stored. Parsing stops at a torn line.
     """
     found: tuple[int, Positions] | None = None
     for line in content.split(b"\n")[:-1]:
@@ -57,11 +57,11 @@ def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | Non
 
 
 def positions_in(data: Any) -> Positions | None:
-    """Return the positions in a JSON value, which may be null.
+    """Parse positions from a JSON value, which may be null.
 
     Raises:
-        ManifestError: they are not positions of sources.
-        AttributeError: they are not an object.
+        ManifestError: the value has no valid positions of sources.
+        AttributeError: the value is not an object.
     """
     return None if data is None else progress_from_json(data, "positions")
 
@@ -84,10 +84,10 @@ def read_positions(path: str) -> bytes | None:
 
 
 class PositionsFile:
-    """The file of one shard, in the folder of its journal."""
+    """The positions file of one shard, in the folder of its journal."""
 
     def __init__(self, folder: LocalStorage, shard: str) -> None:
-        """``folder`` is the writer's own (`LocalStorage.owned_by`); ``shard`` has the maker in its name."""
+        """``folder`` must be the writer's own (`LocalStorage.owned_by`). The name ``shard`` must contain the maker."""
         self._folder = folder
         self._disk = folder.disk
         self._shard = shard
@@ -101,7 +101,7 @@ class PositionsFile:
         with mapped_errors("writing", self._path):
             folder = os.path.dirname(self._path)
             self._disk.make_folder(folder)
-            # On a filesystem without locks, only its age shows whether a process is writing it.
+            # On a filesystem without locks, only the file's age shows whether a process is writing it.
             fd = create_file(self._path, system=self._disk.system)
             self._lock = FileLock(fd, self._path, needed=False)
             self.note(records, {})
@@ -138,7 +138,7 @@ class PositionsFile:
 
 
 class PositionsKeeper:
-    """The `KeptPositions` of a shard on a disk, which the event loop can await."""
+    """The `KeptPositions` of a shard on a disk, as an async interface to a `PositionsFile`."""
 
     def __init__(self, folder: LocalStorage, shard: str) -> None:
         self._folder = folder

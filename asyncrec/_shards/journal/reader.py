@@ -1,8 +1,8 @@
-"""`JournalReader` reads the whole records of a file that its writer could not finish. For worker threads.
+"""`JournalReader` reads the complete records of a file that its writer did not finish. Use it in worker threads.
 
 The reader starts at the beginning of the file and stops at the first incomplete part. After a crash, that part is the
-torn tail: a frame that was cut off, or the zeros that a filesystem writes in place of data that never arrived. Flushed
-records lie before the torn tail. Anything else is damage, and is reported as such, because records may follow it.
+torn tail: a frame that was cut off, or zeros that a filesystem shows in place of data that was never written. Flushed
+records precede the torn tail. Anything else is damage and is reported, because records may follow it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 
 _BLOCK = 1 << 20
-# An inflater that meets damage returns no output for the input of that call. So it is fed small slices, and the damaged
-# slice again byte by byte.
+# A decompressor that encounters damage returns no output from that call. So the input is fed in small slices, and a
+# damaged slice is fed again byte by byte.
 _SLICE = 32 << 10
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -30,18 +30,18 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 class JournalReader:
     """The records of one journal, with their keys if it has a file of keys.
 
-    With keys, the records end with the keys, because the digest of a record is written before it.
+    With keys, only records that have a digest are returned, because the digest of a record is written before it.
 
     Args:
         path: the path of the shard's journal.
-        keys: the path of its keys. If it has none, this is `None` or a path at which no file exists.
-        other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
-        key_bytes: the number of bytes of digests for each record in that file.
-        most: the largest number of records returned. Any records after them count as a torn tail.
+        keys: the path of its keys file; `None`, or a path at which no file exists, if it has no keys.
+        other_names: other paths at which these files may be linked (`asyncrec.storage._local.opening.open_own`).
+        key_bytes: the number of digest bytes per record in the keys file.
+        most: the maximum number of records to return. Any records after them count as a torn tail.
 
     Attributes:
         records: the number of records returned so far.
-        cut: the number of bytes after the last whole record, decompressed, as far as the file was read; set at the end.
+        cut: the number of bytes after the last returned record, decompressed as far as possible; set at the end.
         damage: the error for these bytes, if they are not a torn tail; set at the end.
         modified: the time of the last write to the journal; set by `open`.
     """
@@ -71,7 +71,7 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. The constructor does not, so that a caller that is cancelled meanwhile can still close them.
+        """Open the files. The constructor does not, so that a caller that is cancelled during this call can close them.
 
         Raises:
             StorageError: a file is not this user's own regular file, or has an unknown hard link; or the disk failed.
@@ -92,7 +92,7 @@ class JournalReader:
         self._fd = self._keys_fd = -1
 
     def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
-        """Read the next records, a few megabytes at most, and the digests of each; `None` at the end."""
+        """Return the next records, at most a few megabytes, and the digests of their keys; `None` at the end."""
         with mapped_errors("reading", self.path):
             return next(self._batches, None)
 
@@ -103,7 +103,7 @@ class JournalReader:
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
-            if self.records == self._most:  # damage after the last of them is reported, too
+            if self.records == self._most:  # continue, to report damage after the last one
                 if decoder.error is not None:
                     break
                 continue
@@ -123,7 +123,7 @@ class JournalReader:
                 break
         self.cut = (fed if self._compressed else self._size) - whole
         error = decoder.error
-        # In a decompressed stream, every byte was written.
+        # Every byte of a decompressed stream was written, so it has no torn tail.
         if error is not None and (self._compressed or not is_torn(self._fd, self._size, decoder.offset, error)):
             self.damage = error
 
@@ -163,7 +163,7 @@ class JournalReader:
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
-    """Decompress a block up to its damage. Return the output, and the number of input bytes that were used."""
+    """Decompress a block up to the damage. Return the output and the number of input bytes that were used."""
     output = bytearray()
     for used in range(len(block)):
         try:

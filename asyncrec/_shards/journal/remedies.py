@@ -1,4 +1,4 @@
-"""Shell commands with which a person can resolve a job, quoted for use in messages."""
+"""Shell commands with which a user can recover or abandon a job, quoted for use in messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def recover_command(path: str, *, to: str | None = None, abandon: str | None = N
 
 
 def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
-    """Return the command that recovers a job or gives it up. ``where`` is the path of its data set or of its spool."""
+    """Return the command that recovers or abandons a job. ``where`` is the path of its data set or of its spool."""
     return recover_command(where, to=header.url if header.spool else None, abandon=header.writer if abandon else None)
 
 
 def told_dead(header: JobHeader, where: str) -> str:
-    """Return a message on what to do about a dead job. ``where`` is the path to pass to `recover`."""
+    """Return a message about a dead job and its remedies. ``where`` is the path to pass to `recover`."""
     recover = command_for(header, where)
     discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":
@@ -42,7 +42,7 @@ def told_dead(header: JobHeader, where: str) -> str:
 
 
 def age_of(header: JobHeader) -> float:
-    """Return how many seconds ago the job began, by this machine's clock; 0 if the header has no start time."""
+    """Return the number of seconds since the job began, by this machine's clock; 0 if the header has no start time."""
     if not header.since:
         return 0.0
     return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(header.since)).total_seconds())

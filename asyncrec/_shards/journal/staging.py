@@ -1,15 +1,15 @@
 """`Staging`: the files that a job keeps outside the store before it commits, with its lock and its journals.
 
-There are two kinds. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header,
-and its unfinished shards beside it. They hold the final bytes of their records and remain if the process dies. A job
-that writes only to a store has a locked file on its machine that proves it alive or dead (`tokens`). A job with a spool
+There are two kinds. A job on a disk (a local data set or a spool) has a `LocalStaging`: a locked file with its header,
+beside its unfinished shards. These hold the final bytes of their records and remain if the process dies. A job that
+writes only to a store has a locked file on its machine, which proves it alive or dead (`tokens`). A job with a spool
 has both, because its mark in the store is for processes that do not know the spool.
 
 If the lock proves nothing (`storage._local.mounts`), a job may be taken from a live writer. So the process that takes
-it first notes this in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it. A
-flush checks both after it has written and before it promises anything (`Staging.check`).
+it first records this in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it. A
+flush checks for both after it has written and before it acknowledges any records (`Staging.check`).
 
-All methods of this module block, and are for worker threads.
+All methods in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _TAKEN = b"taken\n"
 
 
 class Staging:
-    """The staging of a job of this process, or of a job claimed from another. This class is for jobs without a disk.
+    """The staging of a job of this process or of a claimed job. This class is for jobs without a disk.
 
     Attributes:
         header: the job's header.
         files: the job's files on a disk; `None` if it has none.
-        acknowledged: whether records have been promised to survive, or are about to be.
-        dead: for a job of another process, whether it is proven dead, or was silent for long if nothing can prove it.
+        acknowledged: whether records have been acknowledged as safe, or are about to be.
+        dead: for a job of another process, whether it is proven dead or, if no proof is possible, was silent for long.
     """
 
     files: JobFiles | None = None
@@ -80,10 +80,10 @@ class Staging:
         return cls(replace(header, life=token), lock)
 
     def take(self) -> None:
-        """Take over the job of another process, durably. Later acknowledgements of that process do not count.
+        """Durably take over the job of another process, whose later acknowledgements do not count.
 
         Raises:
-            StorageError: the disk failed; the job is not taken.
+            StorageError: the disk failed, and the job is not taken.
         """
 
     def check(self) -> None:
@@ -95,18 +95,18 @@ class Staging:
         """
 
     def acknowledge(self) -> None:
-        """Note durably that records are safe, before `flush` returns to its caller. Once is enough.
+        """Durably record that records are safe, before `flush` returns to its caller. Once is enough.
 
         Raises:
-            StorageError: the disk failed; nothing is noted. Or the header was removed, as in `check`.
+            ConflictError, StorageError: as for `check`, or the disk failed. Then nothing is recorded.
         """
 
     def holds_promises(self) -> bool:
-        """Return whether records in it may have been promised to survive. If so, `asyncrec.recover` must keep them."""
+        """Return whether the job may have acknowledged records. If so, `asyncrec.recover` must keep them."""
         return False
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:
-        """Release the lock. First remove its file, unless ``keep`` is set or a file of the job is left.
+        """Release the lock. First remove its file, unless ``keep`` is set or other files of the job are left.
 
         Idempotent. With ``briefly``, a file that only proves a job dead is kept for a day rather than a month.
         """
@@ -122,7 +122,7 @@ class LocalStaging(Staging):
     def __init__(
         self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
     ) -> None:
-        """``end`` is the position in the file at which the header ends."""
+        """``end`` is the offset in the file at which the header ends."""
         super().__init__(header, lock, dead=dead)
         self.files = JobFiles(folder, header)
         self.acknowledged = acknowledged
@@ -134,10 +134,10 @@ class LocalStaging(Staging):
 
     @classmethod
     def begin(cls, folder: LocalStorage, header: JobHeader) -> LocalStaging:
-        """Write the header durably.
+        """Begin a job by writing its header durably.
 
         Raises:
-            ObjectExistsError: a job with this id left a header.
+            ObjectExistsError: a job with this id has a header.
             StorageError: the disk failed.
         """
         path = header_path(folder, header.name, header.writer)
@@ -145,7 +145,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", path):
             system = folder.disk.system
             folder.disk.make_folder(folder.folder)
-            # Locked before it has its name, so that no process mistakes it for the header of a dead job.
+            # Lock the file before it has its name, so that no process mistakes it for the header of a dead job.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
             fd = create_file(unnamed, system=system)
             lock = None
@@ -177,9 +177,9 @@ class LocalStaging(Staging):
 
     @classmethod
     def claim(cls, folder: LocalStorage, name: str, writer: str) -> LocalStaging | None:
-        """Lock the header of a job; return `None` if it was removed meanwhile, or is not a header.
+        """Lock the header of a job. Return `None` if it was removed in the meantime or is not a header.
 
-        `dead` is true if the lock proves the job dead. The job may be taken only then, or if a person declares it dead.
+        `dead` is true if the job is proven dead or was silent for long. Take any other only if a user declares it dead.
 
         Raises:
             StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file belongs to another user.
@@ -210,7 +210,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", self._path):
             write_at(self._held.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self._folder.disk.system)
             self._folder.disk.system.fsync(self._held.fd)
-            # Acknowledgements up to this moment count.
+            # Acknowledgements before this read count.
             self.acknowledged = parts_of(self._held.fd)[3].startswith(_ACKNOWLEDGED)
 
     def check(self) -> None:
@@ -237,7 +237,7 @@ class LocalStaging(Staging):
                 system.fsync(fd)
                 self.check()
             except BaseException:
-                # No caller was told of the line, so the line is no promise. Overwrite it rather than truncate the file,
+                # No caller relies on this line yet, so it may be withdrawn. Overwrite it rather than truncate the file,
                 # to keep the bytes that other processes wrote after it.
                 with suppress(OSError):
                     write_at(fd, bytes(1), self._end, system)
@@ -256,7 +256,7 @@ class LocalStaging(Staging):
             self._held.release()
 
     def _remove(self) -> None:
-        """Remove the status and the header. Earlier deletions stay in effect even after a power cut."""
+        """Remove the status and the header, after making earlier deletions durable."""
         status = status_path(self._folder, self.header)
         with mapped_errors("deleting", status), suppress(FileNotFoundError):
             if own_file(status):
@@ -267,10 +267,10 @@ class LocalStaging(Staging):
 
 
 def sync_folders(folder: LocalStorage, name: str) -> None:
-    """Make the names of a data set durable. Blocks.
+    """Make the directory entries of a data set durable. Blocks.
 
-    A deletion is not synced, because a job may delete thousands of objects. Its deletions are made durable before its
-    header or mark is removed. Otherwise the objects might reappear after a power cut, without an owner.
+    Single deletions are not synced, because a job may delete thousands of objects. They are made durable together
+    before the job's header or mark is removed. Otherwise, a power failure might restore objects without an owner.
     """
     for part in ("", "_index", "_keys", manifest_prefix(name)):
         with suppress(FileNotFoundError):

@@ -2,7 +2,7 @@
 
 The status is a file beside the job's header (`status_path`), overwritten in place. No code depends on it. The file is
 never fsynced, and may be missing, old or cut off. The process that removes the header removes the status first. A
-status is input like any other, so a malformed one is ignored.
+status is untrusted input, so a malformed one is ignored.
 
 A writer without a disk writes no status. In a large crawl, reports would cause most of the requests, and the writer's
 commits show its progress.
@@ -39,15 +39,15 @@ class JobStatus:
 
     Attributes:
         writer: the id of the writer.
-        time: when the status was made, by the clock of the writer's machine.
-        waiting_for: the reason why the writer is not faster. ``"records"``: no records came. ``"room"``: its callers
-            wait, because records come faster than the disk or store accepts them. ``"spool"``: the spool is full.
-            ``"store"``: the store fails, and requests are retried. ``"end"``: its body has ended, and it publishes the
-            rest.
-        records_per_second, bytes_per_second: accepted since the report before, or since the writer began.
-        idle_seconds: since the last record was accepted, or since the writer began; up to one report late.
+        time: the time of the status, by the clock of the writer's machine.
+        waiting_for: the reason why the writer is not faster. ``"records"``: no records arrived. ``"room"``: callers
+            wait, because records arrive faster than the disk or store accepts them. ``"spool"``: the spool is full.
+            ``"store"``: requests to the store fail and are retried. ``"end"``: the body has ended, and the rest is
+            being published.
+        records_per_second, bytes_per_second: the rates since the previous report, or since the writer began.
+        idle_seconds: the time since the last record was accepted, or since the writer began; up to one report late.
         open_shards: the maximum number of shards that may be open at once.
-        taken_records, taken_bytes: accepted in all; bytes of frames, before compression.
+        taken_records, taken_bytes: the total accepted. The bytes are those of frames, before compression.
     The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
     """
 
@@ -71,11 +71,11 @@ class JobStatus:
     upload_retries: int
 
     def age(self, now: datetime) -> float:
-        """Return how many seconds ago the status was written, by the clocks of both machines."""
+        """Return the age of the status in seconds, by the clocks of both machines."""
         return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
 
     def encode(self) -> bytes:
-        """Return one line with a checksum and JSON. It is overwritten in place, and may be read meanwhile."""
+        """Encode the status as a line with a checksum, because it may be read while it is overwritten in place."""
         content = json.dumps({"format": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
         return b"%08x %s\n" % (crc32c(content), content)
 

@@ -1,8 +1,8 @@
 """The locked file of a job that has a mark in a store. It proves the job alive or dead on the job's machine.
 
-The file is in a folder of this user, under a random token that the job's mark has, too. The system releases the lock
-when the process ends, however it ends. A missing file proves nothing, because it may have been in another container or
-may have been cleaned up. All functions in this module block, and are for worker threads.
+The file is in a folder of this user, and its name is a random token that the job's mark contains. The system releases
+the lock when the process ends, however it ends. A missing file proves nothing, because it may be in another container
+or may have been cleaned up. All functions in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import open_own
 
 _FORGOTTEN_SECONDS = 30 * 86400
-# For jobs whose opening failed, but whose mark may reach the store late: a program whose opening fails every second
-# would fill the folder in a month.
+# For jobs that failed to open but whose mark may reach the store late. If these files were kept for a month, a program
+# that fails every second would fill the folder.
 _BRIEFLY_SECONDS = 86400
 _swept: set[str] = set()
-# The size of a boot id and a device.
+# More than the size of a boot id and a device.
 _MOST_MACHINE = 1 << 10
 
 
 def begin_token() -> tuple[str, FileLock]:
-    """Create the locked file of a job of this process. Return its token, for the job's mark.
+    """Create the locked file of a job of this process. Return its token, for the job's mark, and its lock.
 
     Raises:
         StorageError: the folder does not exist, or is not writable.
@@ -69,7 +69,7 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
         path = os.path.join(_folder(), f"{token}.lock")
         fd = open_own(path, os.O_RDWR)
     except StorageError:
-        return None, False  # a missing file, or that of another user, proves nothing
+        return None, False  # a file that is missing or another user's proves nothing
     lock = FileLock(fd, path)
     try:
         with mapped_errors("reading", path):
@@ -82,8 +82,8 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
 def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
     """Release a lock that was returned by `begin_token` or `take_token`. Idempotent.
 
-    ``keep`` leaves the file for the next process that must prove the job dead: for a month, or with ``briefly`` for a
-    day.
+    With ``keep``, the file remains for a month, or with ``briefly`` for a day, so that other processes can prove the
+    job dead.
     """
     if lock.fd >= 0:
         with suppress(OSError):
@@ -108,9 +108,9 @@ def _folder() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that were not held for a month. Their marks are gone, or a person has to judge their jobs.
+    """Remove locks that were not held for a month. Their marks are gone, or a user has to judge their jobs.
 
-    Runs once in a process, because a machine with many jobs has many locks.
+    Runs once per process, because a machine with many jobs has many locks.
     """
     if folder in _swept:
         return

@@ -173,7 +173,7 @@ class CheckpointDecoder:
     """An incremental decoder of a checkpoint.
 
     Attributes:
-        covered: the last segment of each log that the checkpoint covers, once `knows_covered` is true.
+        covered: the last covered segment of each log, once `knows_covered` is true.
         knows_covered: whether the bytes fed so far contain all of `covered`.
         runs: the runs of keys that the checkpoint names; `None` until the first line has been fed.
     """
@@ -317,7 +317,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """Return a column of numbers. ``value`` is a list with a number for each row, or one number for all rows."""
+        """Return a column of numbers. ``value`` has a number for each row, or is one number for all rows."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

@@ -1,10 +1,10 @@
 """The lines of a checkpoint, each a JSON object in its own gzip member.
 
 So `zcat` prints all lines, gzip's CRC32 verifies each line before it is parsed, and a reader that stops early has
-verified the lines that it read. Before a line is parsed, it is compared with the size of its member: a line has at most
-16 MiB, at most 16 bytes per byte of the member, and at most one comma or opening bracket per byte of the member,
-because each may occupy a hundred bytes of memory once parsed. A line that compresses better is stored uncompressed.
-Lines are checked as strictly as segments, because another user may have written the checkpoint.
+verified the lines that it read. Before a line is parsed, its size is checked: it has at most 16 MiB, and for each byte
+of its member at most 16 bytes and one comma or opening bracket, which may occupy a hundred bytes of memory. A line that
+compresses better is stored uncompressed. Lines are checked as strictly as segments, because another user may have
+written the checkpoint.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ MOST_ROWS = 4096
 MOST_BYTES = 16 << 20
 
 _MOST_RATIO = 16
-# The input is fed in small pieces, because at the end of each gzip member, the decompressor copies the rest of the
-# piece.
+# The input is fed in small pieces, because the decompressor copies the rest of a piece at the end of each member.
 _STEP = 1 << 16
 _JSON = json.JSONDecoder()
 

@@ -146,7 +146,7 @@ class History:
 
     @cached_property
     def _rows_by_sidecar(self) -> dict[str, list[int]]:
-        """The rows of shards by the name of their index or keys, for names that follow no rule."""
+        """The rows of shards by the names of their sidecars, for names that follow no rule."""
         found: dict[str, list[int]] = {}
         for kind in ("index", "keys"):
             numbers = self.shards.numbers[kind]

@@ -43,8 +43,8 @@ ENTRY_BYTES = KEY_BYTES + 8
 MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
-# A tail is compressed by a factor of at most 256, or stored. A shard takes at least 14 bytes of a tail, so at least
-# this fraction of a byte of a compressed one.
+# A tail is compressed by a factor of at most 256, or stored. A shard takes at least 14 bytes before compression, so at
+# least this part of a byte after it.
 _MOST_RATIO = 256
 _LEAST_SHARD = 14 / _MOST_RATIO
 

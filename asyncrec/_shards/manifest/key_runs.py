@@ -30,7 +30,7 @@ _path_log = PathLog("asyncrec.shards")
 # The number of blocks to decode together, which takes a millisecond or two in a thread.
 _STEP_BLOCKS = 64
 _UNREADABLE = "a run of keys cannot be read: %s; the keys of its shards are read from their own files instead"
-# The errors raised for a run that is missing, damaged, or not the one that the checkpoint describes.
+# The errors raised for a run that is missing, damaged, or not the one described.
 UNFIT = (ObjectNotFoundError, ManifestError, FormatError, ValueError)
 
 
@@ -114,7 +114,7 @@ class OpenRuns:
 
 
 async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: bool = False) -> OpenRuns:
-    """Open the runs of keys that the checkpoint of a snapshot names, or with ``contents``, its runs of contents."""
+    """Open a snapshot's runs of keys, or its runs of contents, as its checkpoint names them."""
     found = OpenRuns([], await in_thread(np.zeros, len(shards), np.bool_))
 
     async def open_tail(run: KeyRun) -> tuple[KeyRun, RunTail] | None:

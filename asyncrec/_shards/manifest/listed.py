@@ -142,7 +142,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """Start timing a listing. Return a function that returns whether the listing was fast enough to be trusted."""
+    """Start timing a listing. Return a function that returns whether it was fast enough to be trusted."""
     # The clock of the event loop stops while the machine is suspended.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

@@ -5,10 +5,9 @@ newer checkpoint, so loading starts again. Checkpoints are listed after segments
 listing reached it, the listing includes the checkpoint that covers it. Listing a local folder is an exception, because
 it reads all names before it examines the first file (`asyncrec._shards.manifest.listed`).
 
-The segments of a log are numbered without gaps, and the one that ends the log is the last. Suppose A commits segments
-1, 2 and 3 while B lists them: the first page of the listing may end before 2 exists, and the second page may contain 3.
-A checkpoint made from this listing would cover 3 without 2, and 2 would be lost forever. So if the listed segments are
-inconsistent, they are listed again.
+The segments of a log are numbered without gaps, and the one that ends the log is the last. Suppose A commits 1, 2 and 3
+while B lists them: the first page of the listing may end before 2 exists, and the second may contain 3. A checkpoint
+made from this listing would cover 3 without 2, and 2 would be lost forever. So inconsistent segments are listed again.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ async def find_history(folder: Storage, name: str) -> History | None:
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
     """Load a manifest, reusing the result of an earlier call, ``known``. Return `None` if no object is listed.
 
-    If neither a commit nor a checkpoint is new, the history is the same object as before.
+    If there is no new commit or checkpoint, the history is the same object.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.

@@ -35,7 +35,7 @@ class WriterState:
 
     Attributes:
         closed: whether the writer ended well, without uncommitted records.
-        abandoned: whether another process abandoned the writer, which can then commit nothing more.
+        abandoned: whether another process gave up the writer, so that it can commit nothing more.
         recovered: whether the writer died and another job committed the records on its disk.
     """
 
@@ -56,9 +56,8 @@ class Manifest:
         path: the path of the data set, as the caller passed it.
         id: 32 hexadecimal digits. Snapshots with equal shards have equal ids, in every process and at any time.
         shards: the shards, in order of name. Each `ShardEntry` is created on demand.
-        schema: the features of the records, as JSON: a schema that decodes the records of all writers, or the latest
-            schema if none does.
-        metadata: the metadata of all writers, merged. If a name is repeated, its latest value counts.
+        schema: the features of the records of all writers, as JSON; the latest schema if their schemas conflict.
+        metadata: the metadata of all writers, merged; the latest value of each name counts.
         writers: the state of each writer, by id.
         removals: the highest committed place in the log of removals.
         conflicts: messages about contradictions in the manifest. None of them is fatal.
@@ -149,8 +148,7 @@ def _in_order(history: History, until: int | None, column: str, *, owners: NDArr
     """Return the commits with a value in a column, ordered by time and writer.
 
     With ``until``, return the commits up to that time, and all commits of ``owners``, the writers with shards in that
-    snapshot. A closing segment has a later time, but replaces the earlier segments of its writer and repeats their
-    values.
+    snapshot, because a closing segment may be later but replaces the segments of its writer and repeats their values.
     """
     commits = history.commits
     then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]

@@ -110,7 +110,7 @@ def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int
 
 
 def progress_of(columns: Sequence[Sequence[Any]]) -> tuple[dict[str, Reached], dict[str, int]]:
-    """Return the progress and releases in the columns of `progress_columns`, which must be in the same order."""
+    """Convert the columns of `progress_columns`, in the same order, to progress and releases."""
     sources, turns, positions, released = columns
     progress = {source: (turn, at) for source, turn, at in zip(sources, turns, positions, strict=True) if turn}
     return progress, {source: turn for source, turn in zip(sources, released, strict=True) if turn}

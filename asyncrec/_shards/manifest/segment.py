@@ -10,15 +10,14 @@ A segment has a line of JSON about its writer and one for each shard. It is crea
      "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``end_crc32c`` is the checksum of the shard's last 4,096 bytes. A reader checks it to detect, without reading the whole
-shard, that another shard has replaced this one under the same name. ``first`` is the time when the writer accepted the
-shard's first record, ``last`` the time when the shard ended. A writer's closing segment (``"closed": true``) repeats
-all its commits, so a reader needs one object per closed writer rather than one per commit. An abandoned job has a
-tombstone (``"abandoned": true``) instead: it can commit nothing more, and its commits are in its other segments.
-``removal`` is the place in the log of removals that the writer won when it removed or replaced shards. Paths are
-relative to the data set's folder. ``flushed`` is the last number of the writer's flush log at the time of the commit,
-if the writer has such a log. ``progress`` and ``releases`` hold the state of sources (`progress`), and are omitted if
-empty. Unknown members are preserved.
+``end_crc32c`` is the checksum of the shard's last 4,096 bytes. It shows a reader, without reading the whole shard, that
+another shard has replaced this one under its name. ``first`` is the time when the writer accepted the shard's first
+record, ``last`` the time when the shard ended. A writer's closing segment (``"closed": true``) repeats all its commits,
+so a reader needs one object per closed writer rather than one per commit. An abandoned job has a tombstone
+(``"abandoned": true``) instead: it can commit nothing more, and its commits are in its other segments. ``removal`` is
+the place in the log of removals that the writer won by removing or replacing shards. Paths are relative to the data
+set's folder. ``flushed`` is the last number of the writer's flush log at that time, if it has one. ``progress`` and
+``releases`` hold the state of sources (`progress`), and are omitted if empty. Unknown members are kept.
 
 ``largest`` is the length of the shard's longest record. It is present only if that exceeds 256 MiB, the length that
 every reader accepts.
@@ -66,7 +65,7 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """The entry in a manifest for the index or the keys of a shard.
+    """The index or the keys of a shard, as listed in the manifest.
 
     Attributes:
         path: the path, relative to the data set's folder.
@@ -288,8 +287,8 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
     """Return whether ``records`` records cannot fit in ``size`` stored bytes. Accepts numbers or arrays of numbers.
 
-    Memory proportional to the count is allocated before the shard is read, so a small file must not claim a large
-    count. A frame takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
+    Memory for all records is allocated before the shard is read, so a small file must not claim a large count. A frame
+    takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 
@@ -312,7 +311,7 @@ def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
 
 
 def _relative(path: Any, name: str) -> str:
-    """Return the path, or raise ManifestError if it is not text or could lead out of the folder."""
+    """Return the path, or raise ManifestError if it is invalid."""
     if not isinstance(path, str):
         raise ManifestError(f"{name}: the manifest has the path {str(path)[:80]!r}; a path must be text")
     try:

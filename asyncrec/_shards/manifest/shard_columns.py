@@ -29,8 +29,7 @@ COMPRESSIONS = ("", "GZIP", "ZLIB")
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
 # A writer id that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
-# How an index or keys file is named: there is none, after the shard, or after the shard with its writer's id. A number
-# from 0 is a row of `ShardColumns.names`.
+# The names of an index or keys: none, after the shard, or after the shard with its writer; from 0, a row of `names`.
 NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers and their dtypes.
@@ -111,7 +110,7 @@ class ShardColumns:
         return (dict(zip(NUMBERS, cells, strict=True)) for cells in zip(*columns, strict=True))
 
     def entry(self, row: int, cell: Mapping[str, Any], writer: str, values: Sequence[Any]) -> ShardEntry:
-        """Return the entry of the shard in a row, from its numbers (`cells`), its writer and the history's values."""
+        """Return the entry of the shard in this row, from its `cells`, its writer and the history's values."""
         flags, path = cell["flags"], self.paths[row]
 
         def given(name: str) -> Any:

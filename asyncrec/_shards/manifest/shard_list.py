@@ -24,8 +24,7 @@ _RECENT = 1024
 class ShardList(Sequence[ShardEntry]):
     """The shards of a snapshot in order of name, equal to any sequence of equal entries.
 
-    Each entry is created on demand, which takes a few microseconds. To read one number of all shards, use a property
-    such as `counts`.
+    Each entry is created on demand, which takes a few microseconds. To read one number of all shards, use properties.
     """
 
     __slots__ = ("_history", "_recent", "_rows")

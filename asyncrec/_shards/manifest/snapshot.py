@@ -161,7 +161,7 @@ async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
 
 
 def _is_of_a_job(file: str) -> bool:
-    """Return whether a file in a manifest's folder is a mark, a claim or a turn of a source, and so commits nothing."""
+    """Return whether a file in a manifest's folder is a mark, a claim or a turn, which commits nothing."""
     return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 

@@ -1,6 +1,6 @@
 """Small helpers on top of `asyncrec._concurrency.tasks`, independent of storage and records.
 
 batches          the batch iterator of every reader and stream
-map, read_ahead  several calls at a time; one step ahead
-lru_cache        a bounded cache that makes each value once, however many tasks ask for it
+map, read_ahead  concurrent calls; fetching ahead of the consumer
+lru_cache        a bounded cache that makes each value once, however many tasks request it
 """

@@ -16,7 +16,7 @@ V = TypeVar("V")
 class AsyncLRUCache(Generic[K, V]):
     """A cache that discards the least recently used values if the total weight exceeds ``most``.
 
-    The newest value is kept whatever its weight, so that the tasks waiting for it find it.
+    The newest value is kept whatever its weight, so that waiting tasks can return it.
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:

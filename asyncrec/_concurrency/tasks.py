@@ -4,7 +4,7 @@
 `anyio.create_task_group`:
 
 - The body's exception is raised as itself, never inside an exception group, on asyncio and on trio.
-- A task never cancels the body. Tasks are expected to keep errors and raise them to their callers. An error that
+- A task never cancels the body. Tasks are expected to report errors to their callers themselves. An error that
   escapes a task is raised at the exit.
 - Cancelling the body does not cancel the tasks. They run until they return or `TaskScope.cancel` is called, so that
   the owner of the scope can let them finish. Exiting with an exception cancels them.
@@ -197,7 +197,7 @@ async def surely_in_thread(
 ) -> None:
     """Call ``func(*args)`` in a worker thread, shielded, for clean-up that must happen.
 
-    asyncio's ``task.cancel()`` passes through every shield; it is raised when the function has ended.
+    asyncio's ``task.cancel()`` passes through every shield. It is raised when the function has ended.
     """
     began = False
 

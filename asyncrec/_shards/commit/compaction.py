@@ -160,7 +160,7 @@ async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
 
     Deleting the existing runs is not enough. Suppose D removes a shard while a compaction C has its keys in memory, and
     C writes them to a run after D has listed the runs. So C lists again after its checkpoint, and if the log of
-    removals has a place that C does not know, C calls this function, too. Either D sees C's run, or C sees D's place.
+    removals has a new place, C calls this function, too. Either D sees C's run, or C sees D's place.
 
     Raises:
         ConflictError: other processes keep removing shards.

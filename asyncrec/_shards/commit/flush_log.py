@@ -305,5 +305,5 @@ def _conflict(place: FlushPlace, by: str) -> ConflictError:
 
 
 def fence_of(writer: str, number: int, *, by: str) -> bytes:
-    """Return the content of a new fence, which differs from that of every other fence."""
+    """Return the content of a new fence, which is unique."""
     return FlushEntry(writer=writer, since=number, fenced_by=f"{by} {secrets.token_hex(8)}").encode()

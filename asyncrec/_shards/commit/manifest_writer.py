@@ -4,8 +4,8 @@ A segment is created exclusively under the log's next number (`asyncrec._shards.
 and the writer detects that another process has ended its log.
 
 If the store does not answer, the same bytes are sent again under the same number before any other request. If A
-continued with the next number instead, its request for 7 could be delayed until 8 exists. B would list 6 and 8, and not
-know whether 7 will still appear. Shards that become ready while a request is in flight go into the next segment.
+continued with the next number instead, its request for 7 could be delayed until 8 exists. B would list 6 and 8, unaware
+that 7 may still appear. Shards that become ready while a request is in flight go into the next segment.
 """
 
 from __future__ import annotations

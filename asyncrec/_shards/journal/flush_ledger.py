@@ -1,8 +1,8 @@
 """`FlushLedger`: the entries of a writer's flush log, the records in each, and which entries are still needed.
 
-The ledger keeps numbers and sections but sends no requests, which is left to `asyncrec._shards.commit.flush_log`.
-Sections wait for the next entry. An entry is in doubt from its request until the answer. Then it is live until all its
-shards are committed or a later entry repeats it.
+The ledger keeps numbers and sections. `asyncrec._shards.commit.flush_log` sends the requests. Sections wait for the
+next entry. An entry is in doubt from its request until the answer. Then it is live until all its shards are committed
+or a later entry repeats it.
 
 A later entry repeats an earlier one if it is at least as large. So of *n* entries of equal size, about log2(*n*) are
 live, and each byte is sent about as many times. Sections that may be repeated are held in memory.

@@ -44,10 +44,10 @@ class Home:
     folder: LocalStorage | None = None
 
     def headers(self, name: str | None = None) -> list[JobHeader]:
-        """Read the headers of jobs in the home, alive or not: of all jobs, or of those on the data set ``name``.
+        """Read the headers of the jobs in the home, alive or not. With ``name``, read only those of that data set.
 
         Raises:
-            StorageError: a header cannot be read; its files still belong to its job.
+            StorageError: a header cannot be read. The files of its job must not be touched.
         """
         return []
 
@@ -56,7 +56,7 @@ class Home:
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
-        """Lock the file that proves a job alive. Return `None` if its header was removed meanwhile or is not a header.
+        """Lock the file that proves a job alive. Return `None` if its header was removed or is not a header.
 
         `Staging.dead` is true if holding the lock proves the job dead. The job may be taken only then, or if a user
         declares it dead.

@@ -47,7 +47,7 @@ class JobStatus:
         records_per_second, bytes_per_second: the rates since the previous report, or since the writer began.
         idle_seconds: the time since the last record was accepted, or since the writer began; up to one report late.
         open_shards: the maximum number of shards that may be open at once.
-        taken_records, taken_bytes: the total accepted. The bytes are those of frames, before compression.
+        taken_records, taken_bytes: the total accepted. Bytes are counted in frames, before compression.
     The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
     """
 

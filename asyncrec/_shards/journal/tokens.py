@@ -61,7 +61,7 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
     """Lock the file of another job if it is on this machine. Return the lock, and whether it proves the job dead.
 
     Raises:
-        StorageError: the job is alive; its ``errno`` is EWOULDBLOCK.
+        StorageError: the job is alive (``errno`` is EWOULDBLOCK).
     """
     try:
         if not token.isalnum():
@@ -108,7 +108,7 @@ def _folder() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that were not held for a month. Their marks are gone, or a user has to judge their jobs.
+    """Remove locks that were not held for a month. Their marks no longer exist, or a user must decide about their jobs.
 
     Runs once per process, because a machine with many jobs has many locks.
     """

@@ -54,7 +54,7 @@ class OpenRun:
         """Return all entries of a key.
 
         Raises:
-            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
+            ObjectNotFoundError, ManifestError: the run is missing or damaged.
         """
         first, last = np.frombuffer(digest, "<u8").tolist()
         low, high = self.tail.blocks_of(first)
@@ -68,7 +68,7 @@ class OpenRun:
         """Return the entries of blocks ``[low, high)`` that are in the snapshot, with the snapshot's shard numbers.
 
         Raises:
-            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
+            ObjectNotFoundError, ManifestError: the run is missing or damaged.
         """
         start, end = range_of_blocks(low, high, self.run)
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
@@ -77,7 +77,7 @@ class OpenRun:
         """Yield all entries that are in the snapshot, in the order of the run and a few blocks at a time.
 
         Raises:
-            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
+            ObjectNotFoundError, ManifestError: the run is missing or damaged.
         """
         blocks = len(self.tail.first)
         start, end = range_of_blocks(0, blocks, self.run)

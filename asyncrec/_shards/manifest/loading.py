@@ -92,7 +92,7 @@ async def load_history(folder: Storage, name: str) -> History:
     """Load all commits of a data set. A closing segment replaces the other segments of its writer.
 
     Raises:
-        ManifestError: a segment or a checkpoint cannot be read, or is gone.
+        ManifestError: a segment or a checkpoint cannot be read, or is missing.
     """
     found = await find_history(folder, name)
     return await in_thread_unless(is_warm(), History) if found is None else found
@@ -110,7 +110,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
     If there is no new commit or checkpoint, the history is the same object.
 
     Raises:
-        ManifestError: a segment or a checkpoint cannot be read, or is gone.
+        ManifestError: a segment or a checkpoint cannot be read, or is missing.
     """
     missing: Exception | None = None
     for attempt in range(_ATTEMPTS):
@@ -179,7 +179,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
     newest = await in_thread_unless(little, lambda: files({each: [max(numbers)] for each, numbers in logs.items()}))
     history = await _merged(folder, name, history, newest, covers=newest)
     # A closing segment repeats the earlier segments of its log. A tombstone does not, because the process that created
-    # it could not know the commits that were still under way.
+    # it could not know the commits that were still in progress.
     well = history.closed_well
     before = {writer: sorted(numbers)[:-1] for writer, numbers in logs.items() if writer not in well}
     return await _merged(folder, name, history, await in_thread_unless(little, files, before))
@@ -220,7 +220,7 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
     """Read a checkpoint.
 
     Raises:
-        ObjectNotFoundError: the checkpoint is gone.
+        ObjectNotFoundError: the checkpoint does not exist.
         ManifestError: the checkpoint cannot be read.
     """
     decoder = CheckpointDecoder(key)
@@ -234,7 +234,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
     """Read only the descriptions of the runs of keys from a checkpoint.
 
     Raises:
-        ObjectNotFoundError: the checkpoint is gone.
+        ObjectNotFoundError: the checkpoint does not exist.
         ManifestError: its first line cannot be read.
     """
     decoder = CheckpointDecoder(key)

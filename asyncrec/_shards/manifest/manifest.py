@@ -35,7 +35,7 @@ class WriterState:
 
     Attributes:
         closed: whether the writer ended well, without uncommitted records.
-        abandoned: whether another process gave up the writer, so that it can commit nothing more.
+        abandoned: whether another process ended the writer with a tombstone, so that it can commit nothing more.
         recovered: whether the writer died and another job committed the records on its disk.
     """
 
@@ -50,7 +50,7 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A snapshot of a data set: its shards, and what is known about them.
+    """A snapshot of a data set: its shards, and information about them.
 
     Attributes:
         path: the path of the data set, as the caller passed it.

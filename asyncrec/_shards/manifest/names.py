@@ -12,12 +12,12 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/<maker>-000000.jsonl      the mark of a job that has not ended, which begins its log
     _manifest/pages/<writer>-000001.jsonl     a segment of the manifest in its writer's log: a commit or the end
     _manifest/pages/_removal-000001.jsonl     a place in the log of removals
-    _manifest/pages/~checkpoint-000001.json   the pointer to a checkpoint, one of those that makers stored as
-    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    (`~` sorts after all other characters)
+    _manifest/pages/~checkpoint-000001.json   the pointer to a checkpoint, one of the candidates
+    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    with its number; `~` sorts after all other characters
     _manifest/pages/~keys-000001~<id>.run         the sorted keys of many shards, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              the pointer for readers that cannot list; written only on request
     _manifest/pages/_claim-000001.json        the claim of a job to make a fixed data set with this name
-    _manifest/pages/_source-<hash>-000001.json    a writer's turn of a source; the hash is that of the source's name
+    _manifest/pages/_source-<hash>-000001.json    a writer's turn of a source, by a hash of the source's name
     _flush/pages/<writer>-000001.frames       a flush of a writer without a disk (`_shards.journal.flush_entry`)
 
 A maker is the id of a writer, or ``<id>.<part>`` if several writers make parts of one job. Every name except that of a
@@ -247,7 +247,7 @@ def stem_of(name: str, shard: str) -> str | None:
 
 
 def sequence_of(shard: str) -> int:
-    """Return the number of a rolling shard among those of its maker."""
+    """Return the sequence number of a rolling shard."""
     return int(shard.rpartition("-")[2].removesuffix(".tfrecord"))
 
 

@@ -37,7 +37,7 @@ class Origin(NamedTuple):
         shard: the name that it had before it was ever rewritten.
         records: the number of its records.
         since: the time when they were committed.
-        mixed: whether its records may be interspersed with those of adjacent mixed origins.
+        mixed: whether its records may be interspersed with records of adjacent mixed origins.
     """
 
     shard: str

@@ -1,6 +1,6 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, which take about 140 bytes per shard.
 
-The names of indexes and keys usually follow from the shard's name, so a column only says by which rule. Times are
+The names of indexes and keys usually follow from the shard's name, so a column only states the rule. Times are
 microseconds since 1970. Flags mark the values that a row lacks.
 """
 

@@ -70,7 +70,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """Return the next records of this pass, like `SinglePass.take`; no records at the end of the pass."""
+        """Return the next records of this pass, like `SinglePass.take`; at the end of the pass, no records."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -93,13 +93,13 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes, when called, the state as of now; see `SinglePass.snapshot`."""
+        """Return a function that computes the state as of now; see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues) -> PassesState:
-        """Parse a state of the same inputs and plan.
+        """Parse a state that was taken with the same inputs and plan.
 
         Raises:
             ValueError: the state does not fit the inputs and the plan, or is damaged.
@@ -113,7 +113,7 @@ class Passes:
         )
 
     async def load(self, state: PassesState) -> None:
-        """Continue from a result of `parsed`. The records of the shuffle buffer are read again."""
+        """Continue from a state that `parsed` returned. The records of the shuffle buffer are read again."""
         self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
         await self._single_pass.aclose()  # an earlier load may have been cancelled
         self._single_pass = self._make()

@@ -1,6 +1,6 @@
 """`RecordsInOrder` iterates over all records of a `Dataset` in order.
 
-Nothing is open between two steps, so an iteration may be abandoned at any time.
+Nothing stays open between two steps, so an iteration may be abandoned at any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator over records. If cancelled, the next step continues after the last record returned.
+    """An async iterator over records. After a cancellation, the next step continues after the last record returned.
 
     Args:
         count: the number of records in the data set.

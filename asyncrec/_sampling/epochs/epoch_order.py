@@ -75,7 +75,7 @@ class EpochOrder:
         return self._entered[1][start - begin : stop - begin]
 
     def across(self, position: int) -> tuple[int, int] | None:
-        """Return the block with records on both sides of a position, as its first record and one past its last.
+        """Return the block that has records on both sides of a position, as the range ``[first, last)`` of its records.
 
         Return `None` if a block begins at the position, if the position is the end, or if records do not enter in
         blocks.

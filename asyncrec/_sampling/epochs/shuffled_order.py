@@ -82,7 +82,7 @@ class ShuffledOrder:
         identity: the values on which the order depends, for the state. A state with other values is rejected.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, dataset: NumberedRecords, plan: ShufflePlan) -> None:
@@ -155,7 +155,7 @@ class ShuffledOrder:
             yield Window(wanted, [*self._parts(rest), *parts])
 
     def _across(self, positions: PositionRange, following: PositionRange | None) -> tuple[int, int] | None:
-        """Return the block that two neighbouring ranges share, as its first record and one past its last."""
+        """Return the block that two neighbouring ranges share, as the range ``[first, last)`` of its records."""
         if following is None or following.counted_from is None or following.epoch != positions.epoch:
             return None
         with self._ordering:

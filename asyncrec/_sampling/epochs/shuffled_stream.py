@@ -1,14 +1,14 @@
 """`ShuffledStream` returns the records of a data set in a seeded order, divides its batches among workers, and can
 resume at any position.
 
-The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). One
-number is the position of all workers in that order. Batches are counted from this position, and worker (i, n) returns
-the batches whose number is i modulo n. After the same number of batches, all workers are at the same position, so the
-position is the whole state. A different number of workers can continue from it, and together they return each remaining
-record once.
+The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). A single
+number is the shared position of all workers in that order. Batches are counted from this position, and worker (i, n)
+returns the batches whose number is i modulo n. After the same number of batches, all workers are at the same position,
+so the position is the whole state. A different number of workers can continue from it, and together they return each
+remaining record once.
 
-Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are held. If there are several
-workers, each worker reads only its own records of a window, and reads neighbouring records together.
+Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are in memory. If there are
+several workers, each worker reads only its own records of a window, and reads neighbouring records together.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class WorkerBatches:
         returned: the number of records that were returned, updated by the stream.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(

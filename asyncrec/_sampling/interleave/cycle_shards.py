@@ -93,7 +93,7 @@ class PooledFeed:
         return batches
 
     async def aclose(self) -> None:
-        """Do nothing, because the task closes its shard when its scope ends."""
+        """Do nothing, because the task closes its shard itself."""
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader

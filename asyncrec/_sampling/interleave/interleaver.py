@@ -134,8 +134,8 @@ class Interleaver:
         """Append the next records to ``out`` until it has ``count`` records or all shards have ended.
 
         With ``buffered_only``, append only records that are in memory. If ``out`` is empty, a batch of one shard may
-        first be read, unless ``or_nothing`` is set. After an error, every call raises the error again. A cancellation
-        loses no record.
+        first be read, unless ``or_nothing`` is set. After an error, every call raises the error again. Cancelling a
+        call loses no records.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:

@@ -195,7 +195,7 @@ class ShardInputs:
         try:
             for position in positions:
                 number = position.record
-                # In a store, reading on to a nearby record costs less than another request.
+                # In a store, reading on to a nearby record takes less time than another request.
                 while reader is not None and batch is not None and batch.first + len(batch.records) <= number:
                     if not far or position.offset - batch.position(len(batch.records)).offset > _NEAR:
                         batch = None
@@ -238,7 +238,7 @@ class ShardReader:
         self._batch: RecordBatch | None = None  # read but not yet returned, because parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next records in one batch, or an empty sequence at the end. If cancelled, no record is lost."""
+        """Return the next records in one batch, or an empty sequence at the end. Cancelling loses no records."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -257,8 +257,8 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# The number of bytes read for one record that is needed again. The neighbours of the record are often needed, too. A
-# request to a store costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
+# The number of bytes read for one record that is needed again. Its neighbours are often needed, too. A request to a
+# store takes as long as reading a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 

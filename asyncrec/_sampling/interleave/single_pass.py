@@ -39,7 +39,7 @@ class SinglePass:
         seed: the seed of the shuffle buffer.
 
     Attributes:
-        records: the number of records that were returned.
+        records: the number of records returned.
         closed: whether `aclose` was called.
     """
 
@@ -76,7 +76,7 @@ class SinglePass:
         """Return the next ``count`` records, or fewer at the end or before an error.
 
         With ``buffered_only``, also return fewer if more would first have to be read. An error is raised after the
-        records before it, and again by every later call. A cancellation loses no record.
+        records before it, and again by every later call. Cancelling a call loses no records.
         """
         out = self._gathering
         try:

@@ -32,8 +32,8 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# The number of records in memory that `__anext__` takes together, because taking each record separately would cost more
-# than the record itself. The state holds the positions of the taken records that have not yet been returned.
+# The number of records in memory that `__anext__` takes together, because taking records one by one would take longer
+# than reading them. The state holds the positions of the taken records that have not yet been returned.
 _AT_ONCE = 64
 
 
@@ -42,7 +42,7 @@ class InterleaveStats:
     """The progress of an `InterleaveStream`, including the progress before the state from which it resumed.
 
     Attributes:
-        records: the number of records that were returned.
+        records: the number of records returned.
         shards: the number of shards that were read to their end.
         seconds_waited: the time spent waiting for reads since the stream was opened.
     """

@@ -57,13 +57,13 @@ class BuilderState(NamedTuple):
 class BatchBuilder:
     """A builder of batches of examples from repeated passes over the shards, for use by a single task.
 
-    A cancellation loses no example. An error is raised after the batches before it, and again by every later call.
+    Cancelling a call loses no examples. An error is raised after the batches before it, and again by every later call.
 
     Args:
         state_cost: the number of positions in the state of a pass.
 
     Attributes:
-        batches: the number of batches that were made.
+        batches: the number of batches made.
         passes: the passes over the shards.
     """
 

@@ -1,11 +1,11 @@
 """`ClassQueues` makes batches of exactly P distinct classes, with K examples each, from a stream of unknown classes.
 
 Each class has a queue, which is ready while it holds at least K items. When P queues are ready, a batch takes the K
-oldest items of each of the P queues that became ready first. At most ``capacity`` items are held. If there is no room
-and fewer than P classes are ready, the longest queue, that of the most frequent class, discards its oldest item. If no
-queue holds more than K items, the longest queue that is not ready discards its oldest item instead. Among queues of the
-same length, the one that reached it first discards an item. Thus a discard never makes a ready class unready.
-Otherwise, rare classes would lose items as soon as they are complete, and a batch might never be made
+oldest items of each of the P queues that became ready first. The queues have at most ``capacity`` items in total. If
+there is no room and fewer than P classes are ready, the longest queue, that of the most frequent class, discards its
+oldest item. If no queue holds more than K items, the longest queue that is not ready discards its oldest item instead.
+Among queues of the same length, the one that reached it first discards an item. Thus a discard never makes a ready
+class unready. Otherwise, rare classes would lose items as soon as they are complete, and a batch might never be made
 (docs/design/class-queues.md).
 """
 
@@ -46,7 +46,7 @@ class ClassQueues(Generic[T]):
         dropped: the number of items that were discarded for lack of room.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
@@ -129,7 +129,7 @@ class ClassQueues(Generic[T]):
         """Continue as the queues that returned this state and held these items, each with its class.
 
         Raises:
-            ValueError: the state is damaged, or the items do not fit it because the classes or the parameters changed.
+            ValueError: the state is damaged, or does not match the items because the classes or the parameters changed.
         """
         self.load(self.parsed(StateValues(state)), items)
 

@@ -32,7 +32,7 @@ class PassesState(NamedTuple):
 
 
 class Passes:
-    """The records of one pass after another, for a single task. The reading tasks run in ``scope``.
+    """The records of all passes, one pass after another, for use by a single task. The reading tasks run in ``scope``.
 
     Args:
         num_repeat: the number of passes; -1 means forever.
@@ -70,7 +70,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """Return the next records of this pass, like `SinglePass.take`; at the end of the pass, no records."""
+        """Return the next records of this pass, like `SinglePass.take`, or no records at the end of the pass."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -102,7 +102,7 @@ class Passes:
         """Parse a state that was taken with the same inputs and plan.
 
         Raises:
-            ValueError: the state does not fit the inputs and the plan, or is damaged.
+            ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
         last = None if self._num_repeat < 0 else self._num_repeat - 1
         return PassesState(

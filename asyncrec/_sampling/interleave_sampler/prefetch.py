@@ -97,7 +97,7 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, a result of `state_dict`. ``values`` holds the values of the state.
+        """Begin at ``state``, which `state_dict` returned. ``values`` holds its values.
 
         Raises:
             ValueError: the state belongs to another sampler, or is damaged.

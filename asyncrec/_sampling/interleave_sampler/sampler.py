@@ -41,7 +41,7 @@ from asyncrec.storage._cached import CACHE_BYTES
 _KIND = "asyncrec.InterleaveSampler"
 
 # The number of examples that may wait until their class is complete. This is enough for four examples of each of a
-# thousand classes, so that few are dropped, but takes no more memory than a few batches of images.
+# thousand classes, so few are dropped, and takes no more memory than a few batches of images.
 _CLASS_BUFFER = 4096
 
 
@@ -101,7 +101,7 @@ class InterleaveSampler:
         deterministic: if `False`, there is no state and, with ``async_cycle``, ready records are returned first.
         class_fn: a function that returns the class of an example, which is any hashable value. Each batch then has
             exactly ``batch_size // example_per_class`` distinct classes, and ``example_per_class`` examples of each,
-            one class after the other. Classes need not be known beforehand. Some examples may not be used; see
+            one class after the other. Classes need not be known beforehand. Some examples may remain unused; see
             ``class_buffer``.
         class_buffer: the number of examples that may wait until there are enough of their class. The default is 4,096
             or 16 batches, whichever is larger. If the buffer is full, the oldest example of a class with many waiting
@@ -111,9 +111,9 @@ class InterleaveSampler:
         worker: ``(i, n)`` for worker i of n, which reads only every n-th of the shards, sorted by name, from number i
             on. Workers and shards are numbered from 0.
         on_exhausted: with ``class_fn``, how to proceed at the end of the last pass, or after a whole pass with too few
-            classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch at all;
-            ``"short"`` returns the complete classes, in batches of fewer classes; ``"repeat"`` continues for at most
-            one more pass, until one more batch is complete.
+            classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch; ``"short"``
+            returns the complete classes, in batches of fewer classes; ``"repeat"`` continues for at most one more pass,
+            until one more batch is complete.
         on_corrupt: how to handle damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard at the damage. `damage` lists the lost ranges.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
@@ -125,7 +125,7 @@ class InterleaveSampler:
         DecodeError: ``deserialization_fn`` or ``class_fn`` raised an exception, or a class is not equal to itself, such
             as NaN. The message names the record.
         DatasetError: no shard has a record; or, with ``class_fn``, a pass before the first batch had too few classes,
-            or ``"repeat"`` found too few.
+            or ``"repeat"`` found too few classes.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before the error.
     """
 

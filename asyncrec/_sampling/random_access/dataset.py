@@ -124,8 +124,7 @@ class Dataset:
         return aiter(self).batches()
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over all records in order, decoded with ``schema``, the manifest's schema or, without one,
-        `decode_example`.
+        """Iterate over all records in order, decoded with ``schema``, the manifest's schema or else `decode_example`.
 
         A record that cannot be decoded raises DecodeError or SchemaError. The next step continues with the next record.
         """
@@ -136,8 +135,8 @@ class Dataset:
 
         Raises:
             IndexError: there is no such record.
-            FormatError: the record is damaged. The message contains the path, the record's number in the shard, and the
-                offset.
+            FormatError: the record is damaged. The message contains the path, the offset, and the record's number in
+                the shard.
             ObjectNotFoundError, ObjectChangedError: the shard no longer exists, or was replaced.
         """
         await checkpoint()

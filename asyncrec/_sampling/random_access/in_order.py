@@ -15,7 +15,7 @@ from asyncrec._concurrency.batches import Batches
 # The size of one step: large enough to hide a store's latency, but small enough to hold in memory.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096
-# The approximate size of a decompressed record, relative to its stored size.
+# The approximate ratio of a record's decompressed size to its stored size.
 _INFLATED = 4
 
 

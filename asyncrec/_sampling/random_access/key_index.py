@@ -58,7 +58,7 @@ class KeyFiles:
         """Return the keys of all records of these shards that have a key.
 
         Raises:
-            DatasetError: a keys file does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
 
         async def read(row: int) -> bytes:
@@ -154,11 +154,11 @@ class KeyIndex:
         self._order: CommitOrder | None = None
 
     async def versions(self, key: str | bytes) -> Numbers:
-        """Return the numbers of the records with this key, at least one, in the order of commits.
+        """Return the numbers of the records with this key (at least one), in the order of commits.
 
         Raises:
             KeyError: no record has the key.
-            DatasetError: a keys file does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         numbers = await self._numbers(self._digest(key))
         return self._told(key, numbers, none=self._columns is not None and not len(self._columns[0]))
@@ -189,13 +189,13 @@ class KeyIndex:
         return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
-        """Yield the keys of all records that have a key, in parts and in no particular order. Some keys may come twice.
+        """Yield the keys of all records that have one, in parts and in no particular order. Keys may be repeated.
 
         The keys are not kept in memory. If a run turns out to be damaged, the keys of all shards follow, although some
         of these keys were already yielded.
 
         Raises:
-            DatasetError: a keys file does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         if self._columns is not None:
             digests, numbers = self._columns
@@ -242,7 +242,7 @@ class KeyIndex:
         return self._order.places(numbers)
 
     async def _open(self) -> None:
-        """Open the runs, and read the keys of the shards that no run covers. Read all keys if that costs less."""
+        """Open the runs, and read the keys of the shards that no run covers, or of all shards if that costs less."""
         opened = await self._open_runs()
         whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in opened.runs)
         if self._others is None:

@@ -1,8 +1,8 @@
 """`LocalShards` reads records of uncompressed shards in a local folder. It keeps the files open and starts no tasks.
 
 It returns only records that are complete, intact and at the offset in the index, and otherwise `None`. The caller then
-reads the records with `RangeReader`, which finds the problem and raises the error. So all errors are raised in one
-place, and this module is fast. Reading a record in the page cache takes one check of the file's name, one read, and one
+reads the records with `RangeReader`, which finds the problem and raises the error. This keeps this module fast, and all
+errors are raised in one place. Reading a record in the page cache takes one check of the file's name, one read, and one
 check of the record's checksums.
 
 `LocalShards` never uses a memory map. A page that is not in memory would block any thread that touches the page, even
@@ -56,7 +56,7 @@ T = TypeVar("T")
 class LocalShards:
     """The plain shards of a data set in a local folder, or their copies in a cache.
 
-    The event loop and any number of threads may use it at the same time.
+    The event loop and any number of threads may use it concurrently.
     """
 
     def __init__(self, folder: LocalStorage | CachedStorage, files: ShardFiles) -> None:
@@ -241,7 +241,7 @@ class _Piece:
         return at + self.size
 
     def expect(self) -> None:
-        """Request the bytes that are not in memory from the disk, without reading them."""
+        """Ask the system to load the bytes that are not in memory, without reading them."""
         self._file.expect((size, position) for size, position, _ in self._missing)
 
     def complete(self, deadline: float) -> bool:

@@ -1,4 +1,4 @@
-"""`RecordLookup` reads each record by number, in the fastest of three ways that is possible.
+"""`RecordLookup` reads records by number, each in the fastest possible of three ways.
 
 Records that can be read without waiting are read on the event loop, for about half a millisecond at most. Other
 records of plain shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the
@@ -43,7 +43,7 @@ class RecordLookup:
     """The records of a data set by number.
 
     Args:
-        starts: the number of each shard's first record, and finally the number of records.
+        starts: the number of each shard's first record, followed by the number of records.
 
     Attributes:
         reader: the reader of byte ranges of any shard.
@@ -64,7 +64,7 @@ class RecordLookup:
             raise anyio.ClosedResourceError("a data set must be read inside its `async with`")
 
     async def close(self) -> None:
-        """Close the open files. Reading raises ClosedResourceError from now on."""
+        """Close the open files. From now on, reading raises ClosedResourceError."""
         self._closed = True
         if self._local is not None:
             await self._local.close()

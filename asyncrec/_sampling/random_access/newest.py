@@ -41,7 +41,7 @@ class NewestVersions:
     """The newest record of each key: the record with the largest value of a feature.
 
     Among equal values, the last committed record is the newest. A record without the feature is older than a record
-    with the feature. A record without a key counts as a newest record.
+    with the feature. A record without a key always counts as newest.
 
     Args:
         dataset: the records.

@@ -101,8 +101,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         )
 
     if not name or is_pattern(name):
-        # In the name of a shard, a hyphen follows the data set's name. So the data set's name begins with the text
-        # before the pattern's first hyphen.
+        # In the name of a shard, a hyphen follows the data set's name. Therefore, the data set's name begins with the
+        # text before the pattern's first hyphen.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]
         warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")

@@ -137,7 +137,7 @@ class MemberSalvager:
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """Pairs of (record that begins a member, offset of the member), for the last records read, after one older pair.
+        """Pairs of (record that begins a member, offset of the member), for the last records read and one pair before.
 
         Reading from any of these offsets returns the same records again.
         """

@@ -1,6 +1,6 @@
 """NumPy, imported on first use. Importing it takes 60 ms, and a writer that uses the C module does not need it.
 
-Use: ``from asyncrec._numpy import np``.
+Import it with ``from asyncrec._numpy import np``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Masking rotates a CRC right by 15 bits and adds a constant, because the CRC of data that contains plain CRCs would be
 problematic (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of a single buffer is computed with SSE 4.2 or ARMv8
-instructions by our own C module or, if that was not built, by the package ``crc32c``. Both release the GIL for long
+instructions by asyncrec's C module or, if it was not built, by the package ``crc32c``. Both release the GIL for long
 buffers. NumPy computes the CRCs of many 8-byte lengths at once, because a call per header would take as long as the
 checksum of a small record. Two functions are for salvage: `length_of` inverts a header's checksum, and `crcs_between`
 derives the CRC of a range from a running CRC at its two ends, so that overlapping ranges are checked in one pass.

@@ -61,7 +61,7 @@ class FrameDecoder:
     raises the error. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
 
     Args:
-        max_record_bytes: the maximum length of a record. A longer one is a `RecordTooLargeError`, and is not allocated.
+        max_record_bytes: the maximum length of a record. A longer one is a `RecordTooLargeError`; it is not allocated.
         verify: whether to check the checksums of the data. Checksums of lengths are always checked, because lengths
             locate frames.
 
@@ -218,7 +218,7 @@ class FrameDecoder:
                 begin = end
         else:
             lengths, borders = frame_borders(found, position)
-            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
+            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes at each position
             bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[borders[:-1] + 8]
             bad |= lengths > self._max_record_bytes
             if self._verify:

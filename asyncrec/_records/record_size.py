@@ -27,7 +27,7 @@ def framed_size(lengths: Sequence[int]) -> int:
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Check that a record of ``size`` bytes has at most ``most``. ``path`` is the object being written.
+    """Check that a record's ``size`` is at most ``most`` bytes. ``path`` is the object being written.
 
     Raises:
         ValueError: the record is longer.

@@ -75,9 +75,9 @@ _SECTOR = 512  # the unit of st_blocks, independent of the disk's sectors
 
 
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
-    """Return ``(end, tail)``. The file's first ``end`` bytes, followed by ``tail``, are its whole content.
+    """Return ``(end, tail)``. The file's first ``end`` bytes, followed by ``tail``, are its intact content.
 
-    ``start`` is the number of bytes of an uncompressed file that are known to be whole, and are not read again.
+    ``start`` is the number of bytes of an uncompressed file that are known to be intact, and are not read again.
 
     Raises:
         CorruptRecordError: the file has damage that is not a torn end.

@@ -31,8 +31,8 @@ The features of `PAGE`:
     digest            sha1:BASE32 of the stored content, or of a revisit's body (WARC-Payload-Digest)
     reason            the reason phrase of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol spells them differently)
-    ip                the IP address of the server (WARC-IP-Address), if the client knows it (Crawlee does not)
-    elapsed           the number of seconds until the response had arrived, if the client knows it (aiohttp does not)
+    ip                the IP address of the server (WARC-IP-Address), if the client provides it (Crawlee does not)
+    elapsed           the number of seconds until the response had arrived, if the client provides it (aiohttp does not)
     charset           the charset of a text
     encoding          the Content-Encoding that the content still has; empty if it has none
     truncated         the reason for incomplete content: length, time, disconnect (WARC-Truncated); otherwise empty
@@ -45,7 +45,7 @@ The features of `PAGE`:
     refers_to_url     of a revisit: the URL of the page that has the body (WARC-Refers-To-Target-URI)
     refers_to_date    of a revisit: the date of that page (WARC-Refers-To-Date)
     refers_to         of a revisit: the record_id of that page, if it has one (WARC-Refers-To)
-    profile           of a revisit: the reason for it (WARC-Profile), an identical body or a 304 from the server
+    profile           of a revisit: the reason (WARC-Profile), which is an identical body or a 304 from the server
 
 Every feature except ``url`` has a default, so pages with fewer features, from an older crawl or a WARC file, can be
 decoded. A feature that the client does not provide is not in the dict of a new page, and decodes to its default.

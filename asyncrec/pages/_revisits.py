@@ -33,8 +33,8 @@ def is_revisit(page: Mapping[str, Any]) -> bool:
 def may_share(page: Mapping[str, Any]) -> bool:
     """Return whether a page may become a revisit of an equal body, or have the body of a revisit.
 
-    `resolved` gives a revisit the type of the page that has the body, and gives a 304 its status. This would change a
-    page of another type, or a 304 with content, so such a page is stored whole.
+    Resolving a revisit sets its type and, for a 304, its status to those of the page that has the body (`resolved`).
+    This would change a page of another type, or a 304 with content, so such a page is stored whole.
     """
     return page.get("type", "response") == "response" and page.get("status") != 304
 

@@ -1,8 +1,9 @@
 """`make` turns the description of an example into its records, using the methods of the example's class.
 
 For each example, `make` calls ``from_csv_row``, ``load``, ``to_csv_row`` and ``split``, then ``encode`` and ``release``
-of each part. All of these calls run in one worker-thread call. If a method returns an awaitable, the event loop awaits
-it, and a worker thread then continues. Loading mostly waits for a disk, so several threads overlap it with encoding.
+of each part. All of these methods run in one worker-thread call. If a method returns an awaitable, the event loop
+awaits it, and a worker thread then continues. Loading mostly waits for a disk, so several threads overlap it with
+encoding.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ async def open_splits(
     encoding: str = "utf-8",
     csv: bool = True,
 ) -> AsyncIterator[list[SplitWriter]]:
-    """Yield a writer for each plan, in order. If the context exits without an error, commit all splits; else, none.
+    """Yield a writer for each plan, in order. On exit without an error, commit all splits; otherwise, commit none.
 
     ``path`` is the store's name in the manifests. Without ``csv``, no ``examples.csv`` is written, and an existing file
     is kept.

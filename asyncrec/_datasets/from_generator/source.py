@@ -1,9 +1,9 @@
 """`run` calls a user's generator and serializer without blocking the event loop.
 
 A synchronous generator runs in one worker thread from its first example to its last, so objects that belong to a thread
-(a database connection, a lock) stay in that thread. Its examples are serialized in the same thread, without a switch
-for each example. An asynchronous generator runs in the caller's task. Its examples are passed to a thread in batches.
-An asynchronous serializer also runs in the caller's task.
+(a database connection, a lock) stay in that thread. Its examples are serialized in the same thread, without switching
+threads for each example. An asynchronous generator runs in the caller's task. Its examples are passed to a thread in
+batches. An asynchronous serializer also runs in the caller's task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`BucketFiles` holds the files of a shuffle. Records with their hashes are appended to buckets, and read back.
+"""`BucketFiles` manages the files of a shuffle. Records with their hashes are appended to buckets, and read back.
 
 Records are stored as TFRecord frames, so data that the disk corrupted is detected rather than returned. The files are
 in a folder of their own, which is created when needed, readable only by this user, and removed with the object or at

@@ -64,7 +64,7 @@ class _Plain(Compressor):
 
 
 class _Deflating(Compressor):
-    """A compressor to GZIP members, or to one ZLIB stream, which is a member without a limit."""
+    """A compressor that writes GZIP members, or one ZLIB stream, which is a member without a limit."""
 
     def __init__(self, options: CompressionOptions) -> None:
         self._options = options

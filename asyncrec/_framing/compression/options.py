@@ -27,14 +27,14 @@ class CompressionOptions:
 
     Attributes:
         type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
-        level: 0 (stored) to 9. `None` and -1 mean isal's level 2. Levels 1 to 3 are isal's; the others, zlib's.
+        level: 0 (stored) to 9. `None` and -1 mean isal's level 2. Levels 1 to 3 use isal, and the others use zlib.
         window_bits: 9 to 15, the base-two logarithm of the window; `None` means 15.
         mem_level: 1 to 9, zlib's memory for the compressor's state; `None` means isal's own, and 9 with zlib, as in
             TensorFlow.
         strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. Setting ``mem_level`` or ``strategy`` selects
             zlib.
         member_bytes: for GZIP, the number of bytes of input after which a member ends before the next record. The
-            default, 4 MiB, does not measurably increase the size, and is little to decompress for one record.
+            default, 4 MiB, does not measurably increase the size, and is fast to decompress for a single record.
 
     Raises:
         ValueError: a value is out of range, or has no meaning without compression.
@@ -89,7 +89,7 @@ def parse_compression(value: object) -> CompressionOptions:
 
 
 def parse_reading_compression(value: object) -> ReadingType:
-    """Convert a ``compression=`` argument, or that of a manifest, to a compression for readers. ``"auto"`` is kept.
+    """Convert an argument ``compression=``, or a manifest's value, to a compression for readers. ``"auto"`` is kept.
 
     Raises:
         ValueError, TypeError: as for `parse_compression`.
@@ -152,7 +152,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """Convert TensorFlow's ``TFRecordOptions`` by its attributes. An attribute that the user did not set is `None`."""
+    """Convert the attributes of TensorFlow's ``TFRecordOptions``. Attributes that the user did not set are `None`."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:

@@ -21,7 +21,7 @@ class Found(NamedTuple):
     Attributes:
         place: the position of the record that was found.
         records: the number of records returned before this record.
-        reach: the maximum end of the lost data before the place. Further damage before it makes the place ambiguous.
+        reach: the maximum end of the lost data before the place. More damage up to there makes the place ambiguous.
         claim: the end of the lost record according to its intact header, or 0 if there is no such header. If the stream
             ends before this position, the place is also ambiguous.
     """

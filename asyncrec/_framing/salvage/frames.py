@@ -11,7 +11,7 @@ While records are adjacent, it works like a `FrameDecoder`. If a record is damag
 A record found by (2) may be part of the contents of a lost record. It is returned, and reported as ambiguous
 (`asyncrec._framing.salvage.doubt`).
 
-Memory is limited to twice the maximum record and the piece being fed. Time is linear in the bytes fed.
+Memory is limited to two records of the maximum length and the piece being fed. Time is linear in the bytes fed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class FrameSalvager:
 
     @property
     def settled(self) -> bool:
-        """Whether records are adjacent, with no damage under examination."""
+        """Whether no damage is under examination."""
         return self._decoder is not None
 
     @property

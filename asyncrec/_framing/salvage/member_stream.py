@@ -47,7 +47,7 @@ class MemberStream:
         return self._made - self._decompressor.member_start
 
     def is_known_fault(self, member: int, fault: int) -> bool:
-        """Return whether this stream began at ``member`` to read the data before ``fault``, or before one nearby."""
+        """Return whether this stream began at ``member`` to read the data before ``fault`` or a fault near it."""
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class MemberStream:
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """Return the next output. Near a known fault, where input is decompressed byte by byte, join the output."""
+        """Return the next output. Near a known fault, where input is decompressed byte by byte, join the outputs."""
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -107,11 +107,11 @@ class MemberStarts:
         self._starts = [(0, start)]  # offsets in the stream and in the object
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return the beginning, in the stream and in the object, of the member of byte ``offset`` of the stream."""
+        """Return where the member with byte ``offset`` of the stream begins: (in the stream, in the object)."""
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:
-        """Return whether the member at ``byte`` of the object has not yet been begun."""
+        """Return whether `begin` has not yet been called for the member at ``byte`` of the object."""
         return byte > self._starts[-1][1]
 
     def begin(self, byte: int) -> None:

@@ -6,8 +6,8 @@ decompressed. All records of an intact member are found. In a damaged member, re
 decompressed and match their own checksums. ZLIB is one stream, in which only the data before the fault can be found.
 
 The salvager does no I/O. `position` is the byte to be fed next, and moves back if a supposed member was not a member.
-Bytes are then read again, within a budget in proportion to the bytes read. When it is used up, the salvager no longer
-goes back for members that contradict each other.
+Bytes are then read again, within a budget in proportion to the bytes read. Once this budget is used up, the salvager no
+longer goes back for members that contradict each other.
 """
 
 from __future__ import annotations

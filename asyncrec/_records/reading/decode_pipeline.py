@@ -54,7 +54,7 @@ class ReadOptions:
     warns: bool = True
 
 
-# If records are larger than this on average, a chunk of twice the size takes no longer to parse than small records do.
+# If records are larger than this on average, a chunk of twice the size takes no longer to parse.
 _LARGER_RECORDS = 1 << 10
 
 # The step size of decompression: large enough that its overhead is negligible, and small enough for the CPU's cache.

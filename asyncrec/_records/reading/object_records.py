@@ -55,7 +55,7 @@ class ObjectRecords:
         remote: bool,
         recognises: bool,
     ) -> None:
-        """``head`` is the bytes that were read from the source to detect the compression.
+        """``head`` contains the bytes that were read from the source to detect the compression.
 
         If ``remote``, damage may have occurred in transit, so damaged ranges are read again. If ``recognises``, the
         compression was detected, which fails if the very beginning is damaged.
@@ -176,7 +176,7 @@ class ObjectRecords:
     async def _read_again(self, error: CorruptRecordError) -> bool:
         """Read a damaged range again, but only once, if it came from a remote store. Return whether to continue.
 
-        If the second read is also damaged, add a note to the error, because the stored object itself is damaged then.
+        If the second read is also damaged, add a note to the error, because then the stored object itself is damaged.
         """
         if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False

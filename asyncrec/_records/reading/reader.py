@@ -114,7 +114,7 @@ class RecordReader:
         return list(self._object.damage.listed)
 
     def stats(self) -> ReaderStats:
-        """Return the counts so far."""
+        """Return the totals so far."""
         pipeline, damage = self._object.pipeline, self._object.damage
         return ReaderStats(
             records=pipeline.records,
@@ -193,8 +193,8 @@ async def open_reader(
 
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
-        compression: ``"auto"`` (the default) detects it from the first bytes; otherwise ``""``, ``"GZIP"`` or
-            ``"ZLIB"``.
+        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` (the default), which detects the compression from the
+            first bytes.
         verify: whether to check the checksum of each record's data. Lengths are always checked, because they locate the
             next record.
         on_corrupt: how to react to damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
@@ -212,8 +212,8 @@ async def open_reader(
         ObjectNotFoundError, StoragePermissionError: on opening. If a data set has this name, the message says so.
         ObjectChangedError: the object was replaced while it was being read.
         CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, the object is damaged. The
-            error has the path, record and offset. All records before it have been returned, except in a compressed
-            file about 256 KiB that were decompressed together with the damage.
+            error has the path, record and offset. All records before it have been returned, except, in a compressed
+            file, those decompressed together with the damage, about 256 KiB.
     """
     kind = parse_reading_compression(compression)
     max_record_bytes = record_limit(max_record_bytes)

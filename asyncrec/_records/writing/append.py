@@ -1,9 +1,9 @@
 """``mode="a"`` appends to a local file in place, which readers see as it grows.
 
-Live TensorBoard event files need this. It is the only exception to "all or nothing". A crash leaves at most one torn
-record or torn GZIP member at the end of the file, and a power cut may leave zeros there. This torn end is cut off when
-the file is opened again, and when the context exits with an exception. Flushed records are kept. Damage anywhere else
-is an error, and nothing is appended after it. (`asyncrec._records.torn_end` distinguishes a torn end from damage.)
+This mode is for live TensorBoard event files, and is the only exception to "all or nothing". A crash leaves at most one
+torn record or torn GZIP member at the end of the file, and a power cut may leave zeros there. This torn end is cut off
+when the file is opened again, and when the context exits with an exception. Flushed records are kept. Damage anywhere
+else is an error, and nothing is appended. (`asyncrec._records.torn_end` distinguishes a torn end from damage.)
 
 Only one writer can append at a time, because it holds a lock on the file, which is released when its process ends
 (`asyncrec.storage._local.lock`).
@@ -31,8 +31,8 @@ from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._local.unfinished import leads_to
 
-# After an exception, the file is read once to cut off a torn end. If this takes longer, the exit does not wait for it,
-# and the torn end is cut off when the file is next opened.
+# After an exception, the file is read once to cut off a torn end. The exit waits at most this long; otherwise, the torn
+# end is cut off when the file is next opened.
 _CLEAN_UP_SECONDS = 10
 
 
@@ -108,7 +108,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
 
 
 def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
-    """Open and lock the file; return the lock, and the offset of the next byte."""
+    """Open and lock the file. Return the lock, and the offset of the next byte."""
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
         fd = open_in_place(path)

@@ -88,7 +88,7 @@ class Inbox:
         self._arrived.set()
 
     def flush(self) -> FlushRequest:
-        """Request a flush of all earlier records. If no item follows the last request, return it again."""
+        """Request a flush of all earlier records. If no item follows the last request, return that request."""
         last = self._items[-1] if self._items else None
         if isinstance(last, FlushRequest):
             return last
@@ -114,7 +114,7 @@ class Inbox:
 
     @property
     def head(self) -> Item | None:
-        """The next item, which stays in the inbox."""
+        """The next item, which is not removed; `None` if the inbox is empty."""
         return self._items[0] if self._items else None
 
     def pop(self) -> None:
@@ -122,7 +122,7 @@ class Inbox:
         self._items.popleft()
 
     def put_back(self, items: Sequence[Item]) -> None:
-        """Put items back at the head of the inbox. The budget holds the room of the batches again."""
+        """Put items back at the head of the inbox. The batches count towards the budget again."""
         for item in items:
             if isinstance(item, WriteBatch):
                 self._budget.hold(item.size)

@@ -11,7 +11,7 @@ from asyncrec.storage._base import Buffer
 
 
 class Intake:
-    """The entrance to a writer, where callers wait for room. Waiting calls raise an error if the writer fails."""
+    """The admission of records to a writer. Callers wait for room, and get an error if the writer fails or closes."""
 
     def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
         """``check`` raises an error if the writer accepts no more records."""

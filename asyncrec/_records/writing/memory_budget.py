@@ -78,7 +78,7 @@ class ByteBudget:
 
         Raises:
             ValueError: more than three quarters of the limit would be set aside, which leaves too little for records.
-                Bytes that only `account` has noted do not count, because they are released without a caller.
+                Bytes that only `account` has noted do not count, because their release does not depend on a caller.
         """
         self._refuse_beyond(self._set_aside + size)
         self._set_aside += size
@@ -172,7 +172,7 @@ class ByteBudget:
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
-        """Admit no caller until `resume`, because the records' destination is full."""
+        """Admit no caller until `resume`, because the destination of the records is full."""
         self.paused = True
         self._set_bound()
 

@@ -25,7 +25,7 @@ class ObjectLimits:
 
 
 class ObjectQuota:
-    """The numbers of records and bytes added to the current object by producers, which are checked against its limits.
+    """A count of the records and bytes that producers have added to the current object, checked against its limits.
 
     Attributes:
         limits: the limits of each object.

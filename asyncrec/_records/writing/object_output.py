@@ -63,8 +63,8 @@ class SourcesOutput:
     async def take(self, positions: Positions, records: int) -> None:
         """Add the positions of the next batch, before the batch is stored. It follows ``records`` other records.
 
-        A batch may have records of a source but not yet a position, if the records of that position continue in the
-        batch that follows.
+        A batch may have records of a source without their position, if more records of the same position follow in the
+        next batch.
         """
         if not self._is_begun and self._kept is not None:
             self._is_begun = True
@@ -73,7 +73,7 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """Note the new positions, which may be none, and the number of records, if positions have begun."""
+        """If positions have begun, note the new ones, if any, and the number of records."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}

@@ -159,7 +159,7 @@ class ObjectWriter:
         inbox = self._inbox
         deadline = math.inf
         last_ticket = 0
-        # All flush requests queued when the first one is handled share one flush, which is done at the last one.
+        # All flush requests queued when the first one is handled share one flush, at the position of the last one.
         sharing: list[FlushRequest] = []
         shared: FlushRequest | None = None
         try:
@@ -252,5 +252,5 @@ class ObjectWriter:
 
 
 def _has_come(deadline: float) -> bool:
-    """Return whether the deadline has passed. Reading the clock is slow, so this is not done if it is infinite."""
+    """Return whether the deadline has passed. The clock is slow, so it is not read for an infinite deadline."""
     return deadline < math.inf and anyio.current_time() >= deadline

@@ -3,7 +3,7 @@
 A mapping of names to values is checked against the schema, and encoded. Bytes are checked according to ``validate``.
 An invalid record is therefore rejected by the call that writes it, before it uses any room, key or ticket.
 
-`asyncrec.example` is imported only if there is a schema, so a program that writes bytes does not wait for the import.
+`asyncrec.example` is imported when an encoder is created, so a program that writes bytes does not wait for the import.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def batched(
     ``times`` batches, for a caller that spreads it over several batches.
 
     Raises:
-        TypeError: a record is not a buffer (the records before it are yielded first), or ``records`` is itself one.
+        TypeError: a record is not a buffer (earlier records are yielded first), or ``records`` is itself a buffer.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise ArgumentTypeError(

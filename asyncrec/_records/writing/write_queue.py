@@ -189,7 +189,7 @@ class WriteQueue:
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush all records accepted so far. If no records follow the last request, return it again."""
+        """Have the owner flush all records accepted so far. If no records follow the last request, return that one."""
         self.seal()
         return self.inbox.flush()
 

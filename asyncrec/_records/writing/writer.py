@@ -115,7 +115,7 @@ class RecordWriter:
         self._queue.append(record, self._ticket)
 
     async def write_many(self, records: Iterable[Record]) -> None:
-        """Write records in order, about twice as fast as with `write`. If cancelled, it has written the first few."""
+        """Write records in order, about twice as fast as `write`. If cancelled, it has written the first of them."""
         if self._encoder is not None:
             await self._encoder.take_many(records, self._write_batches)
         else:
@@ -155,7 +155,7 @@ class RecordWriter:
         return "spooled" if request.spooled else "buffered"
 
     def stats(self) -> WriterStats:
-        """Return the counts so far."""
+        """Return the totals so far."""
         output = self._target.output
         return WriterStats(
             records=self._queue.records,

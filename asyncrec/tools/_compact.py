@@ -88,7 +88,7 @@ async def compact(
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
         compression: the compression of the new shards. Shards with another compression are rewritten regardless of
             size. By default, each shard keeps its compression, and only shards of the same compression are joined.
-        drop_duplicates: leave out each record whose key was committed before with another record. Shards with such
+        drop_duplicates: leave out each record with the key of a record that was committed earlier. Shards with such
             records, which are found by reading the keys of all shards, are rewritten regardless of their size. Data
             sets of writers with ``seen=``, whose records share bodies, are rejected.
         newest: with ``drop_duplicates``, a feature, such as ``"date"``, by which the newest record of each key is kept

@@ -1,4 +1,4 @@
-"""`Printer` prints records for ``head`` and ``cat``: decoded, or as JSON lines, hex, text or raw (to files or pipes)."""
+"""`Printer` prints records for ``head`` and ``cat``: decoded, or as JSON lines, hex, text or raw bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """`StandardStreams` is the storage for the path ``-``, which reads stdin and writes stdout.
 
-Tools may read at any position, and more than once. This is impossible with a pipe, so stdin is copied to a temporary
-file.
+Tools may read at any position, and more than once. A pipe cannot do this, so stdin is copied to a temporary file.
 """
 
 from __future__ import annotations

@@ -89,10 +89,10 @@ class SourceFile(Protocol):
 
 
 class Encoder(Protocol):
-    """An encoder of records as a file. Its methods block, so they are called in a worker thread, one at a time."""
+    """An encoder of records to a file. Its methods block, so they are called in a worker thread, one at a time."""
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """Return the next bytes of the file, if any. If it raises an exception, the conversion ends without a file."""
+        """Return the next bytes of the file, possibly none. If an exception is raised, no file is written."""
         ...
 
     def finish(self) -> bytes:

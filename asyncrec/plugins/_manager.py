@@ -1,8 +1,8 @@
 """The plugins of the installed distributions.
 
 Plugins are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. A plugin that cannot be
-used, because its import fails or exits, or because a hook is misspelt or returns an invalid value, does not affect the
-others. The error is kept, and shown where the plugin is missing. Built-in stores, commands and formats use the same
+used, because its import fails or raises SystemExit, or a hook is misspelt or returns an invalid value, does not affect
+the others. The error is kept, and shown where the plugin is missing. Built-in stores, commands and formats use the same
 hooks, but are imported directly by the modules that need them, so they work without installed metadata (in a zipapp, or
 from a checkout on the path).
 
@@ -37,8 +37,8 @@ class Plugins:
     """The external plugins found so far.
 
     Attributes:
-        broken: the error for each plugin that is unusable as a whole or in part, by the name of the plugin's entry
-            point, or of its distribution if the metadata cannot be read.
+        broken: the error of each plugin that is unusable, as a whole or in part, by the name of its entry point, or of
+            its distribution if the metadata cannot be read.
         disabled: the names of disabled entry points.
         loaded: whether external plugins have been looked for.
     """
@@ -102,7 +102,7 @@ class Plugins:
     def note(self, name: str, error: BaseException) -> None:
         """Record that the plugin with this name, or a part of it, cannot be used."""
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise error  # interrupted by the user; in other threads, only the plugin can have raised this error
+            raise error  # interrupted by the user; in any other thread, the plugin raised it
         self.broken.setdefault(name, error)
         logger.warning("the plugin %r could not be loaded and is ignored: %r", name, error, extra={"plugin": name})
 

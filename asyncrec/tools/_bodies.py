@@ -177,13 +177,13 @@ async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[byte
 
 
 def _kind(shard: SelectedShard) -> tuple[str, bool]:
-    """Return the options of a shard that must be the same for all shards of a job."""
+    """Return the options that all shards of a job must share."""
     assert shard.entry is not None, "a manifest lists it"
     return shard.entry.compression, shard.entry.index is not None
 
 
 def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
-    """Return the page that a revisit becomes when it receives the body. Blocks."""
+    """Return a revisit as a page with its own body. Blocks."""
     original, page = page_in(body, schema), page_in(revisit, schema)
     if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
         raise ArgumentValueError(

@@ -159,7 +159,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 
 
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
-    """Check the index that the manifest names. An index that no manifest names cannot be a problem of the shard."""
+    """Check the index that the manifest names. Any other index file is ignored."""
     sidecar = shard.entry.index if shard.entry is not None else None
     assert sidecar is not None, "asked for where there is one"
     name = sidecar.path

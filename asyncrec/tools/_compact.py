@@ -47,7 +47,7 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 _ATTEMPTS = 20
 # If two jobs have begun to join the same shards, one gives way. The other checks this many times, this far apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# A job on another machine that may still be alive keeps its shards for this many seconds after it began.
+# A job on another machine that may be alive keeps its shards for this many seconds after it began.
 _LEFT_SECONDS = 3600.0
 
 
@@ -203,7 +203,7 @@ class _Wanted:
 
 
 class _Joining:
-    """One call of `compact`, which plans and processes pieces, and plans again if other processes were faster."""
+    """One call of `compact`, which plans and processes pieces, and plans again if other processes interfered."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -229,7 +229,7 @@ class _Joining:
         """Join the shards.
 
         Raises:
-            ConflictError, ObjectNotFoundError: other processes were faster every time.
+            ConflictError, ObjectNotFoundError: other processes interfered with every attempt.
             FormatError, DatasetError: a shard is damaged.
         """
         attempts_left = _ATTEMPTS
@@ -253,7 +253,7 @@ class _Joining:
                     raise failure
 
     async def _go_through(self, pieces: list[Piece]) -> Exception | None:
-        """Join the pieces that no other call is joining. Return the last error caused by a faster process, if any.
+        """Join the pieces that no other call is joining. Return the last error caused by another process, if any.
 
         Raises:
             FormatError, DatasetError: a shard is damaged. Raised after the other pieces were processed.

@@ -24,8 +24,7 @@ class CompactReport:
         id, shards, records: the snapshot id, number of shards and number of records of the data set afterwards.
         checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` before the first
             checkpoint.
-        written: whether this call wrote that checkpoint; false if there were no new segments or another call was
-            faster.
+        written: whether this call wrote that checkpoint; false if there were no new segments or another call wrote it.
         merged: the number of segments that were not in any checkpoint before.
         deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
         latest: the path of the object that names the checkpoint, if it was requested.

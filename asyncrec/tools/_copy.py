@@ -194,7 +194,7 @@ async def _copy_dataset(
 
 
 def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
-    """Return the entries of copied shards with new commit times, in the order of the original commits. Blocks."""
+    """Return the entries of copied shards with new commit times, which keep the original order of commits. Blocks."""
     origins = {entry.path: origins_of(entry, name) for entry in entries}
     turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
     for _, path, at in turns:

@@ -70,8 +70,8 @@ async def count(
     """Count records from manifests, from valid indexes, or by reading lengths (payloads are not checked).
 
     Args:
-        by: a feature by whose values records are also counted; all records are then read.
-        where: conditions that must all hold for a record to be counted; all records are then read.
+        by: a feature by whose values records are also counted, which requires reading all records.
+        where: count only records for which all of these conditions hold, which requires reading all records.
         jobs: the number of files to read at once, each in a worker thread; by default the number of processors that
             this process may use, and at least 16 for a remote store. The counts and the errors do not depend on it.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
@@ -97,7 +97,7 @@ async def count(
                 advance(shard.size)
                 return records
 
-            # Without a schema, the first records determine whether conditions can be tested, so count in order.
+            # Without a schema, count in order, because the first records show whether there are features to select by.
             tasks = at_once(jobs, selection.storage) if counting.side_by_side else 1
             counts = await side_by_side(look, selection.shards, tasks=tasks)
             values = counting.end()

@@ -1,9 +1,9 @@
 """`dedupe` writes one of several equal records to a new data set. Records are compared by content, key or a feature.
 
 The order of the records does not show which record is the oldest. Records are in the order of the shards' names, which
-contain the time at which their writers were opened. A writer that stays open for a long time therefore commits new
-records under a name that sorts early. For this reason, the first of several records is the one that was committed first
-or, within a shard, written first.
+contain the time at which their writers were opened, so a writer that stays open for a long time commits new records
+under a name that sorts early. Therefore, the first of several records is the one that was committed first or, within a
+shard, written first.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ async def dedupe(
             than all others.
         compression: the compression of the new shards; by default that of the source.
         max_shard_bytes: the maximum size of a shard; by default 256 MiB.
-        temporary_folder: a folder for temporary files, with 40 bytes for each record, or 73 bytes with
-            ``"newest-by=..."``, which are needed only above 64 MiB.
+        temporary_folder: a folder for 40 bytes for each record, or 73 with ``"newest-by=..."``, if they exceed 64 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are always read.
 

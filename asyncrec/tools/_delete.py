@@ -39,11 +39,10 @@ from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, r
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 _NONE = np.empty(0, np.int64)
-# The limits of a piece of work. If the process is killed, the work on one piece is lost. A piece needs up to this much
-# space in addition to the data set.
+# The limits of a piece of work. If the process is killed, one piece is lost. A piece needs this much additional space.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# The maximum number of attempts. If another process removes or replaces shards, the rest of the work is planned again.
+# The maximum number of plans. The remaining work is planned again if another process removes or replaces shards.
 _ATTEMPTS = 5
 
 
@@ -61,11 +60,11 @@ async def delete(
 ) -> DeleteReport:
     """Delete the records of a data set that have one of ``keys``, or for which every condition holds.
 
-    The call deletes all such records that were committed when it began, and then searches once more for records that
-    were committed meanwhile. A reader that opens the data set afterwards finds none of the deleted records, and no byte
-    of them is left in its shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A
-    deleted key may be written again, but a writer that was open with ``on_duplicate="skip"`` during the call skips the
-    key until the writer is opened again.
+    The call deletes all such records committed before it began, and then searches once more for records committed
+    meanwhile. A reader that opens the data set afterwards finds none of them, and no byte of them is left in its
+    shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be
+    written again, but a writer that was open with ``on_duplicate="skip"`` during the call skips the key until the
+    writer is opened again.
 
     If remaining revisits refer to a body that is deleted by key (``seen=`` of a writer), the body first moves to the
     earliest committed of these revisits, which becomes a whole page. Conditions that would leave such revisits are
@@ -82,8 +81,8 @@ async def delete(
     Args:
         keys: the keys, as they were passed to ``writer.write``.
         where: conditions, as for `filter`. All records are read, and pages are read twice.
-        content: also delete all records that share a body with one of these records, which are its revisits under any
-            key and the page to which it refers. Such records are found only by the digests of a writer with ``seen=``.
+        content: also delete all records that share a body with one of these records (its revisits under any key, and
+            the page to which it refers). Such records are found only by the digests of a writer with ``seen=``.
         dry_run: count the records that would be deleted, without changing anything.
         jobs: the number of shards to rewrite at once; at most 4.
 
@@ -112,7 +111,7 @@ async def delete(
                 "name"
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        # Deletion by conditions moves no body, because the conditions could also select the page that receives it.
+        # Conditions never move a body, because they could also select the page that receives it.
         if by_keys is None and not (content and await in_thread(partial(has_contents, selection, everywhere=True))):
             await _refuse_to_lose_bodies(selection, conditions)
         finder: Finder = by_keys or ByConditions(conditions)
@@ -162,7 +161,7 @@ class _Deleting:
         """Delete the records.
 
         Raises:
-            ConflictError, ObjectNotFoundError: other processes were faster every time.
+            ConflictError, ObjectNotFoundError: other processes interfered with every attempt.
         """
         behind = False
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -226,7 +225,7 @@ class _Deleting:
         ``moved`` contains replacements for some records.
 
         Raises:
-            ConflictError: another process was faster; nothing was changed.
+            ConflictError: another process has already replaced the shards; nothing was changed.
         """
         (dataset,) = self._selection.datasets
         refuse_unnamed(self._selection, [shard for shard, _ in piece])

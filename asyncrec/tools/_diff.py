@@ -1,4 +1,4 @@
-"""`diff` finds the differences between the records of two paths: only in the first, only in the second, or changed."""
+"""`diff` finds the records that only one of two paths has, and the records that were changed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DiffReport:
             second path.
         keys: the keys, or the values of the feature in ``by``, of the first ten records of each kind, under
             ``"only_first"``, ``"only_second"`` and ``"changed"``. A key is ``""`` if it is unknown, as for files in no
-            manifest, or if no feature of the record has the key as its value. Empty if records were matched by content.
+            manifest, or is not a feature of its record. Empty if records were matched by content.
         same_schema: whether both manifests have the same schema.
     """
 
@@ -149,7 +149,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """Return the value of a feature as text, even if it is bytes; ``""`` unless the feature has exactly one value."""
+    """Return the only value of a feature as text, even if it is bytes; ``""`` for any other number of values."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:

@@ -72,7 +72,7 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
 
     Raises:
         DatasetError: a shard has fewer keys than records.
-        FormatError: with ``newest``, one of the records read is damaged.
+        FormatError: with ``newest``, a record is damaged.
         ValueError: the feature ``newest`` has no order; or a page that would be kept is a revisit of a page that would
             be left out.
         StorageError: keys or records cannot be read.

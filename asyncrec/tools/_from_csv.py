@@ -246,7 +246,7 @@ class _Column:
 
 # Each type can hold the values of the types before it.
 _KINDS = ("int64", "float32", "str")
-# A label rarely has more classes than this, although it may be intended.
+# More classes than this are rare for a label, but not necessarily a mistake.
 _MANY_CLASSES = 1000
 # The number of bytes of the first line to read, to determine whether it is JSON.
 _MOST_LINE = 1 << 20

@@ -1,8 +1,8 @@
 """`Identities` finds records with equal content, keys or values of a feature, and groups them in bounded memory.
 
 Each record is a row of a table: a digest of its identity (16 bytes), a digest of its content (8 bytes), its number, and
-its side. Above the memory limit, rows are distributed to files by the first byte of the identity, and the records are
-grouped one file at a time.
+its side. Above the memory limit, rows are written to files by the first byte of the identity, and the files are grouped
+one at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Features = Mapping[str, Raw]
 
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
-# The total size of rows above which they are written to files. This is the size of 1.6 million rows.
+# The total size of rows, 1.6 million of them, above which they are written to files.
 _MEMORY = 64 << 20
 
 
@@ -131,7 +131,7 @@ class Identities:
         self._rows.add(rows)
 
     def add_digests(self, digests: bytes, first: int) -> None:
-        """Add records of which only the digests of their keys are known. ``first`` is the number of the first one."""
+        """Add records by the digests of their keys only. ``first`` is the number of the first record."""
         ids = np.frombuffer(digests, "<u8").reshape(-1, 2)
         numbers = np.flatnonzero(ids.any(axis=1))  # a digest of zeros means that the record has no key
         rows = np.zeros(len(numbers), self._row)

@@ -211,7 +211,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Commit whole rolling shards to the data set in place of their writers.
+    """Commit whole rolling shards to the data set on behalf of their writers.
 
     Raises:
         ConflictError: the writer of a shard has committed another shard in the meantime, or was abandoned.

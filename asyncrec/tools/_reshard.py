@@ -111,8 +111,8 @@ async def reshard(
         group_by: a feature. Records with equal values are put next to each other, in their original order or, with
             ``shuffle``, in random order. The first 65,000 groups are in the order in which they first appear in the
             source, and all further groups are in the order of a hash.
-        on_corrupt: ``"skip"`` leaves out damaged records. The keys of a damaged shard's other records are found by the
-            shard's index, and ``losses`` of the report lists the losses. Cannot be combined with ``num_shards`` or
+        on_corrupt: ``"skip"`` leaves out damaged records. The index of a damaged shard is used to find the keys of its
+            other records, and ``losses`` of the report lists the losses. Cannot be combined with ``num_shards`` or
             ``group_by``, which count the records first; reshard the result again to use them.
         memory_limit: the maximum size of the records held in memory for sorting. Above it, records are written to
             ``temporary_folder``, which needs room for all of them.

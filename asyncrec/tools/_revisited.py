@@ -3,7 +3,7 @@
 A deletion by keys removes all versions of a page, including its revisits, because a revisit has the key of the page
 that it refers to. But conditions may select a body without its revisits (``date<2026-11-01``), and so may a compaction
 or a `dedupe` that keeps the newest versions. Therefore, all pages are read before any record is left out. For each
-page, 8 bytes are kept in memory: a hash of the URL and the digest, which a body and its revisits share. If a writer had
+page, 8 bytes are kept: a hash of the URL and the digest, which a body and its revisits share. If a writer had
 ``seen=``, a body may have moved to a page with another URL, where readers find it by its digest. In that case, a hash
 of the digest is also kept.
 """

@@ -46,7 +46,7 @@ class ShardLoss:
 
 
 class SalvagedShard:
-    """A shard of which the intact records are read, returned by `open_salvaged`.
+    """A reader of the intact records of a shard, returned by `open_salvaged`.
 
     Attributes:
         reader: a reader that returns the intact records.

@@ -45,7 +45,7 @@ _path_log = PathLog("asyncrec.tools")
 # Matches the names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. Files that are
 # selected by their own path or by a pattern are read regardless of their names.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-# Matches a file whose existence shows that a data set exists or is being made. The groups are its folder and name.
+# Matches a file that proves that a data set exists or is being created. The groups are its folder and its name.
 _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 
@@ -239,7 +239,7 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
         kept, entries = await without_replaced(folder_at(store, folder), names), {}
         _path_log.warning(display_path, "the records are read without their keys: %s", error)
 
-    def listed() -> tuple[SelectedShard, ...]:  # runs in a thread, because there may be a million shards
+    def listed() -> tuple[SelectedShard, ...]:  # blocks, because there may be a million shards
         there = set(kept)
         shards = (shard for shard in _plain(found, base) if shard.name in there)
         return tuple(replace(shard, entry=entries[shard.name]) if shard.name in entries else shard for shard in shards)

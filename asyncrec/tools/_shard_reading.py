@@ -114,7 +114,7 @@ class ShardKeys:
         return [data[at : at + self._width] for at in range(0, len(data), self._width)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """Return the keys of the records with these numbers, which must ascend from call to call; no key for `None`."""
+        """Return the keys of records by their numbers, which must ascend from call to call; an empty key for `None`."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

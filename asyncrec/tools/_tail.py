@@ -37,7 +37,7 @@ class TailStream:
     ) -> None:
         self.selection = selection
         self._stack = stack
-        # The same object tests all records, so new records may lack a feature that earlier records had.
+        # One object tests all records, so new records may lack a feature that earlier records had.
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last

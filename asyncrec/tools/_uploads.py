@@ -160,7 +160,7 @@ class _Owners:
         self._found: dict[str, list[tuple[FoundJob, JobState]]] = {}
 
     async def owner(self, key: str) -> str | None:
-        """Return a description of the job for which to keep an unfinished object; `None` if it may be removed."""
+        """Return the reason to keep an unfinished object for its job, or `None` if the object may be removed."""
         parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = await self._look(parent)

@@ -55,7 +55,7 @@ class VerifyReport:
 
     @property
     def damaged(self) -> list[ShardReport]:
-        """The shards with any problem except that the store did not return them."""
+        """The shards with problems, except those that the store did not return."""
         return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
 
     @property

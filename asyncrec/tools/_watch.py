@@ -39,8 +39,8 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import redact
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# If a writer has not reported for five intervals, its lock is checked. A writer that is alive is then stopped, or its
-# event loop is blocked, and the last reported speed is no longer valid.
+# If a writer has not reported for five intervals, its lock is checked. If the writer is alive, it was stopped or its
+# event loop is blocked, so the last reported speed is no longer valid.
 _LATE_SECONDS = 5 * STATUS_SECONDS
 # If a writer has never reported, its lock is checked after this time. Before its first report, a writer reads existing
 # data, such as many keys.
@@ -209,7 +209,7 @@ def _is_late(header: JobHeader, now: datetime) -> bool:
 
 
 def _ago(time: str, now: datetime) -> float:
-    """Return the seconds from ``time``, perhaps by another machine's clock, to ``now``; infinity without a ``time``."""
+    """Return the seconds from ``time`` (by any machine's clock) to ``now``; infinity if ``time`` is empty."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 

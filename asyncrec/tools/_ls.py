@@ -15,7 +15,7 @@ from asyncrec.tools._selection import Selection, selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A ``"data set"``, ``"shard"`` or ``"file"``. ``records`` and ``changed`` are `None` if they are unknown."""
+    """A listed ``"data set"``, ``"shard"`` or ``"file"``. ``records`` and ``changed`` are `None` if unknown."""
 
     path: str
     kind: str

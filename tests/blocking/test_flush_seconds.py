@@ -125,7 +125,7 @@ class Collector:
 
 
 @pytest.mark.anyio
-class TestTheTimer:
+class TestTimer:
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         return virtual_backend(request.param)

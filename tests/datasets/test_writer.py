@@ -265,7 +265,7 @@ class TestOrder:
             assert (await read_manifest("train", storage=storage)).records == 10
 
 
-class TestWhatIsWritten:
+class TestWrittenFiles:
     async def test_writer_creates_shards_sidecars_manifest_and_index(self) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=3).create_records()
@@ -656,7 +656,7 @@ class TestFaultsOfDatum:
         assert sorted(os.listdir(tmp_path)) == ["data"]
 
     async def test_split_can_be_compressed(self) -> None:
-        """datum had neither: TestWhatIsWritten.test_split_round_trips_compressed and TestReplacing are about them."""
+        """datum had neither: TestWrittenFiles.test_split_round_trips_compressed and TestReplacing are about them."""
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, compression="GZIP").create_records()
         assert (await storage.get("train-00000-of-00001.tfrecord"))[:2] == b"\x1f\x8b"

@@ -132,7 +132,7 @@ INNER = [b"one", b"two", b"three"]
 NESTED = [b"before", b"front" + framed(INNER) + b"rest", b"after"]
 
 
-class TestARecordThatHoldsFrames:
+class TestNestedFrames:
     def test_nested_record_with_damaged_data_is_lost_entirely(self) -> None:
         data = changed(framed(NESTED), 22 + 12)
         assert salvaged(data) == ([b"before", b"after"], [Damage(22, len(NESTED[1]) + 16, "data", 1)])

@@ -262,7 +262,7 @@ async def test_caller_that_yielded_is_not_delayed_again() -> None:
     assert budget.bound == 1000
 
 
-class TestALimitThatMayGrow:
+class TestGrowingLimit:
     """What a sharded writer has unless it is told a limit."""
 
     def test_limit_grows_to_at_most_four_times_reserved_chunks(self) -> None:

@@ -319,7 +319,7 @@ def packed(*members: list[bytes]) -> bytes:
     return b"".join(gzip.compress(framed(records), mtime=0) for records in members)
 
 
-class TestFromSomewhere:
+class TestStartPositions:
     """An error says where in the file it stands, wherever reading began, and however often it was taken up."""
 
     async def error_of(self, data: bytes, position: Position, **options: Any) -> FormatError:

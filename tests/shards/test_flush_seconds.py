@@ -249,7 +249,7 @@ class TestFailing:
         assert len(found) >= 50
 
 
-class TestTheTimer:
+class TestTimer:
     async def test_timer_is_due_by_age_of_oldest_unspooled_record(self) -> None:
         levels = Levels()
         timer = FlushTimer(levels, 5)

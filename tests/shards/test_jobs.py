@@ -203,7 +203,7 @@ class TestOneMaker:
         assert await stored(storage) == sorted(records(opened[0]))
 
 
-class TestAnIdInUse:
+class TestUsedIds:
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
     async def test_failed_opening_removes_no_files_of_current_owner(
         self, storage: Storage, options: dict[str, Any]
@@ -670,7 +670,7 @@ class Unanswering(_Around):
         return await call()
 
 
-class TestTakingBack:
+class TestUncommittedShards:
     async def test_undeletable_published_shard_keeps_keys_until_recover(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = MemoryStorage()
         put, delete = storage.put, storage.delete

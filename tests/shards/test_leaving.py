@@ -282,7 +282,7 @@ class TestUnlisted:
         assert await stored(storage) == numbered(6)
 
 
-class TestCancelledWhileItWaits:
+class TestCancelledWait:
     """A write that waits, for room or for a thread, and is cancelled: it was not taken, and holds nothing."""
 
     @pytest.mark.parametrize("size", [100, 1_500_000], ids=["small", "large"])

@@ -258,7 +258,7 @@ async def killed(path: Path) -> None:
         await writer.flush()
 
 
-class TestMachinesThatAreGone:
+class TestGoneMachines:
     @asynccontextmanager
     async def gone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any

@@ -248,7 +248,7 @@ async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
     return journal
 
 
-class TestAFolder:
+class TestFolder:
     async def test_recovery_covers_each_data_set_below_folder(self, tmp_path: Path) -> None:
         await die(tmp_path / "crawl" / "pages")
         await die(tmp_path / "crawl" / "deep" / "items", 7)

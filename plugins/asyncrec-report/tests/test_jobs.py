@@ -235,7 +235,7 @@ async def test_report_rejects_shard_replaced_between_stretches(jobs: int) -> Non
         await report("pages", jobs=jobs, storage=storage, sample=500)
 
 
-class TestOnAVirtualClock:
+class TestVirtualClock:
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         return virtual_backend(request.param)

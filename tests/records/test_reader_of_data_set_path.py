@@ -116,7 +116,7 @@ async def test_store_without_paged_listing_is_not_listed() -> None:
     assert storage.asked == []
 
 
-class TestAStoreThatIsSlow:
+class TestSlowStore:
     """The error waits for no more than two seconds for what would explain it."""
 
     @pytest.fixture(params=["asyncio", "trio"])

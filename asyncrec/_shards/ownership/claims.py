@@ -58,7 +58,7 @@ async def _is_settled(
     """Prevent an earlier job from making more objects. Return whether its names are free, so its claim can be deleted.
 
     Raises:
-        ConflictError: the job is alive, or may be.
+        ConflictError: the job is or may be alive.
     """
     job = await find_job(folder, name, writer)
     if job is not None and not job.marked:

@@ -278,7 +278,7 @@ class Exit:
         doubtful: whether an object that it requested may still appear.
         lingers: whether such an object may appear under a name that its claim reserves.
         placed: whether it has a place in the log of removals.
-        shared: whether other processes have made shards under its names, which it may not know.
+        shared: whether other processes have made shards under its names that it may not know of.
         replaced: the shards that its own shards replace.
         claim: the number of its claim.
     """

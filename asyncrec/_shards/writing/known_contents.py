@@ -228,7 +228,7 @@ class KnownContents:
         """Load the bodies of a snapshot.
 
         Raises:
-            DatasetError: a file of keys does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         shards = before.shards
         runs = await open_runs(folder, name, shards, contents=True)

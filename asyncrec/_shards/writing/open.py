@@ -147,10 +147,10 @@ async def open_sharded_writer(
         take_over: whether to declare dead a writer on another machine that has claimed these fixed shards. It can then
             commit nothing more, and its uncommitted records are deleted. If a writer on this machine is dead, its lock
             proves that, and its claim ends without this option.
-        dead_after: for a writer that flushes to the store: if the writer changes nothing there for this many seconds,
-            another process may consider it dead, and commit its flushed records. If the writer is alive after all, it
-            continues under a new id, with the records that it had not flushed. The default is two minutes, or four
-            times ``flush_seconds`` if that is longer.
+        dead_after: after how many seconds without a change in the store another process may consider a writer that
+            flushes there dead, and commit its flushed records. If the writer is alive after all, it continues under a
+            new id, with the records that it had not flushed. The default is two minutes, or four times
+            ``flush_seconds`` if that is longer.
         recover: whether a rolling writer that appends first commits the records that dead writers left on the disk (in
             the folder of a local data set, or in the spool), like `recover`, and logs that. With
             ``on_duplicate="skip"``, it also commits shards published by dead writers on this machine that had no spool,

@@ -1,7 +1,7 @@
 """`SeenBodies` finds a page that has the same body as another, in the data set or among the writer's own pages.
 
-The naive way is to check whether a digest was seen. Suppose the record with that body has since been deleted, or the
-digest was forged: a revisit of it would lose a page. So the record is read, once for each body, and the bodies are
+The naive way is to check whether a digest was seen. But if the record with that body has since been deleted, or the
+digest was forged, a revisit would lose the page's body. So the record is read, once for each body, and the bodies are
 compared by a strong digest, which is also kept for each body that the writer stores. If the record cannot be read for
 any reason, the page is stored whole.
 """
@@ -73,7 +73,7 @@ class SeenBodies:
         """Load the bodies of a snapshot.
 
         Raises:
-            DatasetError: a file of keys does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         self._folder, self._before = folder, before
         if before is not None:

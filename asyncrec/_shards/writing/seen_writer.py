@@ -45,7 +45,7 @@ async def open_seen_writer(
 
     Raises:
         TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
-        DatasetError: a file of keys does not fit its shard.
+        DatasetError: a keys file does not match its shard.
     """
     bodies = SeenBodies(shards.path, seen, encoder)
     try:

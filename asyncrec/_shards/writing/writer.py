@@ -125,7 +125,7 @@ class ShardedWriter:
 
         Raises:
             SchemaError: the values do not fit the schema; nothing was written.
-            TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            TypeError: the record is not bytes, a bytearray, a memoryview or, for a writer with a schema, a mapping.
             ValueError: the record is longer than ``max_record_bytes``; nothing was written.
             ClosedResourceError: the context has exited.
             OSError: a shard failed; every later call raises it again, chained.

@@ -6,7 +6,7 @@ names without async), `datasets`, `errors`, `example`, `native`, `pages`, `plugi
 an underscore are private.
 
 Names are imported on first use (PEP 562), so ``import asyncrec`` is fast, and a program that only writes never loads
-the code that reads.
+the reading code.
 """
 
 from __future__ import annotations

@@ -9,17 +9,17 @@ from typing import TypeAlias
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 Size: TypeAlias = "int | str"
-"""A number of bytes, or text such as ``"64MiB"``: k, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024."""
+"""A number of bytes, or text such as ``"64MiB"`` (k, M, G and T are powers of 1000; Ki, Mi, Gi and Ti, of 1024)."""
 
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([kmgt]i?)?b?", re.IGNORECASE)
 _POWERS = " kmgt"
 
 
 def byte_count(value: Size | float, name: str) -> int:
-    """Return a size in bytes. ``name`` is the name of the argument, for messages.
+    """Return a size in bytes. ``name`` is the argument's name, for error messages.
 
     Raises:
-        ValueError: ``value`` is text but not a size, or a number but not a whole number.
+        ValueError: ``value`` is text that is not a size, or a number that is not whole.
         TypeError: ``value`` is neither a number nor text.
     """
     if isinstance(value, str):
@@ -45,7 +45,7 @@ def record_limit(max_record_bytes: Size) -> int:
     """Return the argument ``max_record_bytes`` in bytes.
 
     Raises:
-        ValueError, TypeError: as `byte_count`. Also ValueError if the size is negative.
+        ValueError, TypeError: as for `byte_count`. Also ValueError if the size is negative.
     """
     most = byte_count(max_record_bytes, "max_record_bytes")
     if most < 0:

@@ -15,7 +15,7 @@ def lazy(
 
     Args:
         package: the ``__name__`` of the package.
-        homes: the names that each module defines, separated by spaces, by module.
+        homes: a mapping of each module to the names that it defines, separated by spaces.
         modules: submodules that are also attributes, imported on first use. They are not in ``__all__``.
     """
     submodules = modules.split()

@@ -1,6 +1,6 @@
-"""NumPy, imported on first use. Importing it takes 60 ms, and a writer with the C module does not need it.
+"""NumPy, imported on first use. Importing it takes 60 ms, and a writer that uses the C module does not need it.
 
-from asyncrec._numpy import np
+Import it with ``from asyncrec._numpy import np``.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ __all__ = ["is_warm", "np"]
 
 
 def is_warm() -> bool:
-    """Return whether every part of NumPy in use is imported. The first call of `numpy.unique` imports `numpy.ma`."""
+    """Return whether all parts of NumPy in use are imported. The first call of `numpy.unique` imports `numpy.ma`."""
     return "numpy.ma" in sys.modules

@@ -1,4 +1,4 @@
-"""`PathLog`: a logger whose messages begin with a path, and have the path as a field."""
+"""A logger whose messages begin with a path. The path is also a field of each log record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class PathLog:
-    """A logger of lines such as ``s3://crawl/pages: ...``. Other fields are passed as keyword arguments."""
+    """A logger of lines such as ``s3://crawl/pages: ...``. Keyword arguments become fields of the log record."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)

@@ -268,11 +268,11 @@ class StoragePermissionError(StorageError, PermissionError):
 
 
 class TransientStorageError(StorageError):
-    """The same call may succeed later, as after a timeout, a connection reset, or a status of 429 or 5xx.
+    """The same call may succeed later, for example after a timeout, a connection reset, or a status of 429 or 5xx.
 
     Attributes:
         retry_after: the delay in seconds that the store requested; ``None`` if it requested none.
-        lasting: whether the error is likely to last, as for an unknown host. The call is then retried only a few
+        lasting: whether the error is likely to persist, as with an unknown host. Such calls are retried only a few
             times.
     """
 
@@ -285,7 +285,7 @@ class TransientStorageError(StorageError):
 class UnsettledError(TransientStorageError):
     """It is unknown whether an object was created. The object may exist, so the caller must not undo anything.
 
-    Repeating the call determines whether the object exists, and succeeds if it is the call's own object.
+    A repeated call checks whether the object exists, and succeeds if the first call created it.
     """
 
 
@@ -300,7 +300,7 @@ class ConflictError(StorageError):
     contains none of the job's work, except work already reported as committed.
 
     Attributes:
-        ended: whether another process has ended the writer that raises the error.
+        ended: whether another process has ended the writer that raised the error.
         sources: the sources that other writers have taken over from this writer. This writer's unstored records of
             these sources are discarded, because the new owners read them again. Calls that acknowledge records raise
             until `release` has been called for each of these sources.

@@ -26,12 +26,12 @@ pytestmark = pytest.mark.anyio
         ("3T", 3 * 10**12), ("1Ti", 1 << 40), ("100B", 100), (" 7 ", 7),
     ],
 )  # fmt: skip
-def test_sizes_are_numbers_or_text(text: str, size: int) -> None:
+def test_size_accepts_number_or_text(text: str, size: int) -> None:
     assert byte_count(text, "max_shard_bytes") == size
     assert byte_count(size, "max_shard_bytes") == size
 
 
-def test_float_that_is_whole_is_size() -> None:
+def test_integral_float_is_accepted_as_size() -> None:
     assert byte_count(1e6, "x") == 10**6
 
 
@@ -44,12 +44,12 @@ def test_invalid_size_error_shows_valid_example(value: Any) -> None:
 
 
 @given(st.text())
-def test_any_text_is_a_size_or_refused(text: str) -> None:
+def test_any_text_is_parsed_as_size_or_rejected(text: str) -> None:
     with suppress(ArgumentError):
         assert byte_count(text, "x") >= 0
 
 
-async def test_sizes_are_text_wherever_bytes_are_meant(tmp_path: Path) -> None:
+async def test_byte_arguments_accept_size_text_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "set"
     async with asyncrec.open_sharded_writer(
         path, max_shard_bytes="1KiB", memory_limit="8MB", spool_limit="1G"
@@ -75,7 +75,7 @@ async def test_sizes_are_text_wherever_bytes_are_meant(tmp_path: Path) -> None:
         sharded.write(b"x")
 
 
-async def test_compressions_are_named_in_any_case(tmp_path: Path) -> None:
+async def test_compression_names_are_case_insensitive(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x.tfrecord", [b"x"], compression="gzip")
     async with asyncrec.open_reader(tmp_path / "x.tfrecord", compression="gzip") as reader:
         assert reader.compression == "GZIP"
@@ -99,7 +99,7 @@ async def test_key_of_wrong_type_error_explains_valid_keys(tmp_path: Path, key: 
 
 
 @pytest.mark.parametrize("name", ["pages.tfrecord", "pages-00000-of-00004.tfrecord", "pages-00003.tfrecords.gz"])
-async def test_file_path_is_refused_as_data_set(tmp_path: Path, name: str) -> None:
+async def test_file_path_is_rejected_as_data_set(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"write to .*/pages, or use open_writer to write a single file"):
         async with asyncrec.open_sharded_writer(tmp_path / name):
             raise AssertionError

@@ -71,7 +71,7 @@ def damage(folder: Path) -> None:
         file.write(b"\xa5" * 500)
 
 
-def test_blocking_calls_reach_the_hook(tmp_path: Path, blocking_calls: list[str]) -> None:
+def test_blocking_calls_reach_audit_hook(tmp_path: Path, blocking_calls: list[str]) -> None:
     from asyncrec._shards.journal.home import LocalHome
     from asyncrec.storage._local.storage import LocalStorage
 
@@ -79,7 +79,7 @@ def test_blocking_calls_reach_the_hook(tmp_path: Path, blocking_calls: list[str]
     assert [call.split(" in ")[0] for call in blocking_calls] == ["os.listdir"]
 
 
-async def test_writing_and_reading(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_write_and_read_make_no_blocking_calls(tmp_path: Path, blocking_calls: list[str]) -> None:
     records = [b"record"] * 100
     for mode in ("w", "a"):
         async with asyncrec.open_writer(tmp_path / "new" / "file", mode=mode) as writer:  # type: ignore[call-overload]  # one of them
@@ -90,7 +90,7 @@ async def test_writing_and_reading(tmp_path: Path, blocking_calls: list[str]) ->
 
 
 @pytest.mark.parametrize("options", [{}, {"num_shards": 3}, {"num_shards": 3, "mode": "replace"}])
-async def test_sharded_writing_and_random_access(
+async def test_sharded_write_and_random_access_make_no_blocking_calls(
     tmp_path: Path, blocking_calls: list[str], options: dict[str, Any]
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
@@ -105,7 +105,9 @@ async def test_sharded_writing_and_random_access(
 
 @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
 @pytest.mark.parametrize("spooled", [False, True])
-async def test_recovering(tmp_path: Path, blocking_calls: list[str], options: dict[str, Any], spooled: bool) -> None:
+async def test_recovery_makes_no_blocking_calls(
+    tmp_path: Path, blocking_calls: list[str], options: dict[str, Any], spooled: bool
+) -> None:
     storage = MemoryStorage() if spooled else None
     if spooled:
         options = options | {"storage": storage, "spool": tmp_path}
@@ -122,7 +124,7 @@ async def test_recovering(tmp_path: Path, blocking_calls: list[str], options: di
     assert seen == []
 
 
-async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_tools_make_no_blocking_calls(tmp_path: Path, blocking_calls: list[str]) -> None:
     import pyarrow as pa
     from asyncrec_report import report
     from pyarrow import parquet
@@ -168,7 +170,7 @@ async def test_recovering_watched_writer_makes_no_blocking_calls(
     assert [call for call in blocking_calls if "test_blocking_calls" not in call] == []
 
 
-async def test_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_spool_makes_no_blocking_calls(tmp_path: Path, blocking_calls: list[str]) -> None:
     options: dict[str, Any] = {"storage": MemoryStorage(), "spool": tmp_path, "max_shard_records": 20}
     async with asyncrec.open_sharded_writer("pages", **options) as writer:
         for number in range(50):
@@ -202,7 +204,7 @@ async def test_generator_data_set_makes_no_blocking_calls(
     assert blocking_calls == []
 
 
-async def test_streams_and_samplers(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_streams_and_samplers_make_no_blocking_calls(tmp_path: Path, blocking_calls: list[str]) -> None:
     schema = asyncrec.Schema({"n": asyncrec.FixedLen([], "int64")})
     async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=4, schema=schema) as writer:
         for number in range(200):
@@ -223,7 +225,7 @@ async def test_streams_and_samplers(tmp_path: Path, blocking_calls: list[str]) -
     assert blocking_calls == []
 
 
-async def test_tables_that_go_to_files(
+async def test_spilled_tables_make_no_blocking_calls(
     tmp_path: Path, blocking_calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncrec._sampling.random_access.newest._MEMORY", 1000)

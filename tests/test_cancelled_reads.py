@@ -321,7 +321,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 ])  # fmt: skip
 @pytest.mark.parametrize("how", ["scope", "task", "late"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_record_comes_once_wherever_the_reading_is_cancelled(
+async def test_every_record_is_read_once_despite_cancellation_anywhere(
     kind: str, how: str, tmp_path: Path, anyio_backend_name: str
 ) -> None:
     if how != "scope" and anyio_backend_name == "trio":

@@ -98,16 +98,16 @@ def test_public_errors_are_defined_only_in_errors_module() -> None:
     assert {path: names for path, names in found.items() if names} == ELSEWHERE
 
 
-def test_refusal_is_raised_as_argument_error() -> None:
+def test_rejected_arguments_raise_argument_error() -> None:
     found = {each.name: raised(each) for each in modules()}
     assert {path: count for path, count in found.items() if count} == BUILTIN
 
 
-def test_module_exports_every_error_it_defines() -> None:
+def test_errors_module_exports_every_error_it_defines() -> None:
     assert {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type)} == set(errors.__all__)
 
 
-def test_every_error_is_in_the_reference() -> None:
+def test_every_error_is_in_reference() -> None:
     text = REFERENCE.read_text("utf-8")
     shown = {name.rpartition(".")[2] for name in re.findall(r"^::: (asyncrec\.\S+)", text, re.MULTILINE)}
     assert set(errors.__all__) - shown == set()
@@ -125,13 +125,13 @@ def test_docstring_tree_matches_error_classes() -> None:
     assert names == set(errors.__all__)
 
 
-def test_reference_draws_tree_of_docstring() -> None:
+def test_reference_shows_error_tree_of_docstring() -> None:
     tree = REFERENCE.read_text("utf-8").partition("```text\nAsyncRecError")[2].partition("```")[0]
     assert f"AsyncRecError{tree}".splitlines() == docstring_tree()
 
 
 @pytest.mark.parametrize("kind", OURS, ids=errors.__all__)
-def test_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecError]) -> None:
+def test_error_round_trips_through_pickle_with_notes(kind: type[asyncrec.AsyncRecError]) -> None:
     error = kind("what happened").with_remedy("do(it=True)", command="do --it")
     error.add_note("and this")
     copy = pickle.loads(pickle.dumps(error))
@@ -153,18 +153,18 @@ def test_remedy_without_command_is_omitted_in_shell() -> None:
     assert (str(error), error.in_shell) == ("there is no backend; register one", "there is no backend")
 
 
-def test_error_without_remedy_is_its_message() -> None:
+def test_error_without_remedy_shows_message_only() -> None:
     error = errors.StorageError("the disk is full")
     assert str(error) == error.in_shell == error.problem == "the disk is full"
 
 
-def test_refused_value_raises_argument_error_and_value_error() -> None:
+def test_rejected_value_raises_argument_error_and_value_error() -> None:
     with pytest.raises(ValueError, match="BZIP2") as caught:
         asyncrec.CompressionOptions(type="BZIP2")  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, errors.ArgumentError)
 
 
-def test_refused_type_raises_argument_error_and_type_error() -> None:
+def test_rejected_type_raises_argument_error_and_type_error() -> None:
     with pytest.raises(TypeError, match="several values") as caught:
         asyncrec.example.bytes_feature([b"a", b"b"])  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, errors.ArgumentError)

@@ -23,14 +23,14 @@ def of_itself(module: Module, package: str) -> list[int]:
     return [node.lineno for node in froms(module) if not node.level and str(node.module).partition(".")[0] == package]
 
 
-def test_modules_of_asyncrec_are_named_in_full() -> None:
+def test_asyncrec_modules_use_absolute_imports() -> None:
     """So that a search for a module's name finds all who use it."""
     library = [module for module in modules() if module.name.startswith("asyncrec/")]
     assert library
     assert {module.name: lines for module in library if (lines := relative(module))} == {}
 
 
-def test_plugins_import_their_own_modules_relatively() -> None:
+def test_plugins_import_own_modules_relatively() -> None:
     """So that what begins with ``asyncrec`` is what it takes from outside."""
     plugins = [module for module in modules() if module.name.startswith("plugins/")]
     assert plugins
@@ -38,11 +38,11 @@ def test_plugins_import_their_own_modules_relatively() -> None:
 
 
 @pytest.mark.parametrize("source", ["from . import x", "from ..storage import y", "def late():\n    from .a import b"])
-def test_relative_import_is_found(source: str) -> None:
+def test_relative_import_is_detected(source: str) -> None:
     assert len(relative(parsed(source))) == 1
     assert of_itself(parsed(source), "asyncrec_s3") == []
 
 
-def test_import_of_package_by_itself_is_found() -> None:
+def test_absolute_self_import_is_detected() -> None:
     source = "from asyncrec_s3.sink import S3Sink\nfrom asyncrec.storage import Storage"
     assert of_itself(parsed(source), "asyncrec_s3") == [1]

@@ -185,7 +185,7 @@ def test_pure_code_does_no_io() -> None:
 
 
 @pytest.mark.parametrize("package", ROOMS)
-def test_room_imports_only_from_rooms_before_it(package: str) -> None:
+def test_subpackage_imports_only_from_earlier_subpackages(package: str) -> None:
     rooms = [f"{package}.{room}" for room in ROOMS[package]]
 
     def place(module: str) -> int:
@@ -218,7 +218,7 @@ def test_room_imports_only_from_rooms_before_it(package: str) -> None:
         ("asyncrec._records.reading.reader", "from asyncrec import open_sharded_writer"),
     ],
 )
-def test_upward_import_is_found_in_whatever_form(module: str, source: str) -> None:
+def test_upward_import_is_detected_in_any_form(module: str, source: str) -> None:
     known = frozenset(sources()) | {"asyncrec._records.reading.reader"}
     assert len(upward(parsed(source), module, known)) == 1
 
@@ -231,7 +231,7 @@ def test_upward_import_is_found_in_whatever_form(module: str, source: str) -> No
         "async def f(): ...", "open('x')",
     ],
 )  # fmt: skip
-def test_io_in_pure_code_is_found_in_whatever_form(source: str) -> None:
+def test_io_in_pure_code_is_detected_in_any_form(source: str) -> None:
     assert len(impure(parsed(source), "asyncrec._framing.frames", frozenset(sources()))) == 1
 
 
@@ -244,7 +244,7 @@ def test_layer_checks_accept_allowed_imports() -> None:
     assert upward(face, "asyncrec.storage", known, is_package=True) == []
 
 
-def test_module_without_layer_is_error() -> None:
+def test_module_without_layer_is_reported() -> None:
     with pytest.raises(LookupError, match=r"asyncrec\.novelty\.thing has no layer"):
         layer_of("asyncrec.novelty.thing")
 

@@ -78,7 +78,7 @@ def test_path_log_line_starts_with_path_and_has_fields(caplog: pytest.LogCapture
 
 
 @pytest.mark.anyio
-async def test_commit_says_which_shard_of_which_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_commit_log_names_shard_and_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "asyncrec"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"a record")

@@ -22,6 +22,6 @@ def test_code_contains_no_platform_guards() -> None:
     assert [file for file in files if _GUARD.search(file.read_text("utf-8"))] == []
 
 
-def test_guards_are_seen() -> None:
+def test_platform_guards_are_detected() -> None:
     for line in ('if os.name == "nt":', 'if sys.platform == "win32":', 'if hasattr(os, "register_at_fork"):'):
         assert _GUARD.search(line)

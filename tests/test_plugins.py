@@ -80,5 +80,5 @@ def test_plugin_modules_are_found() -> None:
         "def late():\n    from asyncrec._framing import frames",
     ],
 )
-def test_import_of_something_else_is_found(source: str) -> None:
+def test_private_import_is_detected(source: str) -> None:
     assert len(private_imports(parsed(source))) == 1

@@ -106,7 +106,7 @@ def test_unknown_name_raises_attribute_error_naming_name(module: ModuleType) -> 
         module.no_such_name  # noqa: B018  # the access is what is tested
 
 
-def test_modules_without_underscore_are_exactly_public_ones() -> None:
+def test_modules_without_underscore_are_exactly_public_modules() -> None:
     """A module or package without one is a public address: these are all there are."""
     package = Path(asyncrec.__file__).parent
     public = {
@@ -156,7 +156,7 @@ def test_modules_without_underscore_are_exactly_public_ones() -> None:
     }
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_reference() -> None:
     assert set(asyncrec.__all__) - documented(REFERENCE) == set()
 
 
@@ -210,7 +210,7 @@ def test_names_are_found_in_prose_code_and_headings() -> None:
     assert documented(text) == {"open_writer", "Schema", "read_records"}
 
 
-def test_loggers_have_names_that_stay() -> None:
+def test_logger_names_are_stable() -> None:
     """Who filters what is logged writes them down."""
     package = Path(str(asyncrec.__file__)).parent
     named = {
@@ -222,5 +222,5 @@ def test_loggers_have_names_that_stay() -> None:
     assert not [name for name in named if "._" in name]
 
 
-def test_version_is_attribute() -> None:
+def test_package_has_version_attribute() -> None:
     assert asyncrec.__version__ == version("asyncrec")

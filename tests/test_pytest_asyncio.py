@@ -40,7 +40,7 @@ async def test_fixture_writes_what_test_reads(pages: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_tasks_of_asyncio_share_a_writer(tmp_path: Path) -> None:
+async def test_asyncio_tasks_share_one_writer(tmp_path: Path) -> None:
     async with crawl(tmp_path / "pages") as writer:
         await asyncio.gather(*(writer.write(b"%d" % n) for n in range(20, 40)))
         await writer.flush()
@@ -59,7 +59,7 @@ async def test_asyncio_timeout_keeps_written_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_cancelled_task_is_cancelled_and_commits(tmp_path: Path) -> None:
+async def test_cancelled_task_commits_and_stays_cancelled(tmp_path: Path) -> None:
     written = asyncio.Event()
 
     async def work() -> None:

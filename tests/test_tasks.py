@@ -74,7 +74,7 @@ async def test_body_error_propagates_unchanged_after_cancelling_tasks() -> None:
     assert log == ["task ended"]
 
 
-async def test_cancel_ends_the_tasks_and_not_the_body() -> None:
+async def test_cancel_ends_tasks_but_not_body() -> None:
     log: list[str] = []
     async with TaskScope() as scope:
         scope.start_soon(block, log)
@@ -204,7 +204,7 @@ async def test_shield_timeout_keeps_outer_scope_cancellable() -> None:
     assert outside.cancelled_caught
 
 
-async def test_scopes_nest_and_the_innermost_error_leaves_as_itself() -> None:
+async def test_nested_scopes_propagate_inner_error_unchanged() -> None:
     log: list[str] = []
     with pytest.raises(ValueError, match="inner"):
         async with TaskScope() as outer:
@@ -232,7 +232,7 @@ async def test_inner_task_scope_is_cancelled_with_outer_scope() -> None:
 
 
 @pytest.mark.parametrize("where", ["body", "exit"])
-async def test_two_nested_scopes_under_outer_cancellation(where: str) -> None:
+async def test_nested_scopes_end_under_outer_cancellation(where: str) -> None:
     log: list[str] = []
     with anyio.CancelScope() as outside:
         async with TaskScope() as outer:
@@ -249,7 +249,7 @@ async def test_two_nested_scopes_under_outer_cancellation(where: str) -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_asyncio_cancellation_of_the_host_leaves_as_itself(anyio_backend: str, times: int) -> None:
+async def test_asyncio_cancellation_of_host_propagates_unchanged(anyio_backend: str, times: int) -> None:
     log: list[str] = []
 
     async def host() -> None:
@@ -270,7 +270,7 @@ async def test_asyncio_cancellation_of_the_host_leaves_as_itself(anyio_backend: 
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_asyncio_cancellation_at_the_exit_cancels_the_tasks(anyio_backend: str) -> None:
+async def test_asyncio_cancellation_at_exit_cancels_tasks(anyio_backend: str) -> None:
     log: list[str] = []
 
     async def host() -> None:
@@ -312,7 +312,7 @@ async def test_task_scope_adds_no_exception_group(error: Callable[[], Exception]
     assert [type(each) for each in caught.value.exceptions] == [error]
 
 
-async def test_in_thread_returns_and_raises_like_its_function() -> None:
+async def test_in_thread_returns_and_raises_like_function() -> None:
     assert await in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await in_thread(divmod, 7, 0)
@@ -322,7 +322,7 @@ class Chunk(bytearray):
     """One that can be asked about when it is gone."""
 
 
-async def test_thread_keeps_no_reference_to_its_arguments() -> None:
+async def test_thread_keeps_no_reference_to_arguments() -> None:
     chunk = Chunk(10)
     gone = weakref.ref(chunk)
     assert await in_thread(len, chunk) == 10
@@ -448,7 +448,7 @@ async def test_failed_acquisition_releases_no_resource() -> None:
     assert released == []
 
 
-async def test_in_thread_cancelled_before_its_turn_never_starts() -> None:
+async def test_in_thread_cancelled_while_waiting_never_starts() -> None:
     limiter = anyio.CapacityLimiter(1)
     ran: list[int] = []
     async with limiter:
@@ -534,7 +534,7 @@ async def test_handover_keeps_order_bound_and_final_error() -> None:
         await queue.take()
 
 
-async def test_ended_handover_is_read_to_its_end() -> None:
+async def test_ended_handover_returns_remaining_items() -> None:
     queue = Handover[int](1, "it")
     await queue.put(1)
     queue.end()
@@ -544,7 +544,7 @@ async def test_ended_handover_is_read_to_its_end() -> None:
             await queue.take()
 
 
-async def test_handover_item_survives_cancellation_of_its_taker(anyio_backend_name: str) -> None:
+async def test_handover_item_survives_cancellation_of_taker(anyio_backend_name: str) -> None:
     queue = Handover[int](1, "it")
     scope = anyio.CancelScope()
     hosts: list[asyncio.Task[None]] = []

@@ -1,4 +1,4 @@
-"""Make data sets from examples, shuffled, sharded and described, and read them back.
+"""Make shuffled, sharded and described data sets from examples, and read them back.
 
 A package or module imports only from those above it in this list.
 

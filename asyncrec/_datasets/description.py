@@ -35,7 +35,7 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# The number of kinds of examples to remember, so that an example of a known kind costs only a look-up. If lengths vary,
+# The number of kinds of examples to remember, so that an example of a known kind needs only a look-up. If lengths vary,
 # there are many kinds.
 _REMEMBERED = 4096
 
@@ -100,7 +100,7 @@ class Description:
         self._see(tuple(kinds), example)
 
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
-        """Set the shapes in pixels, height first, of the features that each hold the bytes of one image file.
+        """Set the shapes in pixels, height first, of the features that contain the bytes of an image file.
 
         datum's table has these shapes instead of the shape of the stored scalar. datum needs them to decode the images.
         """

@@ -1,10 +1,10 @@
 """Write datum's two JSON files beside the shards. They are derived from the manifests, which remain authoritative.
 
-``shard_info.json`` holds ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json`` holds the features
-of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both describe a whole folder, to which several
-writers may write splits at once. So each writer derives both files from the manifests of all splits, and checks both
-again after writing. The last writer has then read every manifest committed before. The entries of splits without a
-manifest, which datum itself wrote, are kept.
+``shard_info.json`` contains ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json`` contains the
+features of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both describe a whole folder, to which
+several writers may write splits at once. Each writer therefore derives both files from the manifests of all splits, and
+checks both again after writing, so the last writer has read every manifest committed before. Entries of splits without
+a manifest, which datum itself wrote, are kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def read_shard_info(folder: Storage) -> ShardInfo:
 
 
 async def read_table(folder: Storage) -> FeatureTable:
-    """Return the table of features in the file, or an empty dictionary if the file does not exist."""
+    """Return datum's table of features, or an empty dictionary if its file does not exist."""
     return await _read(folder, TABLE)
 
 
@@ -90,7 +90,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """Merge the tables. A size that varies becomes -1, and its feature is not dense. If types differ, use the last."""
+    """Merge the tables. A size that varies becomes -1, and its feature is not dense. If types differ, the last wins."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():

@@ -1,9 +1,9 @@
 """The checksum of a TFRecord file: CRC-32C (Castagnoli), masked.
 
-To mask a CRC, rotate it right by 15 bits and add a constant, so that the CRC of data that itself contains CRCs stays
-useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of a single buffer is computed in C with the instructions of
-SSE 4.2 or ARMv8, by our own module, or if that was not built, by the package ``crc32c``. Both release the GIL for long
-buffers. NumPy computes the CRC of many 8-byte lengths at once, because a call per header would cost as much as the
+Masking rotates a CRC right by 15 bits and adds a constant, because the CRC of data that contains plain CRCs would be
+problematic (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of a single buffer is computed with SSE 4.2 or ARMv8
+instructions by asyncrec's C module or, if it was not built, by the package ``crc32c``. Both release the GIL for long
+buffers. NumPy computes the CRCs of many 8-byte lengths at once, because a call per header would take as long as the
 checksum of a small record. Two functions are for salvage: `length_of` inverts a header's checksum, and `crcs_between`
 derives the CRC of a range from a running CRC at its two ends, so that overlapping ranges are checked in one pass.
 """
@@ -25,7 +25,7 @@ _DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, with its bits reversed
 _PLACES = 5  # the number of length bytes for which `crcs_between` has tables
 
-# This is the C function itself. For a small record, a Python wrapper would add half the cost of the call.
+# This is the C function itself. For a small record, a Python wrapper would add half the time of the call.
 if native is None:
     from crc32c import crc32c as crc32c
 else:
@@ -39,7 +39,7 @@ def mask(crc: int) -> int:
 
 
 def unmask(masked: int) -> int:
-    """Return the plain CRC of a masked one."""
+    """Return the plain CRC of a masked CRC."""
     rotated = (masked - _DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
@@ -59,7 +59,7 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """Compute the header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
 
     CRC is affine: the CRC of 8 bytes is the CRC of 8 zeros, xored with a term for each byte that depends only on its
-    value and place. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
+    value and place. High bytes that are zero in all lengths have no term, so records below 256 bytes need one look-up.
     """
     if not lengths.size:
         return np.empty(0, np.uint32)
@@ -73,8 +73,8 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
 def length_of(masked: int) -> int:
     """Return the only length below 4 GiB that has this header checksum.
 
-    A 32-bit CRC of 32 unknown bits is one-to-one. The register is run back over 8 zero bytes, which leaves its initial
-    value xored with the length.
+    A 32-bit CRC of 32 unknown bits is one-to-one. The register is run backwards over 8 zero bytes, which yields its
+    initial value xored with the length.
     """
     forth, back = _steps()
     register = unmask(masked) ^ 0xFFFFFFFF
@@ -125,7 +125,7 @@ def _powers() -> NDArray[np.uint32]:
 
 @cache
 def _steps() -> tuple[list[int], list[int]]:
-    """Return two tables: the register's change for each lowest byte, and that byte by the change's highest byte."""
+    """Return two tables: the register's change by its lowest byte, and that byte by the change's highest byte."""
     forth = []
     for index in range(256):
         register = index
@@ -140,7 +140,7 @@ def _steps() -> tuple[list[int], list[int]]:
 
 @cache
 def _terms() -> NDArray[np.uint32]:
-    """Return a table whose row ``place``, column ``value`` is that byte's term. Row 0 includes the CRC of 8 zeros."""
+    """Return a table of each byte's term, by place (row) and value (column). Row 0 includes the CRC of 8 zeros."""
     zeros: int = crc32c(bytes(8))
     terms = np.zeros((8, 256), np.uint32)
     for place in range(8):

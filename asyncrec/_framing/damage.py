@@ -1,6 +1,6 @@
-"""The ranges that a file lost: `Damage`, and the `DamageLog` that salvage keeps.
+"""The damaged ranges of a file: `Damage`, and the `DamageLog` to which salvage adds them.
 
-Adjacent ranges are merged. The list is limited but the counts are not, so a file full of damage does not fill the
+Adjacent ranges are merged. The list is limited but the counts are not, so a badly damaged file does not fill the
 memory.
 """
 
@@ -11,24 +11,24 @@ from typing import Literal
 
 DamageReason = Literal["length", "data", "too_large", "truncated", "compression", "ambiguous"]
 
-# The remedy named in errors about damage, in Python and in a shell.
+# The remedy in errors about damage, in Python and in a shell.
 READ_ON = (
     "to skip damaged records, pass on_corrupt='skip'; to write the intact ones to a new file, run `asyncrec repair`"
 )
 REPAIR = "'asyncrec repair' writes the intact records to a new file"
 
-# The largest number of ranges listed, about 100 KiB. A file with more must be restored from another copy anyway.
+# The maximum number of ranges listed, about 100 KiB. A file with more must be restored from another copy anyway.
 _LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of a file that was lost, or is in doubt.
+    """A range of a file that was lost, or is ambiguous.
 
     Attributes:
-        offset: the range's first byte, counted in the file; with ``member_offset``, in the decompressed output of that
+        offset: the offset of the range in the file or, with ``member_offset``, in the decompressed output of that
             member.
-        length: the range's length in bytes, counted in the same way.
+        length: the number of bytes in the range, counted in the same way.
         reason: why reading could not continue at ``offset``. Adjacent damage is part of the range, whatever its reason.
 
             - ``"length"``: the length and its checksum disagree. The range has 12 bytes if the record after that header
@@ -37,12 +37,12 @@ class Damage:
             - ``"too_large"``: a record longer than ``max_record_bytes``.
             - ``"truncated"``: the file, or the compressed stream, ends too soon.
             - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, cannot be decompressed. The range counts
-              compressed bytes, from the beginning of the member. Records in the member whose own checksums hold were
-              returned.
-            - ``"ambiguous"``: not lost. These records were found by searching between two damaged places. Their
-              checksums hold, and they were returned, but they may be the contents of one large record that was lost.
+              compressed bytes, from the beginning of the member. Records in the member that match their own checksums
+              were returned.
+            - ``"ambiguous"``: not lost. These records were found by searching between two damaged places. They match
+              their checksums, and were returned, but they may be the contents of one large record that was lost.
         records_before: the number of records returned before the range.
-        member_offset: for damage inside a compressed stream, the byte of the file at which its member begins.
+        member_offset: for damage inside a compressed stream, the offset in the file at which its member begins.
     """
 
     offset: int
@@ -63,11 +63,11 @@ class Damage:
 
 
 class DamageLog:
-    """Log of the damage of one file, in order.
+    """A log of the damage in one file, in order.
 
     Attributes:
         listed: the first 1,000 ranges.
-        lost_ranges, lost_bytes: the number of lost ranges and bytes, listed or not, without ambiguous ranges.
+        lost_ranges, lost_bytes: the total number of lost ranges and bytes, without ambiguous ranges.
         ambiguous_ranges: the number of ambiguous ranges.
     """
 

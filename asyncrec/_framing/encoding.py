@@ -1,7 +1,7 @@
-"""Encode records as frames: the writing half of `asyncrec._framing.frames`; and find the borders of many frames.
+"""Encode records as frames, which is the writing half of `asyncrec._framing.frames`, and find the borders of frames.
 
-The encoder is in C if the package was built with a compiler (`asyncrec/_native/frames.c`), else it uses NumPy. Both
-return equal buffers.
+The encoder is in C if the package was built with a compiler (`asyncrec/_native/frames.c`); otherwise, it uses NumPy.
+Both return equal buffers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES
 
-# From this size on, one more buffer in a gathered write is cheaper than copying the record into a run.
+# For records of this size or more, another buffer in a gathered write is cheaper than copying the record into a run.
 _HANDED_ON = 64 * 1024
 # Below this many records, NumPy's fixed cost (about 20 us) outweighs the time it saves.
 _FEW = 32
@@ -35,9 +35,9 @@ _GAP = bytearray(FRAME_OVERHEAD)
 def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
     """Return the frames of ``records``, in order, as buffers to be written one after the other.
 
-    Runs of small records are joined, in one copy. A record of 64 KiB or more is in the list as the object itself, with
-    the 16 bytes of footer and header between two such records as a separate buffer. So the caller bounds the memory by
-    the records it passes in one call. An empty list of records returns no buffers.
+    Runs of small records are joined, with one copy. A record of 64 KiB or more is returned as the object itself, and
+    the 16 bytes of footer and header between two such records as a separate buffer. The memory used is therefore
+    limited by the records that the caller passes. If ``records`` is empty, the result is empty.
     """
     if native is not None:
         return native.encode_frames(records, _HANDED_ON)
@@ -60,14 +60,14 @@ def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
     for index in large:
         joined[index + 1] = b""
         lengths[index] = 0
-    # There is a gap before each record and after the last. Gap i takes the footer of record i - 1 and the header of i.
+    # There is a gap before each record and after the last. Gap i holds the footer of record i - 1 and the header of i.
     frames = _GAP.join(joined)
     gaps = np.zeros(len(records) + 1, np.int64)
     np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])
     every_16_bytes = np.ndarray((len(frames) - FRAME_OVERHEAD + 1,), glue_type, frames, strides=(1,))
     every_16_bytes[gaps] = glue
 
-    # The first gap has no footer before it, the last no header after it.
+    # The first gap has no footer, and the last gap has no header.
     view = memoryview(frames)
     begin, end = FOOTER_BYTES, len(frames) - HEADER_BYTES
     buffers: list[Buffer] = []
@@ -107,8 +107,8 @@ def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64
 
 
 def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return, for each of these frames in ``data``, whether its data matches its checksum."""
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
+    """Return for each frame with these ``borders`` in ``data`` whether its data matches its checksum."""
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes at each position
     holds: NDArray[np.bool_] = (
         mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]
     )

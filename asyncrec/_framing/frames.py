@@ -2,12 +2,12 @@
 
     u64le length | u32le masked CRC of the 8 length bytes | data | u32le masked CRC of the data
 
-Each record has 16 bytes around it, with no magic number and no padding (TensorFlow, ``core/lib/io/record_writer.h``).
-`encode_frames` makes the frames of many records at once (see `asyncrec._framing.encoding`). `FrameDecoder` accepts the
-byte stream in pieces of any size and returns whole records. Both process one batch at a time, in C if there is a
-compiler, and copy a small record once. A large record is returned as the bytes object that was fed.
+A frame adds 16 bytes to its record, with no magic number and no padding (TensorFlow, ``core/lib/io/record_writer.h``).
+`encode_frames` encodes many records at once (see `asyncrec._framing.encoding`). `FrameDecoder` accepts the byte stream
+in pieces of any size, and returns whole records. Both process one batch at a time, in C if the C module was built, and
+copy small records once. A large record is returned as the bytes object that was fed.
 
-A length is trusted only if its checksum holds and it is within the limit; nothing is allocated for any other length.
+A length is trusted only if it matches its checksum and is within the limit. No memory is allocated for other lengths.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 __all__ = ["ANY_RECORD_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
 
 MAX_RECORD_BYTES = 256 * 2**20
-"""The longest record that is written or read unless the caller raises it: above any document or image, and below a size
-that exhausts a worker. If a writer accepts a larger one, its readers learn the length
+"""The default maximum length of a record that is written or read. It is larger than any document or image, but too
+small to exhaust a worker's memory. If a writer accepts longer records, readers find their length in the manifest
 (`ShardEntry.max_record_bytes`)."""
 
 ANY_RECORD_BYTES = 1 << 62
@@ -43,9 +43,9 @@ ANY_RECORD_BYTES = 1 << 62
 
 # Below this many records, NumPy's fixed cost (about 20 us) outweighs the time it saves.
 _FEW = 32
-# Pieces smaller than this are gathered as they arrive, so that a stream in tiny pieces does not cost one object each.
+# Pieces smaller than this are joined as they arrive, so that a stream in tiny pieces does not need an object for each.
 _TINY = 4096
-# From this size on, a separate read for the record is cheaper than a copy of it.
+# For records of this size or more, a separate read is cheaper than a copy.
 _READ_EXACTLY = 128 * 1024
 
 _LENGTH = Struct("<Q")
@@ -55,21 +55,21 @@ _CRC = Struct("<I")
 
 
 class FrameDecoder:
-    """Decoder that accepts a TFRecord byte stream in pieces of any size, and returns whole records.
+    """A decoder that accepts a TFRecord byte stream in pieces of any size, and returns whole records.
 
-    On damage, `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
-    `finish` raises it. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
+    On damage, `feed` still returns the whole records before the damage, and sets `error`. The next `feed` or `finish`
+    raises the error. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
 
     Args:
-        max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
-        verify: `False` skips the checksums of the data. Those of the lengths are always checked, because they find
-            frames.
+        max_record_bytes: the maximum length of a record. A longer one is a `RecordTooLargeError`; it is not allocated.
+        verify: whether to check the checksums of the data. Checksums of lengths are always checked, because lengths
+            locate frames.
 
     Attributes:
-        offset: the byte of the stream at which the next frame begins, which is the end of the last record returned.
-        records: the number of records returned. A reader that starts in the middle of a file sets both before the first
-            `feed`.
-        error: why there is no record at `offset`; `None` if no error was met. The reader fills in its ``path``.
+        offset: the offset of the next frame in the stream, which is the end of the last record returned.
+        records: the number of records returned. A reader that starts in the middle of a file sets `offset` and
+            `records` before the first `feed`.
+        error: the reason why there is no record at `offset`, or `None`. The reader sets the error's ``path``.
     """
 
     def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
@@ -78,34 +78,34 @@ class FrameDecoder:
         self.error: FormatError | None = None
         self._max_record_bytes = max_record_bytes
         self._verify = verify
-        # The unfinished frame, kept in parts, so that it costs one copy however it was split.
+        # The unfinished frame, kept in parts, so that it is copied only once, however it was split.
         self._header = b""
-        self._length: int | None = None  # once the header is complete and its checksum holds
+        self._length: int | None = None  # set once the header is complete and matches its checksum
         self._body: list[Buffer] = []
-        self._missing = 0  # bytes of the body yet to come
+        self._missing = 0  # bytes of the body not yet fed
         self._record: bytes | None = None  # the body once it is complete; its checksum is next
         self._checksum = 0
         self._footer = b""
-        self._unread: Buffer = b""  # after an error: the rest of the piece that had the error, after those parts
+        self._unread: Buffer = b""  # after an error: the rest of the piece with the error
 
     @property
     def wanted(self) -> int:
         """The number of bytes to feed next so that a large record is not copied; 0 if any block will do.
 
         After a header, this is exactly the record's length, and `feed` returns an object of that length as the record.
-        After the record it is 16: the record's footer and the header of the next. A record that began inside a block is
-        completed by exactly its missing bytes, with one copy. The value is at most ``max_record_bytes``; the file may
-        still end earlier.
+        After the record, it is 16, for the record's footer and the next header. A record that began inside a block is
+        completed by exactly its missing bytes, with one copy. The value is at most ``max_record_bytes``, but the file
+        may end earlier.
         """
         if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
             return 0
         return self._missing or FRAME_OVERHEAD - len(self._footer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Process the next bytes of the stream; return every record that is now complete.
+        """Process the next bytes of the stream. Return the records that are now complete.
 
         Raises:
-            FormatError: the damage that an earlier call met; see `error`.
+            FormatError: an earlier call has found damage; see `error`.
         """
         if self.error is not None:
             raise self.error
@@ -123,10 +123,10 @@ class FrameDecoder:
         return records
 
     def take_remains(self) -> Iterator[Buffer]:
-        """Yield, after an error, all bytes fed from `offset` on, for a salvager: at most one record and one block.
+        """After an error, yield all bytes fed from `offset` on, for a salvager. They are at most a record and a block.
 
-        The bytes come in parts, and only once. Each part is released when the next is requested, so that a caller that
-        joins the parts holds each byte once.
+        The bytes are yielded in parts, and only once. Each part is released when the next one is requested, so a caller
+        that joins the parts holds each byte only once.
         """
         parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []
@@ -139,9 +139,9 @@ class FrameDecoder:
         """Mark the end of the stream.
 
         Raises:
-            TruncatedError: the stream ended inside a record. 1 to 11 bytes after the last record count as inside a
-                record, too; TensorFlow silently ignores them.
-            FormatError: the damage that an earlier call met.
+            TruncatedError: the stream ended inside a record, or 1 to 11 bytes after the last record, which TensorFlow
+                silently ignores.
+            FormatError: an earlier call has found damage.
         """
         if self.error is not None:
             raise self.error
@@ -163,11 +163,11 @@ class FrameDecoder:
         raise self.error
 
     def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
-        """Append the frames that are complete in ``data``; return the position of the first other frame.
+        """Append the frames that are complete in ``data``. Return the position of the first frame that is not.
 
-        Lengths are followed first and checked afterwards, all together. A wrong length leads astray, but never outside
-        ``data``, and costs no more than ``data`` itself; the frames after it are discarded. In C, each frame is checked
-        at once, so the first frame left is incomplete or damaged.
+        Lengths are followed first, and checked together afterwards. A wrong length leads to wrong frames, but only
+        within ``data``, and these are discarded. In C, each frame is checked immediately, so the first frame left is
+        incomplete or damaged.
         """
         size = len(data)
         if native is not None:
@@ -203,7 +203,7 @@ class FrameDecoder:
         return position
 
     def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
-        """Return how many frames found from ``position`` on are good, up to the first bad one, and where they end."""
+        """Return the number of intact frames from ``position`` to the first damaged one, and the end of the last."""
         begin, good = position, len(found)
         if good < _FEW:
             for index, record in enumerate(found):
@@ -218,7 +218,7 @@ class FrameDecoder:
                 begin = end
         else:
             lengths, borders = frame_borders(found, position)
-            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
+            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes at each position
             bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[borders[:-1] + 8]
             bad |= lengths > self._max_record_bytes
             if self._verify:
@@ -231,7 +231,7 @@ class FrameDecoder:
         return good, begin
 
     def _begin(self, data: bytes, position: int) -> None:
-        """Keep the frame that begins in ``data`` and does not end there."""
+        """Keep the frame that begins but does not end in ``data``."""
         self._header = data[position : position + HEADER_BYTES]
         if len(self._header) < HEADER_BYTES:
             return
@@ -243,7 +243,7 @@ class FrameDecoder:
         self._take(data, start)
 
     def _complete(self, data: bytes, records: list[bytes]) -> int:
-        """Continue the unfinished frame; return the number of bytes of ``data`` that belong to it."""
+        """Continue the unfinished frame. Return the number of bytes of ``data`` that belong to it."""
         position = 0
         if self._length is None:
             position = HEADER_BYTES - len(self._header)
@@ -271,7 +271,7 @@ class FrameDecoder:
         return position
 
     def _take(self, data: bytes, position: int) -> int:
-        """Consume the bytes of the body and the footer in ``data``; return the position after them."""
+        """Consume the bytes of the body and the footer in ``data``. Return the position after them."""
         if self._missing and position < len(data):
             end = min(position + self._missing, len(data))
             size = end - position
@@ -282,7 +282,7 @@ class FrameDecoder:
                     self._body.append(gathered)
                 gathered += data[position:end]
             else:
-                # A view pins its block until the record is complete: at most one block at each end of a record.
+                # A view keeps its block alive until the record is complete: at most one block at each end of a record.
                 self._body.append(data if size == len(data) else memoryview(data)[position:end])
             self._missing -= size
             position = end
@@ -295,7 +295,7 @@ class FrameDecoder:
         return position
 
     def _joined(self) -> bytes:
-        """Join the body and compute its checksum, with its last bytes, so that a call with only a footer is short."""
+        """Join the complete body and compute its checksum now, so that a call with only the footer is short."""
         # Python releases the GIL only to join bytes; the other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []

@@ -1,4 +1,4 @@
-"""`FrameMeter` decodes a TFRecord byte stream to only the lengths of its records."""
+"""`FrameMeter` decodes only the lengths of the records in a TFRecord byte stream."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class FrameMeter(FrameDecoder):
-    """Decoder that accepts a TFRecord byte stream as `FrameDecoder` does, with `measure` in place of `feed`.
+    """A decoder like `FrameDecoder` that returns only the lengths of records, with `measure` in place of `feed`.
 
-    In C, no record object is made, and other threads run meanwhile, so several streams are measured in parallel.
+    The C code creates no record objects and releases the GIL, so several streams can be measured in parallel.
     """
 
-    _before: list[NDArray[np.int64]] = []  # noqa: RUF012  # replaced, never changed
+    _before: list[NDArray[np.int64]] = []  # noqa: RUF012  # replaced, never mutated
 
     def measure(self, data: bytes) -> NDArray[np.int64]:
-        """Process the next bytes of the stream; return the length of every record that is now complete.
+        """Process the next bytes of the stream. Return the length of every record that is now complete.
 
         Raises:
-            FormatError: as `feed`.
+            FormatError: as for `feed`.
         """
         self._before = []
         behind = self.feed(data)
@@ -42,7 +42,7 @@ class FrameMeter(FrameDecoder):
             self.records += len(measured)
             self._before = [_lengths(records), measured]
             records.clear()
-        # The first frame left is incomplete or damaged.
+        # After the C code, the first frame left is incomplete or damaged.
         return super()._walk(data, position, records)
 
 

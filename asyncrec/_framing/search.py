@@ -1,9 +1,9 @@
-"""`FrameSearch` looks for the next frame after damage, in bytes of unknown content.
+"""`FrameSearch` searches for the next frame after damage, in bytes of unknown content.
 
-A frame is found at the first byte where a length and its checksum agree and the data's checksum holds. A frame may
-begin at any byte, and each of a million headers may claim 64 MiB. Two things keep the search linear: headers are found
-by NumPy, a window at a time, and the data of large candidates is checked against one running CRC, kept every 4 KiB,
-from which the CRC of any range follows. No candidate is skipped to save time.
+A frame is found at the first byte where a length and its data both match their checksums. A frame may begin at any
+byte, and each of a million headers may claim 64 MiB. Two measures keep the search linear: headers are found by NumPy, a
+window at a time, and the data of large candidates is checked with one running CRC, stored every 4 KiB, from which the
+CRC of any range can be derived. No candidate is skipped to save time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from asyncrec._numpy import np
 _FIRST_WINDOW = 1 << 10
 _WINDOW = 1 << 18
 
-# In any data but zeros and small integers, hardly any eight bytes are a possible length.
+# Except in zeros and small integers, far fewer than one position in eight is followed by a possible length.
 _MANY = 8
 
-# Data up to this size is checked directly. An overlapping claim every 12 bytes then costs a microsecond or two each.
+# Data up to this size is checked directly, in a microsecond or two, even if there is a candidate every 12 bytes.
 _DIRECT = 16 << 10
 _STRIDE = 4096
 
@@ -40,9 +40,9 @@ def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
     count = len(data) - HEADER_BYTES + 1
     if count <= 0:
         return []
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each position on
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes at each position
     small = words[4 : 4 + count] <= max_length >> 32
-    if np.count_nonzero(small) > count // _MANY:  # mostly zeros, which are the checksum of only one length
+    if np.count_nonzero(small) > count // _MANY:  # mostly zeros; only one length has the checksum 0
         small &= (words[8 : 8 + count] != 0) | (words[:count] == length_of(0))
     at = np.flatnonzero(small)
     lengths = words[at].astype(np.uint64) | words[at + 4].astype(np.uint64) << np.uint64(32)
@@ -51,12 +51,12 @@ def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
 
 
 class FrameSearch:
-    """Search for the first whole frame at or after ``start``, in a buffer that its owner fills and the search empties.
+    """A search for the first whole frame from ``start`` on, in a buffer that its owner fills and the search empties.
 
     Args:
-        buffer: the bytes from ``base`` on. `find` discards those in which no frame can begin, so the buffer holds at
+        buffer: the bytes from ``base`` on. `find` discards bytes in which no frame can begin, so the buffer holds at
             most a record of ``max_record_bytes`` and the bytes added last.
-        base: the place of the buffer's first byte in the stream. All other places are counted in the stream, too.
+        base: the place of the buffer's first byte in the stream. All places are counted in the stream.
     """
 
     def __init__(self, buffer: bytearray, *, base: int, start: int, max_record_bytes: int) -> None:
@@ -66,13 +66,13 @@ class FrameSearch:
         self._next = start  # the first place not yet searched
         self._window = _FIRST_WINDOW
         self._candidates: deque[tuple[int, int]] = deque()  # place and length, ascending
-        self._large: dict[int, bool] = {}  # by place, once checked: whether the large candidate holds
+        self._large: dict[int, bool] = {}  # by place, once checked: whether the large candidate is valid
         self._prefixes: _Prefixes | None = None
 
     def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
-        """Look for the next frame at or after ``start``, after the last frame found. No byte is searched twice.
+        """Continue the search from ``start`` on, after the last frame found. No byte is searched twice.
 
-        Damage may occur every few bytes, and a new window for each would cost a hundred times as much.
+        Damage may occur every few bytes, and a new window each time would take a hundred times as long.
         """
         self.base, self._buffer = base, buffer
         self._prefixes = None
@@ -82,7 +82,7 @@ class FrameSearch:
             self._large.pop(self._candidates.popleft()[0], None)
 
     def find(self, *, ended: bool) -> int | None:
-        """Return where the frame begins; `None` if more bytes are needed or, with ``ended``, if there is no frame."""
+        """Return the place of the frame; `None` if more bytes are needed or, with ``ended``, if there is no frame."""
         while True:
             while self._candidates:
                 holds = self._check(*self._candidates[0], ended)
@@ -116,7 +116,7 @@ class FrameSearch:
             return masked_crc32c(data) == self._footer(place, length)
 
     def _check_large(self) -> None:
-        """Check all large candidates whose ends have been fed, at once."""
+        """Check all large candidates whose ends have been fed, in one pass."""
         end = self.base + len(self._buffer)
         chosen = [
             (place, length)
@@ -153,7 +153,7 @@ class FrameSearch:
 
 
 class _Prefixes:
-    """The running CRC of a stream from ``origin`` on, kept every 4 KiB. It takes a thousandth of the stream's size."""
+    """The running CRC of a stream from ``origin`` on, stored every 4 KiB, in a thousandth of the stream's size."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
@@ -161,7 +161,7 @@ class _Prefixes:
         self._tail = (origin, 0)  # the place up to which the CRC is computed, and the CRC there
 
     def extend(self, buffer: bytearray, base: int) -> None:
-        """Compute the CRCs of ``buffer``, which begins at ``base`` and holds every byte not yet computed."""
+        """Compute the CRCs of ``buffer``, which begins at ``base`` and contains every byte not yet processed."""
         done, crc = self._tail
         end = base + len(buffer)
         with memoryview(buffer) as view:

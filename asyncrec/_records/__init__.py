@@ -7,6 +7,6 @@ index         the text index with the offset of each record
 dataset_names the names of the objects of a data set
 record_size   the sizes of records, and the limit for large ones
 torn_end      the incomplete end of a file whose writer died
-writing       `asyncrec.open_writer`, and the object writers that sharded writers use, too
+writing       `asyncrec.open_writer`, and the object writers that sharded writers also use
 reading       `asyncrec.open_reader`
 """

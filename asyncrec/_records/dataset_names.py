@@ -1,4 +1,4 @@
-"""The names of the objects of a data set, and the error for a missing file if a data set has its name."""
+"""The names of a data set's objects, and the error for a missing file that has the name of a data set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
-# This folder contains a folder for each data set.
+# The folder that contains a folder of segments for each data set.
 MANIFESTS = "_manifest/"
 
 
@@ -20,19 +20,19 @@ def manifest_prefix(name: str) -> str:
 
 
 def first_fixed_shard(name: str) -> str:
-    """Return the beginning of the name of a data set's first fixed shard, which is TensorFlow's pattern."""
+    """Return the prefix of the name of a data set's first fixed shard, which follows TensorFlow's pattern."""
     return f"{name}-00000-of-"
 
 
-# The time that an error may wait for its explanation. It suffices for two requests to a healthy store, but not for the
-# back-off of a store that throttles.
+# The maximum number of seconds to search for the explanation of an error: enough for two requests to a healthy store,
+# but not for the back-off of a store that throttles.
 _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Return an error for a missing file that has the name of a data set, with the call that reads data sets.
+    """Return an error that names the call for reading data sets, for a missing file that has the name of a data set.
 
-    Return `None` if no data set has the name, or the store does not answer.
+    Return `None` if no data set has the name, or if the store does not respond.
     """
     if not await is_dataset(storage, key):
         return None
@@ -45,10 +45,9 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
 async def is_dataset(storage: Storage, key: str) -> bool:
     """Return whether a data set has this name, for a caller that has an error to explain.
 
-    This requests one page of a listing, and a second one if there is no manifest. A storage that does not list by pages
-    is never asked. Return false after two seconds, even if the store would still retry. Calls that cannot be cancelled
-    are awaited; for example, a thread reads the names of a local folder to the end. Return false also if the listing
-    fails, because the caller raises its own error.
+    This requests one page of a listing, and a second page if there is no manifest. Return false if the storage does not
+    list by pages, if the listing fails, or after two seconds, even if the store would still retry. Calls that cannot be
+    cancelled are awaited; for example, a thread reads all names in a local folder.
     """
     folder, slash, name = key.rpartition("/")
     if not name or not storage.lists_by_pages:

@@ -27,13 +27,13 @@ class RecordIndex:
     """The index of one file of n records.
 
     Attributes:
-        offsets: like int64 (n,), computed on demand: the offset of each frame, in the file or in the decompressed bytes
-            of its member.
-        sizes: like int64 (n,), stored in as few bytes as the largest needs: the size of each frame, payload plus 16.
-        members: like int64 (n,): the compressed offset of each record's member; `None` for an uncompressed file, and
-            for an empty one.
-        runs: int64 (3, m): the number of the first record of each run of records that follow each other, the record's
-            offset, and the compressed offset of its member (-1 in an uncompressed file).
+        offsets: the offset of each frame, in the file or in the decompressed bytes of its member; like int64 (n,), but
+            computed on demand.
+        sizes: the size of each frame, payload plus 16; like int64 (n,), but stored in fewer bytes if possible.
+        members: the compressed offset of each record's member, like int64 (n,); `None` for an uncompressed or empty
+            file.
+        runs: for each run of adjacent records, the number of the first record, that record's offset, and the compressed
+            offset of its member (-1 in an uncompressed file); int64 (3, m).
     """
 
     __slots__ = ("_sums", "members", "offsets", "runs", "sizes")
@@ -50,7 +50,7 @@ class RecordIndex:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes that the index uses in memory."""
+        """The size of the index in memory, in bytes."""
         return self._sums.nbytes + self.runs.nbytes
 
     def beginning(self, record: int) -> tuple[int, int]:
@@ -62,17 +62,17 @@ class RecordIndex:
 
     @classmethod
     def of_sizes(cls, sizes: Numbers, members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
-        """Return the index of records that follow each other, from the sizes of their frames.
+        """Return the index of adjacent records, from the sizes of their frames.
 
         Args:
-            members: for a compressed file, the offset of each member, stored and decompressed, ascending.
+            members: for a compressed file, the stored and the decompressed offset of each member, ascending.
         """
         kept = _narrow(sizes)
         if members is None or not len(sizes):
             return cls(kept, np.array([[0], [0], [-1]], np.int64)[:, : len(sizes)])
         stored, begins = (np.array(column, np.int64) for column in zip(*members, strict=True))
         offsets = np.cumsum(sizes) - sizes
-        # The first record that begins in each member, without the members in which no record begins.
+        # The first record that begins in each member, except for members in which no record begins.
         firsts = np.searchsorted(offsets, begins)
         holds = np.diff(firsts, append=len(sizes)) > 0
         firsts, stored, begins = firsts[holds], stored[holds], begins[holds]
@@ -98,14 +98,14 @@ class RecordIndex:
 
 
 def _narrow(sizes: Numbers) -> Sizes:
-    """Return the sizes in the smallest integer type that holds the largest of them."""
+    """Return the sizes in the smallest integer type that can hold them."""
     largest = int(sizes.max()) if len(sizes) else 0
     kind = next(kind for kind in (np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
     return sizes.astype(kind)
 
 
 def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """Return the index lines of records that follow each other from the offset ``start``.
+    """Return the index lines of adjacent records, the first of which is at the offset ``start``.
 
     ``lengths`` are the lengths of the payloads, from `asyncrec._records.record_size.pack_lengths`.
     """
@@ -115,7 +115,7 @@ def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> by
 
 
 def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
-    """The fallback for `encode_index` without a compiler."""
+    """Return the same as `encode_index`, computed in Python."""
     if not lengths:
         return b""
     sizes = np.frombuffer(lengths, dtype=np.int64) + FRAME_OVERHEAD
@@ -129,10 +129,10 @@ def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = N
 
 
 def parse_index(text: bytes) -> RecordIndex:
-    """Parse an index that asyncrec, DALI or ``tfrecord2idx`` has written.
+    """Parse an index written by asyncrec, DALI or ``tfrecord2idx``.
 
     Raises:
-        FormatError: a line does not have two or three numbers, or the numbers are impossible.
+        FormatError: a line does not have two or three numbers, or a number is out of range.
     """
     found = None if native is None else native.parse_index(text)
     if found is None:  # damaged, or written by another tool
@@ -142,7 +142,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def parse_index_in_python(text: bytes) -> RecordIndex:
-    """The fallback for `parse_index`, for any text."""
+    """Return the same as `parse_index`, computed in Python, for any text."""
     newline = text.find(b"\n")
     columns = len(text[:newline].split(maxsplit=3)) if newline >= 0 else 0
     if not text:
@@ -170,12 +170,12 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
 
 
 def _numbers(text: bytes) -> Numbers:
-    """Return the numbers in a text. Raises ValueError or OverflowError if one is not a 64-bit integer."""
+    """Return the numbers in ``text``. Raise ValueError or OverflowError if one of them is not a 64-bit integer."""
     characters = np.frombuffer(text, np.uint8)
     # Digits and separators: spaces, tabs and line ends.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
         raise ValueError("the index contains characters other than digits")
-    # Splitting the text would use twenty times the size of each number in memory.
+    # Splitting the text would use twenty times as much memory as the numbers.
     numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
     if (numbers == np.iinfo(np.int64).max).any():  # NumPy turns a larger number into this maximum
         raise OverflowError("the index contains a number of more than 64 bits")

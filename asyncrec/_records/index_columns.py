@@ -1,10 +1,10 @@
 """`Column` computes the offsets, sizes or members of an index's records on demand.
 
 Stored in full, they would use 16 or 24 bytes per record, and the indexes of a few million records would fill the memory
-that a reader can spare. But records follow each other, so an offset is the sum of the sizes before it. So only these
-are stored: the sizes, in as few bytes as the largest needs (2, 4 or 8); their sum before every 32nd record; and the
-beginning of each *run* of records that follow each other. An uncompressed file has one run, a GZIP file one for each
-member. This uses 2.25 or 4.25 bytes per record in most files, and an offset is computed by adding at most 31 sizes.
+that a reader can spare. But records are adjacent, so an offset is the sum of the sizes before it. Therefore, an index
+stores only the sizes, in as few bytes as the largest needs (2, 4 or 8), their sum before every 32nd record, and the
+beginning of each *run* of adjacent records. An uncompressed file has one run, and a GZIP file has one per member. Most
+files use 2.25 or 4.25 bytes per record, and computing an offset adds up at most 31 sizes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BLOCK = 32
 
 
 class Column:
-    """A number for each record of an index. It is indexed like a read-only array: ``column[numbers]``.
+    """One value for each record of an index. It is indexed like a read-only array: ``column[numbers]``.
 
-    `numpy.asarray` returns all numbers, int64 (n,).
+    `numpy.asarray` returns all values, int64 (n,).
     """
 
     __slots__ = ("_runs", "_sums")
@@ -150,13 +150,13 @@ class Sums:
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        # The sums are modulo 2**64. The sizes of a damaged index may exceed that in total, but the offsets stay right.
+        # The sums are modulo 2**64. In a damaged index, the total may exceed this, but the offsets remain correct.
         blocks = np.add.reduceat(sizes, np.arange(0, len(sizes), _BLOCK), dtype=np.int64) if len(sizes) else sizes
         self._kept = np.cumsum(blocks, dtype=np.int64) - blocks
         self._items, self._kept_items = (
             memoryview(sizes.data),
             memoryview(self._kept.data),
-        )  # without creating an object for each number
+        )  # avoids creating an object for each number
 
     @property
     def nbytes(self) -> int:
@@ -167,14 +167,14 @@ class Sums:
         return self._kept_items[block] + sum(self._items[block * _BLOCK : record])
 
     def before_each(self, within: Numbers) -> Numbers:
-        """Return the sums before these records. Raises IndexError if a record does not exist."""
+        """Return the sums before these records. Raise IndexError if a record does not exist."""
         if native is None:
             return self.before_each_in_python(within)
         sums = native.sums_before(self._items, self.sizes.itemsize, self._kept_items, _BLOCK, within.data)
         return np.frombuffer(sums, np.int64)
 
     def before_each_in_python(self, within: Numbers) -> Numbers:
-        """The fallback for `before_each` without a compiler."""
+        """Return the same as `before_each`, computed in Python."""
         if ((within < 0) | (within >= len(self.sizes))).any():
             raise IndexError("the index has no record with this number")
         places = (within - within % _BLOCK)[:, None] + np.arange(_BLOCK)

@@ -1,8 +1,8 @@
 """`Position` and `RecordBatch` describe the place of a record in its file, so that reading can continue there.
 
 In an uncompressed file, a position is the offset of the record's frame. In a compressed file, it is the compressed
-offset of the last GZIP member before the record that begins with a record, and the number of records to skip from
-there. (A ZLIB stream is one member with the offset 0.)
+offset of a GZIP member, and the number of records to skip from there. This is the last member, at or before the record,
+that begins with a record. (A ZLIB stream is a single member at offset 0.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 
 
 class Position(NamedTuple):
-    """A place to read from: byte ``offset``, then ``skip`` records to discard. The next one has number ``record``."""
+    """A place to read from: seek to ``offset``, and discard ``skip`` records. The next record is number ``record``."""
 
     offset: int
     skip: int
@@ -33,8 +33,8 @@ class RecordBatch:
         records: the records, at least one.
         first: the number of ``records[0]`` in the file.
         offset: the offset of the frame of ``records[0]``, if the file is uncompressed.
-        members: if the file is compressed, (number of the record that begins a member, compressed offset of the
-            member), ascending. The first of them is at or before ``first``. Empty for an uncompressed file.
+        members: for a compressed file, pairs of (number of the record that begins a member, compressed offset of the
+            member), ascending. The first pair is at or before ``first``. Empty for an uncompressed file.
         size: the total size of the records' frames, decompressed.
     """
 
@@ -43,7 +43,7 @@ class RecordBatch:
     offset: int
     members: list[tuple[int, int]]
     size: int = 0
-    _borders: list[int] = field(default_factory=list)  # the frames' offsets, and the last one's end; on demand
+    _borders: list[int] = field(default_factory=list)  # the frames' offsets, and the end of the last one
 
     def positions(self, begin: int, end: int) -> list[Position]:
         """Return the positions of ``records[begin:end]``."""

@@ -14,10 +14,10 @@ from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Buffer
 
-# A checksum or a copy of more bytes takes too long for the event loop, so it runs in a worker thread.
+# Checksumming or copying more bytes than this takes too long for the event loop, so it is done in a worker thread.
 LARGE_RECORD = 1 << 20
 
-# Larger examples are decoded in a worker thread. This many bytes of integers take one or two milliseconds.
+# Larger examples are decoded in a worker thread. Decoding this many bytes of integers takes one or two milliseconds.
 LARGE_EXAMPLE = 64 << 10
 
 
@@ -27,7 +27,7 @@ def framed_size(lengths: Sequence[int]) -> int:
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Raise an error if ``size`` is more than ``most`` bytes. ``path`` is the object being written.
+    """Check that a record's ``size`` is at most ``most`` bytes. ``path`` is the object being written.
 
     Raises:
         ValueError: the record is longer.
@@ -46,12 +46,12 @@ def pack_lengths(lengths: Iterable[int]) -> bytes:
 
 
 def lengths_of_in_python(records: list[bytes]) -> bytes:
-    """The fallback for `lengths_of` without a compiler."""
+    """Return the same as `lengths_of`, computed in Python."""
     return pack_lengths(map(len, records))
 
 
 def fitting_in_python(records: list[Any], begin: int, most_bytes: int, longest: int) -> tuple[int, int]:
-    """The fallback for `fitting` without a compiler."""
+    """Return the same as `fitting`, computed in Python."""
     part = records[begin:] if begin else records
     if set(map(type, part)) != {bytes}:
         part = list(takewhile(lambda record: type(record) is bytes, part))
@@ -72,7 +72,7 @@ fitting = fitting_in_python if native is None else native.fitting
 """``fitting(records, begin, most_bytes, longest) -> (end, size)``: the records of a list that fit into a batch.
 
 These are ``records[begin:end]``, whose frames have ``size`` bytes. ``size`` is at most ``most_bytes``, unless there is
-only one record. They end before the first record that is longer than ``longest``, or is not exactly `bytes`.
+only one record. The range ends before the first record that is longer than ``longest``, or is not exactly `bytes`.
 """
 
 

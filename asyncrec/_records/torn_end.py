@@ -1,8 +1,8 @@
 """Distinguish a torn end from damage in a file whose writer died, or whose machine lost power.
 
 An interrupted write leaves only its first bytes, sometimes followed by zeros, because a file system may have extended
-the file before the data reached the disk. So an end is torn if the file ends inside a record or a GZIP member, or if
-all bytes from somewhere inside it are zeros. Anything else is damage, which a writer must not cut off.
+the file before the data reached the disk. The end is therefore torn if the file ends inside a record or a GZIP member,
+or if all bytes from some point inside one are zeros. Anything else is damage, which a writer must not cut off.
 
 The whole file is read, and every checksum is checked, in a worker thread.
 """
@@ -21,11 +21,11 @@ from asyncrec.storage._local.disk import read_at
 
 _SYNC = b"\x00\x00\xff\xff"
 _LAST_BLOCK = b"\x03\x00"
-_HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags: ten bytes in all, as asyncrec and TensorFlow write it
+_HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags; asyncrec and TensorFlow write such headers of ten bytes
 _HEADER_BYTES = 10
 _STEP = 1 << 20
 
-# The four bytes of a flush occur in compressed data by chance, once in 4 GiB. No real file needs this many tries.
+# The four bytes of a flush also occur in compressed data by chance, about once in 4 GiB. No real file needs more tries.
 _TRIES = 64
 
 
@@ -50,7 +50,7 @@ def finish_member(member: bytes) -> tuple[int, bytes]:
 
 
 def _checked(deflate: bytes) -> tuple[int, int] | None:
-    """Return the CRC-32 and the length of a deflate stream's data; `None` if this is not exactly one whole stream."""
+    """Return the CRC-32 and the length of the data in ``deflate``, or `None` if it is not exactly one whole stream."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = length = 0
     rest = deflate
@@ -75,9 +75,9 @@ _SECTOR = 512  # the unit of st_blocks, independent of the disk's sectors
 
 
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
-    """Return ``(end, tail)``. The file's first ``end`` bytes, followed by ``tail``, are all that is whole.
+    """Return ``(end, tail)``. The file's first ``end`` bytes, followed by ``tail``, are its intact content.
 
-    ``start``: for an uncompressed file, the number of bytes that are known to be whole, and are not read again.
+    ``start`` is the number of bytes of an uncompressed file that are known to be intact, and are not read again.
 
     Raises:
         CorruptRecordError: the file has damage that is not a torn end.
@@ -102,7 +102,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Return whether the error of a `FrameDecoder` at ``offset`` of an uncompressed file is a torn end, not damage."""
+    """Return whether a `FrameDecoder`'s error at ``offset`` of an uncompressed file means a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
     end = offset + HEADER_BYTES  # of the frame that was being written
@@ -127,7 +127,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """Return the parts of a file that are not holes, ascending, so that a hole of a terabyte takes no time."""
+    """Return the ranges of a file that are not holes, ascending. Even a hole of a terabyte is skipped at once."""
     parts = []
     end = 0
     try:
@@ -136,15 +136,15 @@ def _written(fd: int, size: int) -> list[tuple[int, int]]:
             end = min(os.lseek(fd, begin, os.SEEK_HOLE), size)
             parts.append((begin, end))
     except OSError as error:
-        if error.errno != errno.ENXIO:  # not: only a hole follows
+        if error.errno != errno.ENXIO:  # ENXIO means that only a hole follows
             return [(0, size)]  # the file system does not report holes
     return parts
 
 
 def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
-    """Return the length of the longest record that a file can hold, from the number of blocks that it uses on the disk.
+    """Return the maximum length of a record in a file, from the number of blocks that the file uses on the disk.
 
-    A written record may have any length. A longer one than this consists of holes, and would waste memory.
+    A writer may write records of any length, but a longer record than this consists of holes, and would waste memory.
     """
     return max(MAX_RECORD_BYTES, (_MOST_INFLATED if compressed else _MOST_PACKED) * _SECTOR * status.st_blocks)
 
@@ -183,4 +183,4 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()
-    return decompressor.members_end, b""  # zeros after this would be between members
+    return decompressor.members_end, b""  # any zeros after this follow a whole member

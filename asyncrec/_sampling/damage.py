@@ -1,4 +1,4 @@
-"""`DamageByShard` lists the ranges that a stream over many shards skipped, each with the path of its shard."""
+"""`DamageByShard` lists the damaged ranges that a stream skipped, each with the path of its shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from asyncrec._framing.damage import Damage
 
-# A user with more damaged ranges than this needs intact copies of the shards rather than a longer list.
+# The maximum number of ranges listed. With more damage, a user needs intact copies of the shards, not a longer list.
 _LISTED = 1000
 
 

@@ -1,6 +1,6 @@
 """Check the parameters of streams and samplers: numbers, seeds, and a worker's share.
 
-Every message names the parameter, the value passed, and the values allowed.
+Every error message names the parameter, the value that was passed, and the allowed values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
 
 
 def worker_of(worker: Any) -> tuple[int, int]:
-    """Return the number of a worker, and the number of workers.
+    """Return a worker's number and the number of workers.
 
     Raises:
         TypeError: ``worker`` is not a pair of whole numbers.
@@ -52,7 +52,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
     Raises:
         TypeError: the seed is neither an integer nor `None`.
-        ValueError: the seed is `None`, and there are several workers, which would choose different seeds.
+        ValueError: the seed is `None`, but there are several workers, which would choose different seeds.
     """
     if seed is None:
         if workers > 1:
@@ -67,7 +67,7 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
-    """Check that ``given``, the seed that was passed, is `None` or the seed of the state.
+    """Check that ``given``, the seed that was passed, is `None` or equals the seed in the state.
 
     Raises:
         ValueError: a different seed was passed.
@@ -79,7 +79,7 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
 
 
 def new_seed() -> int:
-    """Return a random seed of 53 bits, which every JSON parser preserves exactly."""
+    """Return a random 53-bit seed, so that every JSON parser preserves it exactly."""
     return secrets.randbits(53)
 
 

@@ -1,8 +1,8 @@
-"""`RecordSet` is a subset of the records of a data set, held as one bit for each record. It does no I/O.
+"""`RecordSet` is a subset of the records of a data set, stored as one bit per record. It does no I/O.
 
-A stream over a part of the records counts the records by their places in the part. `ranks` and `numbers` convert from
-numbers to places and back. With a stored count for every 512 records, a conversion reads only 64 bytes of bits. The set
-takes 1.4 MB for a data set of ten million records.
+A stream over a subset identifies the records by their places in the subset. `ranks` and `numbers` convert record
+numbers to places and back. Because a count is stored for every 512 records, each conversion reads only 64 bytes of
+bits. The set takes 1.4 MB for a data set of ten million records.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ Numbers = NDArray[np.int64]
 
 _GROUP_BYTES = 64
 _GROUP_BITS = 8 * _GROUP_BYTES
-# The maximum number of conversions at once. Each conversion takes a few times 64 bytes of memory.
+# The maximum number of records converted at once. Each conversion takes a few hundred bytes of memory.
 _STEP = 8192
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _COUNTS = _BITS.sum(axis=1, dtype=np.uint8)
-# For each byte, the places of its set bits, ascending, followed by those of the other bits.
+# For each byte, the positions of its set bits in ascending order, followed by the positions of its other bits.
 _PLACES = np.argsort(1 - _BITS, axis=1, kind="stable")
 
 
 class RecordSet:
-    """A set of some of ``size`` records.
+    """A subset of the ``size`` records of a data set.
 
     Args:
         size: the number of records in the data set.
-        bits: uint8, a bit for each record, the lowest bit of a byte first.
+        bits: uint8, one bit for each record, least significant bit first.
     """
 
     def __init__(self, size: int, bits: NDArray[np.uint8]) -> None:
@@ -52,18 +52,18 @@ class RecordSet:
         return found
 
     def between(self, first: int, last: int) -> Numbers:
-        """Return the numbers in ``[first, last)`` that are in the set, ascending."""
+        """Return the numbers in ``[first, last)`` that are in the set, in ascending order."""
         begin = first >> 3
         bits = np.unpackbits(self._bits.ravel()[begin : (last + 7) >> 3], bitorder="little")
         numbers = np.flatnonzero(bits) + 8 * begin
         return numbers[(numbers >= first) & (numbers < last)]
 
     def ranks(self, numbers: Numbers) -> Numbers:
-        """Return the number of records of the set before each of these numbers, which are from 0 to ``size``."""
+        """Return the number of records of the set before each of these numbers, each from 0 to ``size``."""
         return _in_steps(self._ranks, numbers)
 
     def numbers(self, ranks: Numbers) -> Numbers:
-        """Return the numbers of the records at these places in the set, from 0 to the length of the set - 1."""
+        """Return the numbers of the records at these places in the set, each from 0 to ``len(self) - 1``."""
         return _in_steps(self._numbers, ranks)
 
     def _ranks(self, numbers: Numbers) -> Numbers:
@@ -89,12 +89,12 @@ class RecordSet:
 
 
 def all_bits(size: int) -> NDArray[np.uint8]:
-    """Return the bits of a set of all records, of which `clear` removes some."""
+    """Return the bits of a set of all ``size`` records. Use `clear` to remove records."""
     return np.full(-(-size // 8), 255, np.uint8)
 
 
 def clear(bits: NDArray[np.uint8], numbers: Numbers) -> None:
-    """Remove these records from a set."""
+    """Clear the bits of these records in place."""
     np.bitwise_and.at(bits, numbers >> 3, np.invert(np.left_shift(1, numbers & 7)).astype(np.uint8))
 
 

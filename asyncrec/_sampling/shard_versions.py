@@ -1,7 +1,7 @@
 """The versions of the shards in which a state has positions. In another version, a position refers to another record.
 
-A shard that a manifest lists is never replaced. Other shards may keep their names and sizes although their records
-change, so their entries hold the version that was found.
+A shard that a manifest lists is never replaced. The records of other shards may change although the names and sizes
+stay the same, so the entries of these shards hold the version that was found.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def packed_version(info: ObjectInfo) -> list[Any]:
 
 
 def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
-    """Return whether an object still has the version that was packed."""
+    """Return whether an object still has the packed version."""
     return same_version(packed, packed_version(info))
 
 
 def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Return whether two packed versions are of the same object.
+    """Return whether two packed versions describe the same object.
 
-    If the store keeps checksums, the checksum decides. A local etag contains the inode, so it also changes if a copy
-    with the same content replaces the file. Such a copy counts as the same object if it kept the time of modification,
-    to the microsecond.
+    If both have checksums, the checksums decide. A local etag contains the inode, so it also changes if a copy with the
+    same content replaces the file. Such a copy counts as the same object if it kept the modification time and this time
+    has a fraction of a second.
     """
     size, crc32c, etag, modified = then
     if size != now[0] or (None not in (crc32c, now[1]) and crc32c != now[1]):
@@ -49,10 +49,10 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Compare the known present versions of shards with ``versions``, a result of `stream_state.versions_in`.
+    """Compare the current versions of shards, where known, with ``versions`` from `stream_state.versions_in`.
 
     Raises:
-        DatasetError: a shard was replaced; the message names it.
+        DatasetError: a shard was replaced. The message names the shard.
     """
     for shard, *version in versions:
         found = now(shard)
@@ -68,23 +68,23 @@ _VERSION = "version"
 
 
 def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
-    """Return a copy of the entry of a shard that no manifest lists, with the version that was found."""
+    """Return a copy of ``entry``, whose shard no manifest lists, with the version that was found."""
     return replace(entry, extra={**entry.extra, _VERSION: packed_version(info)})
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:
-    """Return the version that `with_version` added; `None` for a shard that a manifest lists."""
+    """Return the version that `with_version` added, or `None` for a shard that a manifest lists."""
     return None if entry.committed else entry.extra.get(_VERSION)
 
 
 class FileVersions:
-    """The version of each shard of a data set without a manifest, for states.
+    """The versions of the shards of a data set without a manifest, as stored in states.
 
     Args:
-        path: returns the path of a shard by its number, for messages.
+        path: returns the path of the shard with a given number, for messages.
 
     Attributes:
-        packed: ``[shard, *packed_version]`` of each shard; empty if a manifest lists the shards.
+        packed: one ``[shard, *packed_version]`` per shard; empty if a manifest lists the shards.
     """
 
     def __init__(self, shards: ShardList, path: Callable[[int], str]) -> None:
@@ -95,7 +95,7 @@ class FileVersions:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all versions, for code that compares only text; ``""`` if a manifest lists the shards."""
+        """A digest of all versions, for callers that can compare only text; ``""`` if a manifest lists the shards."""
         told = [[size, crc32c, None if crc32c is not None else etag] for _, size, crc32c, etag, _ in self.packed]
         return blake2b(json.dumps(told).encode(), digest_size=8).hexdigest() if told else ""
 
@@ -109,7 +109,7 @@ class FileVersions:
         values = StateValues(state)
         versions = versions_in(values) if self.packed else []
         if versions and len(versions) != len(self.packed):
-            # The numbers in the state may refer to other shards.
+            # The shard numbers in the state may refer to other shards.
             check_ordered(values, kind, identity, listed=False)
         check_versions(versions_in(values, len(self.packed)) if versions else [], self._now, self._path)
         check_ordered(values, kind, identity, listed=not self.packed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# Beyond any data set, and within int64 even after an addition.
+# Larger than any count in a data set, but small enough that the sum of two such numbers fits in int64.
 _MOST = (1 << 62) - 1
 
 
@@ -61,18 +61,18 @@ class StateValues:
         return found
 
     def rows(self, name: str, *below: int | None) -> list[list[int]]:
-        """Return a list of rows of whole numbers, each at least 0 and below its limit."""
+        """Return a list of rows of whole numbers, each at least 0 and below the limit of its column."""
         return self._rows(name, self._list(name), below)
 
     def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
-        """Return a list of values that each pass ``fits``; ``wanted`` describes them for a message."""
+        """Return a list of values, each accepted by ``fits``. ``wanted`` describes such values, for the message."""
         found = self._list(name)
         if not all(map(fits, found)):
             raise self._error(name, wanted)
         return found
 
     def plain(self, name: str) -> Any:
-        """Return an unchecked value for a comparison; `None` if it is missing."""
+        """Return an unchecked value for a comparison, or `None` if it is missing."""
         return self._state.get(name)
 
     def _list(self, name: str) -> list[Any]:

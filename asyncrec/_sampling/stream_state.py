@@ -1,10 +1,10 @@
-"""Put the state of a stream into an envelope of version, kind, and identity of the stream. All of it is JSON.
+"""Wrap the state of a stream in an envelope with a version and the kind and identity of the stream, all as JSON.
 
 There are two envelopes. The envelope of a stream over shards (`enveloped`, `checked`) identifies the shards by their
-names in order, and has their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines the
-remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) has the values that
-determine the order of the records, such as the id of the snapshot, and a position in that order. If no manifest lists
-the shards, this envelope also has their versions.
+names in order, and contains their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines
+the remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) contains the
+values that determine the order of the records, such as the id of the snapshot, and a position in that order. If no
+manifest lists the shards, this envelope also contains their versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec.errors import ArgumentValueError
 _VERSION = 1
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
-# The remedy if the state belongs to another snapshot.
+# The advice for a state of another snapshot.
 _OTHER_SNAPSHOT = (
     "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
     "read_manifest(path, at=<its id>)"
@@ -34,12 +34,12 @@ _ARGUMENTS = {"shard": "worker"}
 
 
 def fingerprint(names: Iterable[str]) -> str:
-    """Return a digest of the names of shards, in order: 16 bytes of blake2b, in hexadecimal."""
+    """Return a digest of shard names in the given order, as 16 bytes of blake2b in hexadecimal."""
     return blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
 
 
 def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a stream over shards; ``inputs`` is the `fingerprint` of their names."""
+    """Return the enveloped state of a stream over shards. ``inputs`` is the `fingerprint` of their names."""
     return {"version": _VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
@@ -54,7 +54,7 @@ def checked(
     """Return the values of a state. ``difference`` describes how the shards differ from the versions in the state.
 
     Raises:
-        ValueError: the state has another version, kind of stream, list of shards or parameters; the message says which.
+        ValueError: the version, kind of stream, list of shards or parameters differ. The message names the difference.
         TypeError: the state is not a mapping.
     """
     values = StateValues(state)
@@ -79,19 +79,19 @@ def checked(
 def ordered_state(
     kind: str, identity: Mapping[str, Any], versions: Sequence[Sequence[Any]], **place: int
 ) -> dict[str, Any]:
-    """Return the state of a stream over numbered records: the identity of its order, and its place in the order.
+    """Return the state of a stream over numbered records, with the identity of its order and its place in the order.
 
-    ``versions`` are the versions of the shards, if no manifest lists them; otherwise, the list is empty.
+    ``versions`` holds the versions of the shards if no manifest lists them, and is otherwise empty.
     """
     state = {"version": _VERSION, "kind": kind, **identity, **place}
     return {**state, "versions": [list(version) for version in versions]} if versions else state
 
 
 def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
-    """Check that a state belongs to this order. ``listed`` is whether a manifest lists the shards, for the message.
+    """Check that a state belongs to this order. For the message, ``listed`` is whether a manifest lists the shards.
 
     Raises:
-        ValueError: the state has another version, another kind of stream, or another order; the message says which.
+        ValueError: the version, kind of stream or order differs. The message names the difference.
     """
     _check_kind(state, kind)
     for name, value in identity.items():
@@ -114,7 +114,7 @@ def _check_kind(state: StateValues, kind: str) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``; an empty list if it has none.
+    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``, or ``[]`` if the state has none.
 
     Raises:
         ValueError: a value is not a version.

@@ -117,7 +117,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write one record, and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
+        """Write one record, and return its ticket, which `wait` accepts. See `asyncrec.ShardedWriter.write`.
 
         If the call is interrupted, the record has been accepted, and is passed on later.
         """

@@ -1,11 +1,10 @@
 """The ``asyncrec`` command, a thin layer over the functions of `asyncrec.tools`.
 
     __init__         `main`, the entry point
-    _installed       the built-in commands and those of plugins; the command NAME is the function ``command`` of
-                     ``_NAME``, which calls the function NAME of `asyncrec.tools`
+    _installed       the built-in commands and those of plugins; the command NAME is the function ``command`` in
+                     ``_NAME``, which calls the function NAME in `asyncrec.tools`
     _help            the page of ``asyncrec --help``
-    _app             the group, which imports a command only when the command is called, and converts errors to exit
-                     codes
+    _app             the command group, which imports a command when it is called, and converts errors to exit codes
     _exits           the exit codes, and the messages and exit codes of errors
     _options         the arguments and options shared by several commands
     _values          functions that parse the text of these options
@@ -14,7 +13,7 @@
     _written         shared by ``filter``, ``sample``, ``merge`` and ``dedupe``
     _watch_screen    the screen of ``watch``, in the width of the terminal
     _completion      completions for shells
-    _standard_streams  closed stdin, stdout and stderr, and messages on stderr
+    _standard_streams  handling of closed stdin, stdout and stderr, and messages on stderr
     _standard        ``-`` in place of a path
     _output          text and JSON for the terminal, with the control characters of records escaped
     _progress        a progress bar on stderr, only on a terminal
@@ -22,8 +21,8 @@
 Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or in a plugin, 5 no record
 has the key, 130 interrupted.
 
-The names for the commands of plugins are exported here. They are imported on first use, because ``asyncrec --help``
-must take only a fraction of the time that typer, NumPy and anyio take to load.
+The names that plugins use in their commands are exported here. They are imported on first use, because ``asyncrec
+--help`` must take only a fraction of the time needed to load typer, NumPy and anyio.
 
     Path, Jobs, Json, Debug,
     StorageOptions, SourceOptions, TargetOptions   the parameters shared by commands
@@ -32,7 +31,7 @@ must take only a fraction of the time that typer, NumPy and anyio take to load.
     say, print_json                                print text or JSON, with the control characters of records escaped
     human_bytes                                    formats a size with a unit
     Bar                                            a progress bar
-    FINE, DAMAGE                                   the exit codes that a command returns; errors have other exit codes
+    FINE, DAMAGE                                   exit codes for commands to return; for other codes, raise errors
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ __all__ = ["main", *_names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of ``sys.argv``, and return the exit code."""
+    """Run a command line, by default ``sys.argv``, and return the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     if not take_closed_descriptors():
         return 3

@@ -1,4 +1,4 @@
-"""The module that ``python -m asyncrec.cli`` runs, for use if the ``asyncrec`` script is not on the PATH."""
+"""Run the command line by ``python -m asyncrec.cli``, for use if the ``asyncrec`` script is not on the PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run` calls the command of a command line, and converts an error to a message and an exit code without a traceback.
+"""`run` runs a command line, and converts an error to a message and an exit code without a traceback.
 
 With ``--debug`` anywhere before ``--``, the traceback is also printed.
 """
@@ -24,7 +24,7 @@ INTERRUPTED = 130  # the exit code of SIGINT in shells: 128 + 2
 
 
 class _Command(TyperCommand):
-    """A command whose help puts the description of an option below its name if the terminal is narrow."""
+    """A command whose help shows the description of an option below its name if the terminal is narrow."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if formatter.width < _NARROW:
@@ -33,7 +33,7 @@ class _Command(TyperCommand):
 
 
 class _Commands(MutableMapping[str, Any]):
-    """A mapping of names to commands, which creates a command when it is first looked up."""
+    """A mapping of names to commands, which are created when they are first looked up."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class _Commands(MutableMapping[str, Any]):
 
 
 def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
-    """Return a command that exits with 0 if the reader of its output closes the pipe: ``asyncrec cat ... | head``."""
+    """Return a command that exits with 0 if the reader of its output closes the pipe, as in ``asyncrec cat | head``."""
 
     @wraps(command)
     def run(**arguments: Any) -> int:
@@ -72,7 +72,7 @@ def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
             code = command(**arguments)
             sys.stdout.flush()
             return code
-        except BrokenPipeError:  # typer would exit with an error
+        except BrokenPipeError:  # caught here because typer would exit with an error
             give_up_output()
             return 0
 
@@ -135,7 +135,7 @@ def run(argv: list[str]) -> int:
 def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
     try:
         result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
-        if result == INTERRUPTED:  # typer's result for a KeyboardInterrupt
+        if result == INTERRUPTED:  # typer returns this for a KeyboardInterrupt
             raise KeyboardInterrupt
         return int(result or 0)
     except (KeyboardInterrupt, typer.Abort):
@@ -152,7 +152,7 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
 
 
 def _is_of_output(error: Exception) -> bool:
-    """Return whether writing to stdout raised the error. If so, data is still buffered, and flushing it fails again."""
+    """Return whether writing to stdout raised the error, in which case flushing the buffered data fails again."""
     if not isinstance(error, OSError):
         return False
     try:
@@ -183,12 +183,12 @@ def _explain(error: Exception, reported: Container[str]) -> int:
     return code
 
 
-# The number of characters of an argument to show.
+# The maximum number of characters of an argument to show.
 _SHOWN = 40
 
 
 def number_refused(error: BaseException | None) -> str | None:
-    """Return a message for an error of typer about a number, or `None` for any other error."""
+    """Return a message for typer's error about an invalid number, or `None` for any other error."""
     listed = getattr(error, "errors", None)
     if listed is None:
         return None

@@ -1,6 +1,6 @@
 """Completions for shells: paths, data sets, the schemes of installed stores, names of features, and conditions.
 
-A shell requests completions each time Tab is pressed, and shows no errors. If names are not found in time, no
+A shell requests completions whenever Tab is pressed, and shows no errors. If reading the names takes too long, no
 completions are returned.
 """
 
@@ -32,7 +32,7 @@ def complete_feature(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_condition(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the matching beginnings of conditions: a feature's name and ``=``."""
+    """Return the matching beginnings of conditions, which are names of features followed by ``=``."""
     return [f"{name}=" for name in _features(ctx) if name.startswith(incomplete)]
 
 
@@ -68,7 +68,7 @@ def _stores() -> Iterable[str]:
 
 
 def _features(ctx: typer.Context) -> list[str]:
-    # The command line is incomplete, so typer has not yet parsed its arguments. The first argument is the input.
+    # The command line is incomplete, so typer has not parsed its arguments. The first argument is the input.
     if not ctx.args:
         return []
     path = os.path.expanduser(ctx.args[0])

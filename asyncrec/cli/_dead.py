@@ -13,7 +13,7 @@ SPOOL = (
 
 
 def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
-    """Return sentences about the records of dead writers of a data set.
+    """Return sentences that describe the records of a data set's dead writers, and how to recover them.
 
     Args:
         dead: for each dead writer, its kind and whether it had a spool.
@@ -40,7 +40,7 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
 
 
 def of_the_dead_shortly(path: str, dead: Iterable[tuple[str, bool]]) -> str:
-    """Return only the commands that recover the records of dead writers, and whether records are lost.
+    """Return only the commands that recover the records of dead writers, with a note if records are lost.
 
     Args:
         dead: for each dead writer, the command that recovers its records, and whether it had a spool.

@@ -26,7 +26,7 @@ ByFeature = Annotated[
 
 
 def known_by(by_key: bool, by: str | None) -> str | None:
-    """Return the property by which records are compared according to the options, or `None` if neither is passed."""
+    """Return the property by which the options compare records, or `None` if neither option is passed."""
     if by_key and by is not None:
         raise UsageError("--by-key and --by cannot be combined")
     return "key" if by_key else None if by is None else f"feature:{by}"

@@ -19,7 +19,7 @@ from asyncrec.cli._values import opened
 if TYPE_CHECKING:
     from asyncrec.tools import DiffReport
 
-# The maximum number of records of each kind to show; --json has up to a thousand.
+# The maximum number of records of each kind to show; --json shows up to a thousand.
 _MOST_SHOWN = 10
 
 _Compared = typer.Argument(help="A file, folder, pattern or data set.", autocompletion=complete_path)

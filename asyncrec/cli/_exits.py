@@ -43,7 +43,7 @@ _PARAMETER = re.compile(r"(?<![\w-])(\w{1,40})\b(=?)(?=(\S?))")
 
 
 def explained(error: BaseException) -> tuple[int, list[str]]:
-    """Return the exit code of an error, and the lines to print, which are its message and its notes."""
+    """Return the exit code of an error, and the lines to print, which are the error's message and notes."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     lines = [_in_options(line) for line in (_message(error), *getattr(error, "__notes__", ()))]
@@ -64,7 +64,7 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
 
 
 def _whose(error: BaseException) -> str:
-    """Return the origin of an unexpected error: asyncrec, the plugin that raised the error, or both."""
+    """Return the origin of an unexpected error: asyncrec, the plugin that raised the error, or either of the two."""
     from importlib.metadata import entry_points
 
     plugins = {}
@@ -87,7 +87,7 @@ def _message(error: BaseException) -> str:
 
 
 def _in_options(message: str) -> str:
-    """Return the message with each name of a parameter replaced by the name of its option."""
+    """Return the message with the names of parameters replaced by those of command line options."""
 
     def option(match: re.Match[str]) -> str:
         name, assigned, follows = match.groups()

@@ -1,4 +1,4 @@
-"""The page of ``asyncrec --help``, which needs neither typer nor the imports of any command."""
+"""The page of ``asyncrec --help``, which is printed without importing typer or any command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_help() -> None:
 
 
 def help_page() -> str:
-    """Return the page with every installed command."""
+    """Return the page, which lists every installed command."""
     return "\n".join(_lines(help_width()))
 
 

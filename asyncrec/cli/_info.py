@@ -15,7 +15,7 @@ from asyncrec.cli._values import parse_options
 if TYPE_CHECKING:
     from asyncrec.tools._info import DatasetInfo, InfoReport
 
-# The maximum number of files, sources, writers or orphans to show; --json has all.
+# The maximum number of files, sources, writers or orphans to show; --json shows all.
 _MOST_SHOWN = 20
 
 

@@ -1,8 +1,8 @@
-"""`Installed`: the built-in commands (`COMMANDS`) and those of plugins.
+"""`Installed` finds commands: the built-in ones (`COMMANDS`) and those of plugins.
 
 The built-in command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (with ``_`` for ``-``), which
-is imported when the command is called. A new built-in command needs a module and a line here. The line determines its
-position and its description in ``asyncrec --help``.
+is imported when the command is called. A new built-in command needs a module and a line here. The line determines the
+command's position and description in ``asyncrec --help``.
 
 A built-in command is found without loading plugins, and no plugin can use its name. For a known command that is not
 installed, `Installed.missing` returns a message that names the package to install.
@@ -65,9 +65,9 @@ COMMANDS: dict[str, Command] = {
 
 # The distributions that provide known plugin commands.
 _PACKAGES = {"report": "asyncrec-report"}
-# No command deletes a whole data set. This page of the docs shows how to delete a data set.
+# No command deletes a whole data set. This page of the documentation shows how to delete one.
 _DELETE = "docs/how-to/rotate-by-day.md for a data set; delete, for records"
-# Names of commands in other tools, and the commands of asyncrec for the same purpose.
+# Names of commands in other tools, and the asyncrec commands that serve the same purpose.
 _GUESSED = {
     "browse": "head, or report",
     "cp": "copy",
@@ -99,7 +99,7 @@ class Installed:
         return COMMANDS.get(name) or self.all().get(name)
 
     def all(self) -> dict[str, Command]:
-        """Return all commands by name, with the built-in commands first."""
+        """Return all commands by name, the built-in commands first."""
         if self._of_plugins is None:
             self._of_plugins = self._load()
         return COMMANDS | self._of_plugins

@@ -27,7 +27,7 @@ def _storage(help: str, name: str = "--storage-option") -> Any:
 
 
 Path = Annotated[str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL.")]
-# The path argument of commands that read records and open their input with `opened`.
+# The path argument of commands that read records, and open their input with the arguments from `opened`.
 Input = Annotated[
     str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL; - for standard input.")
 ]

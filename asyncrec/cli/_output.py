@@ -3,9 +3,9 @@
 On a terminal, lines are wrapped to its width (at least 40 columns), and coloured unless NO_COLOR is set. In a file or a
 pipe, lines are neither wrapped nor coloured.
 
-Records, names and messages may contain any characters, including escape sequences. To prevent control characters from
+Records, names and messages may contain any characters, including escape sequences. To keep control characters from
 reaching the terminal, all text is passed through `clean`, and JSON is ASCII. Only ``cat --format raw`` writes bytes
-unchanged, and it rejects a terminal.
+unchanged, and it refuses to write to a terminal.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Style = Literal["", "title", "name", "good", "bad"]
 
 # The SGR parameters for bold, cyan, green and bold red.
 _STYLES = {"title": "1", "name": "36", "good": "32", "bad": "1;31"}
-# The minimum width in columns, which is also assumed for a terminal that reports less.
+# The minimum width in columns. A terminal that reports a smaller width is treated as this wide.
 _NARROWEST = 40
 
-# The control characters (C0 except the line feed, DEL and C1), the line and paragraph separators, the marks that change
-# the direction of text, the byte order mark, and the surrogates, which no encoding accepts.
+# Control characters (C0 except the line feed, DEL and C1), line and paragraph separators, marks that change the
+# direction of text, the byte order mark, and surrogates, which cannot be encoded.
 _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _NAMED = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
 
@@ -73,7 +73,7 @@ def print_json(value: Any) -> None:
 
 
 def pairs(values: Mapping[str, object]) -> None:
-    """Print names and values in two columns, without those whose value is `None`."""
+    """Print names and values in two columns. Names with the value `None` are omitted."""
     given = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, given), default=0)
     for name, value in given.items():
@@ -81,7 +81,7 @@ def pairs(values: Mapping[str, object]) -> None:
 
 
 def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> None:
-    """Print names, each padded to its width, then a text, whose further lines are indented below its first line."""
+    """Print names, each padded to its width, and then ``text``, with its other lines indented below the first."""
     head = " " * indent + "".join(f"{clean(name, line=True).ljust(size)}  " for name, size in columns)
     width = _width()
     below = " " * (len(head) if width is None or 2 * len(head) <= width else indent + 4)
@@ -96,7 +96,7 @@ def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> Non
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows in columns as wide as their longest cells. Columns of numbers are aligned to the right.
+    """Print rows in columns as wide as their longest cells. Columns of numbers are right-aligned.
 
     If the terminal is too narrow, each row is printed as several lines with one value each.
     """
@@ -153,7 +153,7 @@ def _styled(text: str, style: Style) -> str:
 
 
 def _fitted(line: str, width: int | None, head: str, below: str) -> list[str]:
-    """Return a line after its head, wrapped between words if it is too long. A path is not split, for copying."""
+    """Return ``head`` and ``line``, wrapped between words if too long. Paths are not split, so users can copy them."""
     whole = (head + line).rstrip()
     if width is None or len(whole) <= width:
         return [whole]

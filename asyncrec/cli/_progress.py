@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-# The minimum time between two updates. More frequent updates would not be visible.
+# The minimum time between two updates, because more frequent updates would not be visible.
 _SECONDS_BETWEEN = 0.1
 
 

@@ -1,4 +1,4 @@
-"""`Printer` shows records for ``head`` and ``cat``: decoded, or as JSON lines, hex, text or (not on a terminal) raw."""
+"""`Printer` prints records for ``head`` and ``cat``: decoded, or as JSON lines, hex, text or raw bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "example", "json", "hex", "text", "raw")
 
-# The part of a value that is shown in the formats for users. Other formats show the complete value.
+# How much of a value is shown in the formats for users. Other formats show complete values.
 _MOST_VALUES = 8
 _MOST_CHARACTERS = 200
 _HEX_BYTES = 256
@@ -26,10 +26,10 @@ class Printer:
     """A printer of records to stdout.
 
     Args:
-        schema: the schema of the data set, which determines the order of features, the features that are shown as text,
-            and the features that are lists in JSON even with a single value.
+        schema: the schema of the data set, which determines the order of the features, which of them are shown as text,
+            and which of them are lists in JSON even with a single value.
         only: the requested features. Raw, text and hex show the values of a single feature instead of the record.
-        whole: whether hex is shown in full length.
+        whole: whether to show hex in full.
 
     Raises:
         UsageError: the format is unknown, cannot be shown on a terminal, or cannot show several features.
@@ -54,7 +54,7 @@ class Printer:
         self._schema = schema
         self._only = only
         self._whole = whole
-        self._features: set[str] = set()  # the features of the records so far, if ``only`` is passed
+        self._features: set[str] = set()  # the features found in records so far, if ``only`` is passed
 
     def show(self, found: FoundRecord) -> None:
         """Print one record."""
@@ -74,7 +74,7 @@ class Printer:
             self._decoded(found)
 
     def _of_feature(self, found: FoundRecord, name: str) -> None:
-        """Print the values of one feature: raw bytes unchanged, each text on a line, hex below a title."""
+        """Print the values of one feature: raw bytes unchanged, text with one value on each line, hex with a title."""
         for value in _values_of(found.data, name):
             if isinstance(value, bytes):
                 if self._format == "raw":
@@ -89,7 +89,7 @@ class Printer:
                 raise UsageError(f"the feature {name!r} holds numbers; use --format text or json")
 
     def end(self, path: str) -> None:
-        """Check after the last record that the requested features exist.
+        """Check, after the last record, that the requested features exist.
 
         Raises:
             ValueError: some records have features, but no record has a requested feature.
@@ -160,7 +160,7 @@ def _features_of(record: bytes) -> set[str]:
 
 
 def _values_of(record: bytes, name: str) -> list[Any]:
-    """Return the values of a feature, or those of all steps of a feature list; an empty list if it does not exist."""
+    """Return the values of a feature, or of all steps of a feature list; an empty list if there is no such feature."""
     from asyncrec.errors import DecodeError
     from asyncrec.example._codec import decode_sequence_example
 
@@ -199,9 +199,9 @@ def _described(value: Any, is_text: bool) -> tuple[str, str]:
 
 
 def _quoted(data: bytes) -> str:
-    """Return bytes as quoted text if they are text, otherwise as hex. Truncate long values, and add their length."""
+    """Return bytes as quoted text if possible, otherwise as hex. Truncate long values and append their length."""
     try:
-        # Truncation may split a character, whose bytes are then ignored.
+        # Truncation may split a character, so ignore an incomplete character at the end.
         text = data[: 4 * _MOST_CHARACTERS].decode("utf-8", "strict" if len(data) <= 4 * _MOST_CHARACTERS else "ignore")
     except UnicodeDecodeError:
         text = ""

@@ -75,7 +75,7 @@ def _show(
 ) -> None:
     from asyncrec import tools
 
-    view.printer()  # to raise for invalid options before any file is opened
+    view.printer()  # reject invalid options before any file is opened
 
     async def run() -> None:
         async with tools.open_sample(source, records=count, fraction=fraction, seed=seed, **opening) as stream:

@@ -26,7 +26,7 @@ _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[
     _Format, typer.Option("-f", "--format", help="How to print a record; auto shows the features of Examples.")
 ]
-# For commands such as tail, in which -f has another meaning.
+# For commands in which -f has another meaning, such as tail.
 LongFormat = Annotated[
     _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
 ]
@@ -57,14 +57,14 @@ Wheres = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """The options for showing records: the format, the requested features, and whether hex is shown in full length."""
+    """The options for showing records: the format, the requested features, and whether hex is shown in full."""
 
     format: str
     features: list[str] | None
     whole: bool
 
     def printer(self, path: str = "", schema: Mapping[str, Any] | None = None) -> Printer:
-        """Return a printer of records.
+        """Return a printer for these options.
 
         Raises:
             UsageError: the format is unknown, cannot be shown on a terminal, or cannot show several features.
@@ -96,14 +96,14 @@ def show_records(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Print the first ``limit`` records that match every condition; all if it is `None`.
+    """Print the first ``limit`` records that match every condition, or all of them if ``limit`` is `None`.
 
-    With ``resolve``, revisits are printed with the bodies that they refer to.
+    With ``resolve``, revisits are printed with the bodies to which they refer.
     """
     from asyncrec import tools
 
     where = conditions(wheres)
-    view.printer()  # to raise for invalid options before any file is opened
+    view.printer()  # reject invalid options before any file is opened
 
     async def run() -> None:
         left = limit
@@ -132,7 +132,7 @@ def show_records(
 
 
 def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
-    """Print records."""
+    """Print ``records`` with ``printer``."""
     for found in records:
         printer.show(found)
 
@@ -148,9 +148,9 @@ def show_record(
     storage_option: list[str] | None,
     resolve: bool = False,
 ) -> None:
-    """Print a record by its number or key, or all records with the key.
+    """Print one record, found by its number or key, or all records with the key.
 
-    With ``resolve``, revisits are printed with the bodies that they refer to.
+    With ``resolve``, revisits are printed with the bodies to which they refer.
     """
     from asyncrec.tools._cat import record_of, versions_of
     from asyncrec.tools._selection import selected
@@ -173,13 +173,13 @@ def show_record(
     run_async(run)
 
 
-# The maximum number of bodies in memory at the same time.
+# The maximum number of bodies in memory at once.
 AT_ONCE = 16
 
 
 @asynccontextmanager
 async def resolving(path: str, storage_option: list[str] | None) -> AsyncIterator[Resolve]:
-    """Open the data set in which bodies are looked up, and yield a function that resolves the revisits among records.
+    """Open the data set that contains the bodies, and yield a function that resolves the revisits among records.
 
     Raises:
         UsageError: the path means stdin.

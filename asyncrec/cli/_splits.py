@@ -35,7 +35,7 @@ Compression = Annotated[options.Compression, typer.Option(help="Compression of t
 
 
 def split_arguments(ratios: str, seed: int, max_shard_bytes: str | None, compression: str) -> dict[str, Any]:
-    """Return the arguments for the tool, parsed from the options."""
+    """Parse the options into arguments for the tool."""
     return {
         "ratios": _parse_ratios(ratios),
         "seed": seed,

@@ -1,6 +1,6 @@
 """`StandardStreams` is the storage for the path ``-``, which reads stdin and writes stdout.
 
-Tools may read at any position, and more than once. A pipe does not allow this, so stdin is copied to a temporary file.
+Tools may read at any position, and more than once. A pipe cannot do this, so stdin is copied to a temporary file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def standard_output(target: str) -> bool:
 
 
 class StandardStreams(Storage):
-    """A storage with the single object ``-``, which is read from stdin. Every object is written to stdout."""
+    """A storage with a single object ``-``, which is read from stdin. All objects are written to stdout."""
 
     root = STANDARD
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 def take_closed_descriptors() -> bool:
     """Open the null device in place of a closed stdin, stdout or stderr, so that no other file gets its descriptor.
 
-    Return `False` if stdout was closed, because the command could not print its result.
+    Return `False` if stdout was closed, in which case no command can print its result.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return True
@@ -34,13 +34,13 @@ def take_closed_descriptors() -> bool:
 def give_up_output() -> None:
     """Discard the output that is still buffered, because flushing it at exit would raise an error."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # other users cannot replace the null device
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # no other user can replace the null device
 
 
 class Warnings(logging.Handler):
     """A context manager that prints logged warnings, such as those of retried requests, as lines on stderr.
 
-    This includes the warnings of other packages, whose control characters Python would not escape.
+    This includes warnings of other packages, in which Python would not escape control characters.
 
     Attributes:
         reported: the messages that were printed.
@@ -64,7 +64,7 @@ class Warnings(logging.Handler):
 
 
 def complain(message: str, command: str = "asyncrec") -> None:
-    """Print a message on stderr, after the name of the command."""
+    """Print a message on stderr, preceded by the name of the command."""
     from asyncrec.cli._output import clean
 
     if sys.stderr is None:
@@ -72,5 +72,5 @@ def complain(message: str, command: str = "asyncrec") -> None:
     try:
         sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
         sys.stderr.flush()
-    except OSError:  # the error cannot be reported either
+    except OSError:  # this error cannot be reported, either
         pass

@@ -41,7 +41,7 @@ def command(
     view = RecordView("json" if json else format, feature, whole=False)
     seconds = parse_duration(interval)
     chosen = conditions(where)
-    view.printer()  # to raise for invalid options before any file is opened
+    view.printer()  # reject invalid options before any file is opened
 
     async def run() -> None:
         async with tools.open_tail(

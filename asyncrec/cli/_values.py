@@ -24,14 +24,14 @@ def parse_options(given: list[str] | None) -> dict[str, Any] | None:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            # The message does not contain the text, which may be a misplaced secret.
+            # The message must not contain the text, which may be a misplaced secret.
             raise UsageError("--storage-option must be KEY=VALUE, such as --storage-option region=eu-west-1")
         options[name.replace("-", "_")] = json.loads(value) if _VALUE.fullmatch(value) else value
     return options or None
 
 
 def opened(path: str, given: list[str] | None, max_record_bytes: str | None = None) -> dict[str, Any]:
-    """Return the arguments of a tool for the storage of ``path`` and the size of records. ``-`` means stdin."""
+    """Return a tool's arguments for the storage of ``path`` and the maximum size of records. ``-`` means stdin."""
     limit = {} if max_record_bytes is None else {"max_record_bytes": parse_size(max_record_bytes)}
     if path == STANDARD:
         return {"storage": StandardStreams(), **limit}
@@ -39,14 +39,14 @@ def opened(path: str, given: list[str] | None, max_record_bytes: str | None = No
 
 
 def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
-    """Return the arguments of a tool for the storage of its target. ``-`` means stdout."""
+    """Return a tool's arguments for the storage of its target. ``-`` means stdout."""
     return {f"target_{name}": value for name, value in opened(target, given).items()}
 
 
 def stores(
     source: str, given: list[str] | None, target: str, for_target: list[str] | None, max_record_bytes: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a tool for the storages of its source and its target.
+    """Return a tool's arguments for the storages of its source and target.
 
     Raises:
         UsageError: the target means stdout, but the command may write several objects, or prints its report to stdout.
@@ -59,7 +59,7 @@ def stores(
 
 
 def parse_compression(text: str) -> Any:
-    """Return the library's name for a compression, which may be in upper or lower case. ``"keep"`` is unchanged."""
+    """Return the library's name for a compression, which is passed in upper or lower case. ``"keep"`` is unchanged."""
     lower = text.lower()
     return lower if lower == "keep" else "" if lower == "none" else lower.upper()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._orphans import Orphan
     from asyncrec.tools._verify import VerifyReport
 
-# The maximum number of problems to show for a shard; --json has up to a thousand.
+# The maximum number of problems to show for a shard; --json shows up to a thousand.
 _MOST_SHOWN = 20
 
 

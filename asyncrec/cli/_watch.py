@@ -21,7 +21,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools import WatchReport
 
-# The seconds between reports. A report is cheap on a disk, but in a store it requires two listings, and a request for
+# The seconds between reports. A report is cheap on a disk, but in a store it requires two listings, plus a request for
 # each writer.
 _EVERY = 2.0
 _EVERY_REMOTE = 10.0
@@ -121,7 +121,7 @@ async def _look(
         while True:
             try:
                 view.show(await watch.look())
-            except TransientStorageError as error:  # the store may answer next time
+            except TransientStorageError as error:  # the next attempt may succeed
                 complain(str(error))
             await anyio.sleep(pause)
 
@@ -168,7 +168,7 @@ class _Screen(_View):
             yield
         finally:
             sys.stdout.write(_BACK)
-            if self.last is not None:  # keep the last report visible
+            if self.last is not None:  # leave the last report on the terminal
                 self._print(self.last)
 
     def show(self, report: WatchReport) -> None:

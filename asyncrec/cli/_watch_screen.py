@@ -1,4 +1,4 @@
-"""`screen` formats a report of ``asyncrec watch`` in lines that are no wider than the terminal."""
+"""`screen` formats a report of ``asyncrec watch`` as lines that are no wider than the terminal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WAITING = {
     "end": "its end",
 }
 
-# The columns: the title, the content, and whether the content is a number. The most important columns come first, for
-# narrow terminals. Columns that show the present state are empty or "?" for a writer whose status is no longer valid.
+# For each column, the title, the content, and whether the content is a number. The most important columns come first,
+# for narrow terminals. Columns with the current state are empty or "?" for a writer whose status is no longer valid.
 _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
     ("writer", lambda writer: writer.id, False),
     ("state", lambda writer: writer.state, False),
@@ -47,7 +47,7 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
 
 
 def screen(report: WatchReport, width: int, height: int) -> list[str]:
-    """Return the lines of the screen. If some do not fit in ``height``, the last line shows how many."""
+    """Return the lines of the screen. If some do not fit in ``height``, the last line shows how many are missing."""
     lines = [*_totals(report, width), *_of_dead(report, width), *_writers(report, width), *_classes(report)]
     if len(lines) > height:
         lines[height - 1 :] = [f"... {len(lines) - height + 1} more lines"]
@@ -58,7 +58,7 @@ def _totals(report: WatchReport, width: int) -> list[str]:
     time = f"{report.time.astimezone():%H:%M:%S}"
     path = clean(report.path, line=True)
     room = width - len(time) - 2
-    # A long path is cut at its beginning, because its end is more informative.
+    # A long path is truncated at its beginning, because its end is more informative.
     lines = [f"{path if len(path) <= room else '...' + path[-max(0, room - 3) :]}  {time}"]
     if not report.there:
         return [*lines, "nothing here yet"]
@@ -86,7 +86,7 @@ def _speed(report: WatchReport) -> str:
 
 
 def _of_dead(report: WatchReport, width: int) -> list[str]:
-    """Return the commands that recover the records of dead writers, wrapped but not cut, because users copy them."""
+    """Return the commands that recover the records of dead writers, wrapped rather than cut, so users can copy them."""
     dead = [(writer.recover, writer.spool) for writer in report.writers if writer.state == "dead"]
     if not dead:
         return []

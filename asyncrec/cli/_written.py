@@ -39,11 +39,11 @@ def write(
     storage_option: list[str] | None,
     json: bool,
 ) -> int:
-    """Run a tool that writes a new target, and print its report, on stderr if the records are written to stdout.
+    """Run a tool that writes a new target, and print its report (on stderr if the records are written to stdout).
 
     Args:
         doing: the text of the progress bar.
-        tool: a function with the parameters ``target``, ``progress`` and the options for writing.
+        tool: a function with the parameters ``target`` and ``progress``, and parameters for the options below.
         storage_option: the options of the target's backend.
 
     Raises:
@@ -53,7 +53,7 @@ def write(
         "compression": parse_compression(compression),
         "max_shard_bytes": parse_size(max_shard_bytes),
         **opened_target(target, storage_option),
-        # A tool writes a single file if the target has the name of a file.
+        # With the name of a file as its target, a tool writes a single file.
         "target": "stdout.tfrecord" if standard_output(target) else target,
     }
     with Bar(doing) as bar:

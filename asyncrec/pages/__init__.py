@@ -12,7 +12,7 @@ from_aiohttp, from_httpx, from_scrapy, from_crawlee, from_playwright    make a p
 page_key          the key of a page: its URL, with the method and body of a request that is not a plain GET
 is_temporary      whether to request the page again later instead of storing it
 payload_digest    the digest of a body, in WARC's form
-conditions        the headers of a request that asks whether a stored page has changed
+conditions        the headers of a conditional request for a stored page
 is_revisit        whether a page has no body of its own, because the body was stored before
 resolve           returns revisits with the bodies that they refer to
 
@@ -27,15 +27,15 @@ The features of `PAGE`:
     content_type      the Content-Type of the response
     headers           the headers of the response as they were sent, in lines of "Name: value"
     method            the method of the request
-    final_url         the URL that answered, if redirects were followed; otherwise empty
+    final_url         the URL of the response, if redirects were followed; otherwise empty
     digest            sha1:BASE32 of the stored content, or of a revisit's body (WARC-Payload-Digest)
     reason            the reason phrase of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol spells them differently)
-    ip                the IP address of the server (WARC-IP-Address), if the client knows it (Crawlee does not)
-    elapsed           the number of seconds until the response had arrived, if the client knows it (aiohttp does not)
+    ip                the IP address of the server (WARC-IP-Address), if the client provides it (Crawlee does not)
+    elapsed           the number of seconds until the response had arrived, if the client provides it (aiohttp does not)
     charset           the charset of a text
     encoding          the Content-Encoding that the content still has; empty if it has none
-    truncated         why the content is incomplete: length, time, disconnect (WARC-Truncated); empty if it is complete
+    truncated         the reason for incomplete content: length, time, disconnect (WARC-Truncated); otherwise empty
     depth             the number of links from the start of the crawl
     referrer          the page that links to this page
     request_headers   the headers of the request, in the form of ``headers``
@@ -45,7 +45,7 @@ The features of `PAGE`:
     refers_to_url     of a revisit: the URL of the page that has the body (WARC-Refers-To-Target-URI)
     refers_to_date    of a revisit: the date of that page (WARC-Refers-To-Date)
     refers_to         of a revisit: the record_id of that page, if it has one (WARC-Refers-To)
-    profile           of a revisit: why it has no body (WARC-Profile): an identical body, or a 304 from the server
+    profile           of a revisit: the reason (WARC-Profile), which is an identical body or a 304 from the server
 
 Every feature except ``url`` has a default, so pages with fewer features, from an older crawl or a WARC file, can be
 decoded. A feature that the client does not provide is not in the dict of a new page, and decodes to its default.

@@ -9,7 +9,7 @@ Headers: TypeAlias = "bytes | str | Mapping[Any, Any] | Iterable[tuple[Any, Any]
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Return headers in the form that a page has: lines of ``Name: value``, separated by line feeds."""
+    """Return headers in the form in which a page stores them: lines of ``Name: value``, separated by line feeds."""
     if isinstance(headers, str | bytes):
         return b"\n".join(_encoded(headers).strip().splitlines())
     pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
@@ -22,7 +22,7 @@ def header_lines(headers: Headers) -> bytes:
             flat.append((said, value if type(value) is bytes else _encoded(value)))
     lines = b"\n".join([name + b": " + value for name, value in flat])
     if lines.count(b"\n") >= len(flat) or b"\r" in lines:
-        # A line break within a name or a value would begin another header.
+        # A line break within a name or a value would start another header.
         return b"\n".join([_one_line(name) + b": " + _one_line(value) for name, value in flat])
     return lines
 
@@ -47,7 +47,7 @@ def header_of(lines: bytes, name: bytes) -> str:
 
 
 def charset_of(content_type: str) -> str:
-    """Return the charset of a Content-Type in lower case, or ``""`` if it names no charset."""
+    """Return the charset of a Content-Type in lower case, or ``""`` if it has no charset."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":

@@ -4,7 +4,7 @@ Each client returns the headers as they were sent, but the body decoded, so ``en
 client does not provide (the time with aiohttp, the address with Crawlee) has its default, and may be passed by name.
 
 A body may be endless. ``max_bytes`` limits reading, unless the client has already read the whole body, as Scrapy,
-Crawlee and Playwright have. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
+Crawlee and Playwright do. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
     then has the content, so ``response.text()`` returns no text for a body that this function has read.
     """
     check_max_bytes(max_bytes)
-    # Once the last byte of the body has arrived, the connection returns to its pool, but the response still has the
-    # protocol.
+    # Once the last byte of the body has arrived, the connection returns to its pool, but the response still refers to
+    # the protocol.
     address = _peer(getattr(getattr(response, "_protocol", None), "transport", None))
     if max_bytes is None or response.content.at_eof():
         body = await response.read()
@@ -64,8 +64,8 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
 async def from_httpx(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
     """Make a page from an `httpx.Response`. Read the body if it has not been read.
 
-    As in `from_aiohttp`, ``max_bytes`` stops reading a response of ``client.stream``. ``client.get`` has already read
-    the whole body.
+    As in `from_aiohttp`, ``max_bytes`` limits the reading of a response from ``client.stream``. ``client.get`` has
+    already read the whole body.
     """
     check_max_bytes(max_bytes)
     stream = response.extensions.get("network_stream")

@@ -31,10 +31,10 @@ def is_revisit(page: Mapping[str, Any]) -> bool:
 
 
 def may_share(page: Mapping[str, Any]) -> bool:
-    """Return whether a page may become a revisit of an equal body, or have the body of one.
+    """Return whether a page may become a revisit of an equal body, or have the body of a revisit.
 
-    A revisit gets the type of the page that has the body, and a 304 its status (see `resolved`). Such a page with a
-    content would come back changed, so it is stored whole.
+    Resolving a revisit sets its type and, for a 304, its status to those of the page that has the body (`resolved`).
+    This would change a page of another type, or a 304 with content, so such a page is stored whole.
     """
     return page.get("type", "response") == "response" and page.get("status") != 304
 
@@ -50,8 +50,8 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
             f"before must be a page, not {type(before).__name__}; decode a record with pages.PAGE.decode"
         )
     digest, target = before.get("digest", ""), _target(before)
-    # A revisit has the key of its body, so that both are deleted together. The key of a request with another method
-    # depends on its body, which a page does not have.
+    # A revisit has the key of the page with its body, so that both are deleted together. For a method other than GET,
+    # the key depends on the request's body, which a page does not contain.
     if not digest or target is None or page["url"] != before["url"] or not _is_get(page) or not _is_get(before):
         return page
     if page["status"] == 304:
@@ -72,7 +72,7 @@ def repeating(page: Mapping[str, Any], target: tuple[str, str, str], digest: str
 
 
 def validators(page: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a request that asks whether a page has changed, or ``{}`` if a request cannot ask that."""
+    """Return the headers of a conditional request for a page, or ``{}`` if no such request is possible."""
     if not _answers_for(page) or not _is_get(page):
         return {}
     found = {name: header_of(page.get("headers", b""), of) for name, of in _VALIDATORS.items()}
@@ -81,7 +81,7 @@ def validators(page: Mapping[str, Any]) -> dict[str, str]:
 
 
 def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the page that a revisit stands for: the revisit's features with the body of the original.
+    """Return the page that a revisit represents: the revisit's features with the body of the original.
 
     If the revisit was a 304 or had no response, the page has the status and the headers of the original, updated with
     the headers of the revisit.

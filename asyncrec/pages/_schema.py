@@ -116,7 +116,7 @@ def page(
 
 
 def check_max_bytes(max_bytes: int | None) -> None:
-    """Check the maximum length of a content.
+    """Check a maximum content length.
 
     Raises:
         ValueError: the limit is negative.
@@ -135,10 +135,10 @@ def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
 
 
 def is_temporary(status: int) -> bool:
-    """Return whether a response with this status should be requested again later: 408, 425, 429, and 500 to 599.
+    """Return whether a page with this status should be requested again later: 408, 425, 429, and 500 to 599.
 
-    A temporary response should not be stored, because the next run does not fetch stored pages again. The crawler
-    recipes and the plugins for Scrapy and Crawlee follow this rule.
+    Such a page should not be stored, because the next run does not request stored pages again. The crawler recipes and
+    the plugins for Scrapy and Crawlee follow this rule.
     """
     return status in (408, 425, 429) or 500 <= status < 600
 

@@ -1,7 +1,7 @@
 """Look up stored versions of a page: `conditions` for its next request, and `resolve`, which finds a revisit's body.
 
 All versions of a page have the key of the page. The newest version is the one committed last. A revisit's body is in a
-record with the key that the revisit refers to. The digest and the date determine the record.
+record with the key that the revisit refers to. The digest and the date identify the record.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PageDataset(Protocol):
 
 
 async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
-    """Return the headers of a request that asks whether a page has changed since its newest stored version.
+    """Return the headers of a conditional request for a page that may have changed since its newest stored version.
 
     These are ``If-None-Match`` with the version's ETag, and ``If-Modified-Since`` with its Last-Modified date::
 
@@ -80,9 +80,9 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
         async with session.get(url, headers=known) as response:
             page = await pages.from_aiohttp(response, before=known.page)
 
-    The attribute ``page`` of the returned headers is that version, for ``before=``. The headers are empty if the stored
-    response had neither header, was not a 200, ended early, or had a method other than GET. They are also empty if the
-    version is a revisit whose body is not in the data set, so that the next response has a body.
+    The attribute ``page`` of the returned headers is this version, to be passed as ``before=``. The headers are empty
+    if the stored response had neither header, was not a 200, ended early, or had a method other than GET. They are also
+    empty if the version is a revisit whose body is not in the data set, so that the next response has a body.
 
     Args:
         dataset: an open `Dataset` whose records are pages with their `page_key`, or `None` before the first crawl.

@@ -1,6 +1,6 @@
-"""The plugin interface, for stores, commands, and formats of `convert` that are not in the core.
+"""The plugin interface for stores, commands, and formats of `convert` that are not in the core.
 
-A plugin is a module named by an entry point of the group ``asyncrec``, with one or more functions::
+A plugin is a module, named by an entry point of the group ``asyncrec``, with one or more of the functions below::
 
     from asyncrec.plugins import Command, hookimpl
 
@@ -17,7 +17,7 @@ import slow packages. The target of a Command is imported when the command is ca
 import their own dependencies. Importing this package and a plugin's module takes a few milliseconds.
 
     hookspecs   the three hooks
-    manager     finds and imports the installed plugins; an error in one plugin is reported, and does not affect others
+    manager     finds and imports the installed plugins; an error in one plugin is reported but does not affect others
     kinds       the types that the hooks return
 """
 

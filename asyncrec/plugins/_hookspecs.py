@@ -1,6 +1,7 @@
 """The hooks of a plugin, for the pluggy project ``asyncrec``. `asyncrec.plugins` shows how to write a plugin.
 
-Each hook is called once, when a path, a command or a format is not built in. A hook must not import slow packages.
+Each hook is called once, when a path, a command or a format that is not built in is used for the first time. A hook
+must not import slow packages.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def asyncrec_storage_factories() -> Iterable[Any]:
-    """Return the storage backends of one plugin, each an `asyncrec.storage.StorageFactory` (of a higher layer)."""
+    """Return the storage backends of one plugin, each as an `asyncrec.storage.StorageFactory` (in a higher layer)."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 

@@ -1,4 +1,4 @@
-"""The types that a plugin's hooks return, `Command` and `Format`, and the types they use. Imports no slow package."""
+"""`Command` and `Format`, which a plugin's hooks return, and the types that they use. Imports no slow packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-# The reason may quote the invalid input, which may be of any size.
+# A reason is truncated to this many characters, because it may quote invalid input of any size.
 _MOST_REASON = 500
 
 
@@ -20,10 +20,10 @@ class Command:
 
     Attributes:
         name: the command's name, in lower case, with ``-`` between words.
-        words: the description in ``asyncrec --help``, half a line at most.
+        words: the description in ``asyncrec --help``, at most half a line.
         target: the function, as ``module:function``, imported when the command is called. The function is written for
             typer: its annotated parameters are the arguments and options, its docstring is the help, and it returns the
-            exit code. `asyncrec.cli` has the options that all commands share, and output functions.
+            exit code. `asyncrec.cli` provides the options shared by all commands, and functions for output.
         section: the section of the help.
     """
 
@@ -35,7 +35,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class BadMember:
-    """A part of a file that could not be converted. ``where`` is its line, row or byte in the file."""
+    """A part of a file that could not be converted. ``where`` locates it in the file by line, row or byte."""
 
     path: str
     where: str
@@ -54,8 +54,8 @@ class Converted:
     """The next records of a file, and the invalid parts between them.
 
     Attributes:
-        passed: the number of members skipped because of their type.
-        keys: the keys of the records, one for each. If the list is empty, the keys are ``<file>#<number>``.
+        passed: the number of members that were skipped because of their type.
+        keys: the key of each record. If the list is empty, the keys are ``<file>#<number>``.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -76,25 +76,23 @@ class SourceFile(Protocol):
     max_record_bytes: int
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes of the file, at most ``max_bytes``; ``b""`` at its end. Reopen a broken connection."""
+        """Return the next bytes of the file, at most ``max_bytes``; ``b""`` at the end. Reopens broken connections."""
         ...
 
     def local_copy(self) -> AbstractAsyncContextManager[str]:
-        """Return a context manager that yields the path of a local file with the content, for a library that seeks.
+        """Return a context manager that yields the path of a local file with the content, for libraries that seek.
 
         The local file is the file itself if it is on a disk, otherwise a temporary copy, which is deleted when the
-        context exits. Use this instead of ``receive``.
+        context exits. Use either this method or ``receive``.
         """
         ...
 
 
 class Encoder(Protocol):
-    """Encoder of records into a file. Its methods block, so they are called in a worker thread, one at a time."""
+    """An encoder of records to a file. Its methods block, so they are called in a worker thread, one at a time."""
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """Return the next bytes of the file, possibly none. An exception ends the conversion, which then writes no
-        file.
-        """
+        """Return the next bytes of the file, possibly none. If an exception is raised, no file is written."""
         ...
 
     def finish(self) -> bytes:
@@ -114,9 +112,9 @@ class Format:
             more than a millisecond belongs in a thread (`asyncrec.storage.in_thread`). `None` means that the format
             cannot be read.
         schema: returns the schema of the records that ``open`` yields. `None` unless the schema is always the same.
-        encoder: returns the `Encoder` of a file, from the name of the file and the schema of the records (as
-            ``Schema.to_json`` returns it, or `None`). It is called in a worker thread. `None` means that the format
-            cannot be written.
+        encoder: returns the `Encoder` for a file, given the name of the file and the schema of the records (as returned
+            by ``Schema.to_json``, or `None`). It is called in a worker thread. `None` means that the format cannot be
+            written.
         needs_schema: whether ``encoder`` requires a schema. If no schema is known, all records are read once to
             infer it.
     """

@@ -1,13 +1,13 @@
 """The plugins of the installed distributions.
 
 Plugins are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. A plugin that cannot be
-used (its import fails or ends the program, a hook is misspelt, or returns an invalid value) does not affect the others.
-Its error is kept, and shown where the plugin is missing. Built-in stores, commands and formats use the same hooks, but
-are imported directly by the modules that need them, so they work without installed metadata (a zipapp, a checkout on
-the path).
+used, because its import fails or raises SystemExit, or a hook is misspelt or returns an invalid value, does not affect
+the others. The error is kept, and shown where the plugin is missing. Built-in stores, commands and formats use the same
+hooks, but are imported directly by the modules that need them, so they work without installed metadata (in a zipapp, or
+from a checkout on the path).
 
 ``ASYNCREC_DISABLE_PLUGINS=1`` disables all external plugins; a comma-separated list of entry point names disables
-only these plugins.
+only those plugins.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Plugins:
     """The external plugins found so far.
 
     Attributes:
-        broken: the error that makes a plugin, or a part of it, unusable, by the name of the plugin's entry point, or of
-            its distribution if its metadata cannot be read.
+        broken: the error of each plugin that is unusable, as a whole or in part, by the name of its entry point, or of
+            its distribution if the metadata cannot be read.
         disabled: the names of disabled entry points.
         loaded: whether external plugins have been looked for.
     """
@@ -76,8 +76,8 @@ class Plugins:
     def gather(self, hook: str, check: Callable[[str, Any], T]) -> list[tuple[str, T]]:
         """Return the results of one hook of all external plugins, converted by ``check``, each with its plugin's name.
 
-        If a plugin's hook fails, or ``check`` rejects one of its results (a PluginError), the plugin contributes
-        nothing and is recorded as broken. Its results of other hooks are kept.
+        If a plugin's hook fails, or ``check`` rejects one of its results with a PluginError, the plugin contributes
+        nothing to this hook and is recorded as broken. Its results of other hooks are kept.
         """
         found: list[tuple[str, T]] = []
         for plugin, name in list(self._names.items()):
@@ -102,7 +102,7 @@ class Plugins:
     def note(self, name: str, error: BaseException) -> None:
         """Record that the plugin with this name, or a part of it, cannot be used."""
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise error  # the user's interrupt; in another thread it is the plugin's own
+            raise error  # interrupted by the user; in any other thread, the plugin raised it
         self.broken.setdefault(name, error)
         logger.warning("the plugin %r could not be loaded and is ignored: %r", name, error, extra={"plugin": name})
 
@@ -112,7 +112,7 @@ class Plugins:
         try:
             yield from entry_points(group=hookspecs.PROJECT)
             return
-        except Exception as error:  # some distribution, perhaps without plugins, has unreadable metadata
+        except Exception as error:  # a distribution, perhaps one without plugins, has unreadable metadata
             logger.warning("the entry points of the installed distributions could not all be read at once: %r", error)
         for distribution in distributions():
             try:

@@ -1,9 +1,8 @@
-"""All functions of the command line, callable from Python, as in ``report = await
-asyncrec.tools.verify("s3://crawl/pages")``.
+"""The functions of the command line, for use in Python: ``report = await asyncrec.tools.verify("s3://crawl/pages")``.
 
-Each function takes a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and
-returns a report, a dataclass with ``to_json()``. To write a tool, find the shards of a path with `selected` and read
-them with `open_shard`, as the plugin asyncrec-report does.
+Each function accepts a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and
+returns a report, which is a dataclass with ``to_json()``. To write a tool, find the shards of a path with `selected`,
+and read them with `open_shard`, as the plugin asyncrec-report does.
 
 The command NAME is implemented in ``_NAME.py``, as in `asyncrec.cli`. ``head`` uses `open_records`, ``cat`` uses
 `open_records` and `get_record`, ``tail`` uses `open_tail`, and ``sample`` without a target uses `open_sample`. The

@@ -1,11 +1,11 @@
-"""Keep the body that a page shares with its revisits, under any key, if the page is deleted.
+"""Preserve the body that a page shares with revisits, under any key, if the page is deleted.
 
 If only the page were deleted, its revisits would have no body. Instead, the body moves to the earliest committed of the
 remaining revisits, which becomes a page. The move is committed before anything is deleted. If the process is killed in
-between, the body is stored twice but not lost. The other revisits stay as they are, because readers find the body by
-its digest. `WithContents` selects all records that share a body with a selected record, so no body has to move.
+between, the body is stored twice but not lost. The other revisits are not changed, because readers find the body by its
+digest. `WithContents` selects all records that share a body with a selected record, so no body has to move.
 
-The digests stored beside the keys identify these records, so only records that change are read.
+These records are identified by the digests stored beside the keys, so only records that change are read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Finder(Protocol):
 
 
 class WithContents:
-    """A finder of the records that another finder finds, and of all records that share a body with them."""
+    """A finder of the records found by another finder, and of all records that share a body with them."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -94,7 +94,7 @@ class Piece:
 
 
 def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
-    """Return whether any shard with keys, or with ``everywhere`` each of them, has digests of contents, too. Blocks."""
+    """Return whether any shard with keys, or with ``everywhere`` every such shard, has content digests. Blocks."""
     lists = [dataset.manifest.shards for dataset in selection.datasets]
     having = [shards.with_contents[shards.keyed] for shards in lists]
     return all(each.all() for each in having) if everywhere else any(each.any() for each in having)
@@ -104,7 +104,7 @@ async def next_move(selection: Selection, finder: Finder, shards: Sequence[Selec
     """Return the bodies that must move before the records that ``finder`` finds in ``shards`` are deleted, if any.
 
     Raises:
-        ValueError: a shared body is stored under another digest than its page's, so readers would not find it.
+        ValueError: the digest of a shared body is not that of its page, so readers would not find the moved body.
         Other errors: those of the finder, and of reading the pages.
     """
     (dataset,) = selection.datasets
@@ -177,13 +177,13 @@ async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[byte
 
 
 def _kind(shard: SelectedShard) -> tuple[str, bool]:
-    """Return the options that all shards of one job share."""
+    """Return the options that all shards of a job must share."""
     assert shard.entry is not None, "a manifest lists it"
     return shard.entry.compression, shard.entry.index is not None
 
 
 def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
-    """Return the page that a revisit becomes. Blocks."""
+    """Return a revisit as a page with its own body. Blocks."""
     original, page = page_in(body, schema), page_in(revisit, schema)
     if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
         raise ArgumentValueError(
@@ -215,7 +215,7 @@ async def _contents_of(selection: Selection, shard: SelectedShard, records: NDAr
 
 
 async def _having(selection: Selection, shards: Sequence[SelectedShard], digests: set[bytes]) -> AsyncGenerator[Found]:
-    """Yield each of ``shards`` with the numbers of its records whose contents have one of the digests."""
+    """Yield each of ``shards`` with the numbers of its records whose contents have one of ``digests``."""
     if not digests:
         for shard in shards:
             yield shard, np.empty(0, np.int64)

@@ -32,9 +32,9 @@ async def get_record(
 ) -> FoundRecord:
     """Return one record of ``path``, by its number or by its key.
 
-    The number counts all records of ``path`` from 0, or from the end if it is negative. The key is the one that the
-    record was written with. A record of a data set is read directly. In other files, all records before it are read,
-    and for a negative number, the records are counted first.
+    Numbers count all records of ``path`` from 0; negative numbers count from the end. The key is that with which the
+    record was written. A record of a data set is read directly. In other files, all records before it are read, and for
+    a negative number, the records are counted first.
 
     Args:
         newest: a feature, such as ``"date"``, by which the newest of several records with the key is chosen (see
@@ -94,7 +94,7 @@ def _found(selection: Selection, dataset: Dataset, number: int, data: bytes) -> 
 
 @contextmanager
 def _of_converted(dataset: Dataset) -> Iterator[None]:
-    """Add a note on the form of keys in converted data sets to the error for a missing key."""
+    """Add a note to the error for a missing key if the data set was converted, to explain the form of its keys."""
     try:
         yield
     except RecordKeyError as error:

@@ -1,4 +1,4 @@
-"""`check_shard` checks one shard: every checksum, and whether it matches its manifest, its index and its keys."""
+"""`check_shard` verifies every checksum of one shard, and compares the shard with its manifest, index and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from asyncrec.tools._read_through import read_through
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedShard
 
-# The maximum length of a line of an index, which has three numbers of at most 20 digits.
+# The maximum length of a line in an index, which has three numbers of at most 20 digits.
 _MOST_LINE = 64
 
 
@@ -30,10 +30,10 @@ class Problem:
     """A problem with a shard.
 
     Attributes:
-        kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (differs from the
-            manifest), ``"index"`` or ``"keys"`` (that file is missing, unreadable or does not belong to the shard), or
-            ``"unreadable"`` (the store did not return the shard, so its state is unknown).
-        message: a sentence, with offset and record if they are known.
+        kind: ``"damaged"`` (a wrong checksum or length, or a truncated file), ``"missing"``, ``"changed"`` (differs
+            from the manifest), ``"index"`` or ``"keys"`` (that file is missing, unreadable or does not belong to the
+            shard), or ``"unreadable"`` (the store did not return the shard, so its state is unknown).
+        message: a sentence that describes the problem.
         offset: the position in the decompressed stream.
         record: the number of whole records of the shard before the problem.
     """
@@ -81,7 +81,7 @@ async def check_shard(
 ) -> ShardReport:
     """Read a whole shard, and compare it with its manifest entry, its index and its keys.
 
-    ``advance`` is called with the number of bytes read since the last call. Faults are reported but not raised.
+    ``advance`` is called with the number of bytes read since the last call. Problems are reported, not raised.
     """
     report = ShardReport(path=shard.display_path)
     indexed = shard.entry is not None and shard.entry.index is not None
@@ -159,7 +159,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 
 
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
-    """Check the index that the manifest names. Any other index is not a problem of the shard."""
+    """Check the index that the manifest names. Any other index file is ignored."""
     sidecar = shard.entry.index if shard.entry is not None else None
     assert sidecar is not None, "asked for where there is one"
     name = sidecar.path
@@ -177,7 +177,7 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
 
 
 def _difference(text: bytes, right: RecordIndex) -> str:
-    if text == right.encode():  # the usual case, and encoding takes a fifth of the time of parsing
+    if text == right.encode():  # the usual case; encoding takes a fifth of the time that parsing takes
         return ""
     index = parse_index(text)
     if len(index) != len(right):

@@ -1,8 +1,8 @@
 """`compact` joins small shards, merges the manifest into a checkpoint, and deletes objects replaced long ago.
 
-A crawl that commits every minute leaves thousands of shards, each of which costs readers a request or an open file.
-Shards are joined one piece at a time (`_rewriting`). Other calls skip a piece that is being joined. Readers can keep
-reading the old shards, which stay for a grace period (docs/design/compacting-shards.md).
+A crawl that commits every minute creates thousands of shards, each of which a reader must request or open. Shards are
+joined one piece at a time (`_rewriting`). Other calls skip a piece that is being joined. Readers can continue to read
+the old shards, which are kept for a grace period (docs/design/compacting-shards.md).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 
 # The maximum number of successive plans that fail because other processes remove the same shards.
 _ATTEMPTS = 20
-# If two jobs have begun to join the same shards, one gives way. The other checks this many times, seconds apart.
+# If two jobs have begun to join the same shards, one gives way. The other checks this many times, this far apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# If it is unknown whether a job on another machine is alive, its shards are left to it for this many seconds.
+# A job on another machine that may be alive keeps its shards for this many seconds after it began.
 _LEFT_SECONDS = 3600.0
 
 
@@ -70,14 +70,14 @@ async def compact(
 ) -> CompactReport:
     """Join small shards of the data set at ``path``, and merge its commits into a checkpoint: a manifest in one object.
 
-    It can be called at any time, even while other processes write, read or compact. Concurrent calls share the work.
-    Records keep their order, keys, and times. Call it now and then during a crawl, and once when the crawl has ended.
+    Call this function occasionally during a crawl, and once after the crawl has ended. Other processes may write, read
+    or compact at the same time, and concurrent calls share the work. Records keep their order, keys, and times.
 
-    Shards smaller than half of ``max_shard_bytes`` are joined with their neighbours. Larger shards stay as they are,
-    and so does a joined shard, until its new neighbours are about as large. The old shards stay for the ``grace``, so
-    readers that have the data set open can continue; a later call deletes them. Each commit covers at most 1 GiB. If
-    the call fails, is cancelled or is killed, call it again to continue. Shards that are committed during the call are
-    left to the next call.
+    Shards smaller than half of ``max_shard_bytes`` are joined with their neighbours. Larger shards are not changed, and
+    neither is a joined shard until its new neighbours are about as large. The old shards are kept for ``grace`` seconds
+    so that readers that have the data set open can continue; a later call deletes them. Each commit covers at most
+    1 GiB. If the call fails, is cancelled or is killed, call the function again to continue. Shards that are committed
+    during the call are joined by the next call.
 
     The call also reads the keys of new shards and sorts them into *runs* beside the checkpoint, with 24 bytes for each
     key. With runs, look-ups by key and writers that skip duplicates need no request for each shard. A million keys are
@@ -86,23 +86,23 @@ async def compact(
     Args:
         path: the data set's folder and name.
         max_shard_bytes: the maximum size of a joined shard; 256 MiB by default.
-        compression: the compression of the new shards. Shards of another compression are rewritten, whatever their
+        compression: the compression of the new shards. Shards with another compression are rewritten regardless of
             size. By default, each shard keeps its compression, and only shards of the same compression are joined.
-        drop_duplicates: leave out each record whose key an earlier committed record has. Shards with such records are
-            rewritten, whatever their size. The keys of all shards are read to find them. Data sets of writers with
-            ``seen=``, whose records share bodies, are rejected.
+        drop_duplicates: leave out each record with the key of a record that was committed earlier. Shards with such
+            records, which are found by reading the keys of all shards, are rewritten regardless of their size. Data
+            sets of writers with ``seen=``, whose records share bodies, are rejected.
         newest: with ``drop_duplicates``, a feature, such as ``"date"``, by which the newest record of each key is kept
-            (see `asyncrec.open_dataset`) rather than the first committed. The records whose key occurs more than once
-            are read to compare them. For pages, all records are read, because no revisit may lose its body.
+            (see `asyncrec.open_dataset`) rather than the first committed. Records whose keys occur more than once are
+            read and compared. For pages, all records are read, because no revisit may lose its body.
         sort_by: with ``drop_duplicates``, a feature by which the records of each joined shard are sorted. Unsorted
-            shards are rewritten, whatever their size, except those younger than ``grace``. The feature is a number, or
-            a text, of which the first 128 bytes are compared. Records without it come first. Each shard is read twice,
-            and sorted with temporary files and 64 MiB of memory, plus up to 136 bytes for each record.
+            shards are rewritten regardless of their size, except those younger than ``grace``. The values are numbers
+            or text; only the first 128 bytes of text are compared. Records without the feature come first. Each shard
+            is read twice, and sorted with temporary files and 64 MiB of memory, plus up to 136 bytes for each record.
         manifest_only: only merge the manifest, without joining or deleting any shards.
         dry_run: count the shards that would be joined, without changing anything.
         grace: the number of seconds for which old shards are kept after the commit that replaced them, segments after
-            they were merged, and checkpoints after their successor was written. At least 60.
-        latest: also write an object with a fixed name that names the newest checkpoint, for readers of a store that
+            they were merged, and checkpoints after the next checkpoint was written. At least 60.
+        latest: also write an object with a fixed name that refers to the newest checkpoint, for readers of a store that
             cannot list objects. That checkpoint is kept.
         jobs: the number of shards to write at once; at most 4.
 
@@ -112,7 +112,7 @@ async def compact(
         ObjectNotFoundError: there is no manifest.
         DatasetError: the path is not a data set with a manifest, or the number of records in a shard differs from the
             manifest.
-        FormatError: a shard is damaged; it is left as it is, and so are the shards to be joined with it. With
+        FormatError: a shard is damaged; neither that shard nor the shards to be joined with it are changed. With
             ``newest``, no shard is joined if a record whose key occurs more than once is damaged.
         ManifestError: the manifest cannot be read.
         ConflictError: other processes kept removing shards, or one of them did not end.
@@ -172,7 +172,7 @@ async def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The options of one call. If ``compression`` is `None`, each shard keeps its own."""
+    """The options of one call of `compact`. If ``compression`` is `None`, each shard keeps its compression."""
 
     max_bytes: int
     compression: CompressionOptions | None
@@ -203,7 +203,7 @@ class _Wanted:
 
 
 class _Joining:
-    """One call of `compact`, which plans, processes the pieces, and plans again if other processes were faster."""
+    """One call of `compact`, which plans and processes pieces, and plans again if other processes interfered."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -229,7 +229,7 @@ class _Joining:
         """Join the shards.
 
         Raises:
-            ConflictError, ObjectNotFoundError: other processes were faster every time.
+            ConflictError, ObjectNotFoundError: other processes interfered with every attempt.
             FormatError, DatasetError: a shard is damaged.
         """
         attempts_left = _ATTEMPTS
@@ -243,7 +243,7 @@ class _Joining:
             before = self._report.commits
             failure = await self._go_through(pieces)
             if failure is None:
-                break  # later commits are left to the next call, or a busy writer would keep this call from ending
+                break  # ignore later commits, because a busy writer would otherwise keep this call from ending
             old, self._selection = self._selection, await reselected(self._selection)
             if before < self._report.commits:
                 attempts_left = _ATTEMPTS
@@ -253,7 +253,7 @@ class _Joining:
                     raise failure
 
     async def _go_through(self, pieces: list[Piece]) -> Exception | None:
-        """Join the pieces that no other call is joining. Return the last error caused by a faster process, if any.
+        """Join the pieces that no other call is joining. Return the last error caused by another process, if any.
 
         Raises:
             FormatError, DatasetError: a shard is damaged. Raised after the other pieces were processed.
@@ -268,7 +268,7 @@ class _Joining:
             except ConflictError as error:
                 failure = error
                 if _removals(await reselected(self._selection)) <= self._seen_removals:
-                    break  # no job has removed shards, so a job that does not end holds the turn that each piece needs
+                    break  # no shards were removed, so an unfinished job holds the turn that every piece needs
             except ObjectNotFoundError as error:
                 failure = error
             except (FormatError, DatasetError) as error:
@@ -305,11 +305,11 @@ class _Joining:
             self._advance(piece.bytes)
 
     async def _goes_on(self, piece: Piece, job: Job) -> bool:
-        """Return whether this job may continue with a piece, because no other job works on it.
+        """Return whether this job may continue with a piece, because no other job works on the piece.
 
-        Suppose that the jobs A and B both check, see no other job, and begin. Each then checks again. If they see each
-        other, the job with the larger id gives way. If only A sees B, B checked before A began and is already working,
-        so A does not wait for long.
+        Suppose that jobs A and B both check, see no other job, and begin. Each then checks again. If they see each
+        other, the job with the larger id gives way. If only A sees B, then B checked before A began and is already
+        working, so A does not wait long.
         """
         for look in range(_LOOKS):
             if look:
@@ -344,7 +344,7 @@ def _removals(selection: Selection) -> int:
 
 
 def _is_old(job: FoundJob) -> bool:
-    """Return whether a job is too old to wait for. If it is alive, only one of the two jobs wins the turn."""
+    """Return whether a job is too old to wait for. Even if it is alive, only one of the two jobs wins the turn."""
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS

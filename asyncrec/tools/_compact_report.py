@@ -1,4 +1,4 @@
-"""`CompactReport` lists the changes that `compact` made to shards and to the manifest."""
+"""`CompactReport` describes the changes that `compact` made to shards and to the manifest."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ class CompactReport:
         joined: the number of shards that were joined; ``into`` is the number of new shards. With ``dry_run``, both are
             planned numbers.
         bytes: the total size of the shards that were joined; ``rewritten`` is that of the new shards.
-        duplicates: the number of records that were left out because another record with their key was committed earlier
-            or, with ``newest``, is newer.
+        duplicates: the number of records left out because another record with the same key was committed earlier or,
+            with ``newest``, is newer.
         commits: the number of commits that replaced shards.
-        left: the number of pieces that were left to other calls, which are working on them.
+        left: the number of pieces left to other calls that were working on them.
         removed: the objects of replaced shards that were deleted, after the grace for readers.
         id, shards, records: the snapshot id, number of shards and number of records of the data set afterwards.
         checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` before the first
             checkpoint.
-        written: whether this call wrote that checkpoint. It did not if there were no new segments or another call was
-            faster.
-        merged: the number of segments that were in no checkpoint before.
+        written: whether this call wrote that checkpoint; false if there were no new segments or another call wrote it.
+        merged: the number of segments that were not in any checkpoint before.
         deleted: the segments, older checkpoints, runs of keys and turns of sources that were deleted.
         latest: the path of the object that names the checkpoint, if it was requested.
     """

@@ -1,7 +1,7 @@
 """`Where` is a condition on records, such as ``label=3`` or ``text contains cat``. `Conditions` combines several.
 
-A name that no record has, or a value that a feature cannot have, is an error rather than an empty result. The error is
-raised at once if a schema lists the features; otherwise when a record shows the mismatch, or after the last record.
+A feature that no record has, or a value that a feature cannot have, is an error rather than an empty result. The error
+is raised at once if a schema lists the features; otherwise when a record shows the mismatch, or after the last record.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ _HOLDS = {NONE: "nothing", BYTES: "text", FLOAT: "numbers", INT64: "whole number
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition on records. It holds for a record if the operator holds between one of the feature's values and
-    ``value``.
+    """A condition on records, which holds if the operator holds between ``value`` and one of the feature's values.
 
     The value is a number for int64 and float features, and text for bytes features, which are compared byte by byte.
-    ``in`` takes values separated by commas; ``contains`` searches for text within text; ``!=`` holds whenever ``=``
+    ``in`` expects values separated by commas; ``contains`` searches for text within text; ``!=`` holds whenever ``=``
     does not. No other operator holds for a record that lacks the feature or is not an Example.
     """
 
@@ -84,7 +83,7 @@ class Where:
         return self._test(kind)(values_of(kind, payload)) == (self.operator != "!=")
 
     def check(self, kind: int) -> None:
-        """Check that a feature of this type can have the value of the condition.
+        """Check that a feature of this kind can have the value of the condition.
 
         Raises:
             ValueError: the feature cannot have this value.
@@ -96,7 +95,7 @@ class Where:
 
 
 class Conditions:
-    """Several conditions that must all hold, and the features found in the records of one pass.
+    """Several conditions that must all hold, and the names of the features found in the records of one pass.
 
     Args:
         features: the features in the schema, by name, with their kind on the wire; `None` without a schema.
@@ -148,7 +147,7 @@ class Conditions:
         """Declare that all records were examined.
 
         Raises:
-            ValueError: there were records, but none of them had a feature that a condition names.
+            ValueError: there were records, but none of them had the feature of a condition.
         """
         if self._known or not self._records:
             return
@@ -159,7 +158,7 @@ class Conditions:
 
 @lru_cache(maxsize=256)
 def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[Sequence[Any]], bool]:
-    """Return the test for the values of a feature. For ``!=``, it tests for the value that must be absent."""
+    """Return a function that tests the values of a feature. For ``!=``, it tests for the value that must be absent."""
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(
@@ -198,7 +197,7 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
         number = float(text)
         if kind == INT64:
             return int(text) if text.strip().lstrip("+-").isdigit() else number
-        with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite, as in writing
+        with np.errstate(over="ignore"):  # a value beyond the range of float32 becomes infinite, as when written
             return float(np.float32(number))
     except ValueError:
         raise ArgumentValueError(

@@ -1,9 +1,9 @@
 """`convert` converts files of other formats to records, and records to such files.
 
-In a conversion to records, each source file is a job of its own, whose id is derived from the file's name. The file is
+In a conversion to records, each source file is a job of its own, with an id derived from the file's name. The file is
 committed as a whole or not at all. Therefore, an interrupted conversion that is run again skips the finished files, and
-two concurrent conversions write no file twice. The key of a record is the one that its format defines (for a page of a
-WARC file, its URL), or ``<file>#<number>``. The metadata of the data set contains the version of each converted file
+two concurrent conversions write no file twice. The format defines the key of a record (for a page of a WARC file, its
+URL); otherwise the key is ``<file>#<number>``. The metadata of the data set contains the version of each converted file
 (size and etag) and the number of its bad parts. A file that has changed since its conversion is rejected.
 
 Bad parts of a source are skipped and reported. `asyncrec.tools._formats` lists the formats.
@@ -66,27 +66,27 @@ async def convert(
     """Convert files to records, or records to a file. An existing file is never overwritten.
 
     If the target is a data set, files that were converted into it before are skipped, so their records are stored once.
-    If such a file has changed since, an error is raised before anything is written, because the data set still has its
-    old records.
+    If such a file has changed since, an error is raised before anything is written, because the data set still contains
+    the file's old records.
 
     Args:
-        source: a file, a folder or a pattern; if records are read, also a data set.
+        source: a file, a folder or a pattern; if records are read, a data set is also possible.
         target: if records are written, a data set, or a single file if the name contains ``.tfrec``; otherwise a file.
         source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or the format of a plugin, such as asyncrec-formats'
             ``"parquet"`` and ``"warc"``; by default the suffixes of the names decide.
         max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file starts a new shard.
         compression: the compression of the shards.
         jobs: the number of source files to convert at once, if the target is a data set; by default the number of
-            processors that this process may use. The output and the report do not depend on it. Two files at once take
-            half the time if C code that releases the GIL reads them, as for Parquet and compressed files; JSON is
-            parsed while holding the GIL. A single source file is one job, and so is any conversion to a file.
+            processors that this process may use. The output and the report do not depend on it. Two jobs take half the
+            time if C code that releases the GIL reads the files, as for Parquet and compressed files; JSON is parsed
+            while holding the GIL. A single source file is one job, and so is any conversion to a file.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are always read.
 
     Raises:
         ValueError: the formats cannot be converted into each other, or ``jobs`` is less than 1.
         PluginError: the format is not installed; the message names the package to install.
-        DatasetError: a file has the name of a file in the data set, but different contents.
+        DatasetError: a file with different contents was converted into the data set under the same name.
         ObjectChangedError: a file changed while it was converted; none of its records is written.
         ObjectExistsError: the target file exists.
         SchemaError, DecodeError: a record does not fit the columns of the target file; nothing is written.
@@ -165,7 +165,7 @@ async def convert(
 
 
 def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
-    """Return whether this may be the name of a file in an unknown format. A data set's name has no suffix."""
+    """Return whether ``target`` may name a file in an unknown format. A data set's name has no suffix."""
     name = os.path.basename(os.fspath(target))
     return "." in name and ".tfrec" not in name
 
@@ -255,8 +255,8 @@ class _Importer:
 async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
     """Return an id for the job of a source file, or the closing segment of a job that has already converted the file.
 
-    A job for the file that died on this machine is abandoned first, so it can commit nothing more. The next job has
-    another id.
+    If a job for the file died on this machine, it is abandoned first, so it can commit nothing more. The next job gets
+    a new id.
 
     Raises:
         ConflictError: another process is converting the file.
@@ -305,7 +305,7 @@ class _Converting:
 async def _reading(
     kind: Format, store: Storage, info: ObjectInfo, path: str, max_record_bytes: int
 ) -> AsyncIterator[AsyncIterator[Converted]]:
-    """Yield an iterator over the records of a file, in the version that ``info`` describes."""
+    """Yield an iterator over the records of the version of a file that ``info`` describes."""
     assert kind.open is not None, "looked at"
     opening = open_file_of(store, info.key, path=path, info=info, max_record_bytes=max_record_bytes)
     async with opening as file, kind.open(file) as reading:

@@ -1,7 +1,7 @@
 """`ConvertReport` is the result of `convert`. `ConvertedBefore` finds earlier conversions in a data set's metadata.
 
-A file is identified by its name, and its version by size and etag. A file whose version has changed is rejected, rather
-than skipped or converted again in addition to its old records.
+A file is identified by its name, and its version by size and etag. A file whose version has changed is rejected. It is
+neither skipped nor converted again, which would add its new records to the old ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ConvertReport:
 
     Attributes:
         records: the number of records that this call wrote.
-        files: the files that this call read; ``done_before`` lists the files that an earlier call converted.
+        files: the files that this call read; ``done_before`` lists the files converted by earlier calls.
         bad_before: the number of skipped invalid parts, for each file in ``done_before`` that has any.
         passed: the number of skipped members of types that are not converted, such as WARC requests.
-        bad: the first thousand invalid parts that were skipped; ``bad_count`` is the number of all.
+        bad: the first thousand invalid parts that were skipped; ``bad_count`` is the number of all invalid parts.
     """
 
     source: str
@@ -50,7 +50,7 @@ class ConvertReport:
         self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
 
     def join(self, other: ConvertReport) -> None:
-        """Add the report on the files that follow."""
+        """Add the report on the next files."""
         self.records += other.records
         self.files += other.files
         self.done_before += other.done_before
@@ -82,7 +82,7 @@ class ConvertedBefore:
             raise self._changed(*changed[0], others=len(changed) - 1)
 
     def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
-        """Return the report on a file whose current version has been converted; otherwise `None`."""
+        """Return the report on a file if its current version has been converted; otherwise `None`."""
         for version in self._versions.get(file, ()):
             # Entries written by earlier releases have no etag.
             if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):

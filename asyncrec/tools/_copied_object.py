@@ -1,4 +1,4 @@
-"""`copy_object` copies and verifies one object between stores. `is_there` and `is_same` show whether that is needed."""
+"""`copy_object` copies one object between stores and verifies it. `is_there` and `is_same` check whether to copy it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     """Return whether the target already has the object.
 
     Raises:
-        ObjectExistsError: the target has another object under its key.
+        ObjectExistsError: the target has a different object with this key, and ``overwrite`` is false.
     """
     try:
         there = await store.head(item.target)
@@ -61,7 +61,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     here = await source.head(item.source)
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
-        # Not every store keeps checksums. Reading the objects costs no more than copying again.
+        # Not every store keeps checksums. Reading the objects takes no longer than copying again.
         stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
         if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
             return True

@@ -1,8 +1,8 @@
 """`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
 Each shard of a data set is copied with its index and its keys. The manifest is written last, so an interrupted copy is
-not yet a data set, and another call continues it. Identical objects at the target are kept. If an object that the
-manifest at the target names is missing, it is restored without a commit.
+not yet a data set, and another call can continue the copy. Identical objects at the target are kept. If an object named
+in the manifest at the target is missing, it is restored without a commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
-# The number of objects to copy at once, to hide the latency of both stores. Each object holds a chunk of each store.
+# The number of objects to copy at once, which hides the latency of both stores. Each copy needs memory for two chunks.
 _CONCURRENT = 4
 
 
@@ -45,7 +45,7 @@ class CopyReport:
 
     Attributes:
         copied: the paths of new objects, without manifests.
-        kept: the paths of identical objects that were already there.
+        kept: the paths of identical objects that the target already had.
         kept_by_size: the paths in ``kept`` that were compared only by size, because the store has no checksums;
             `verify` compares their contents.
         bytes: the number of bytes copied.
@@ -80,18 +80,18 @@ async def copy(
     becomes the file ``target``, or a file in that folder if it ends in ``/``. The contents of a folder or a pattern are
     copied below ``target`` and keep their names.
 
-    Each object is verified. The data read is compared with the CRC32C of the manifest or of the source. The data stored
-    is verified by the sink, and by the CRC32C of the target's store if it keeps one. If the target is an earlier state
+    Each object is verified. The data read is compared with the CRC32C in the manifest or the source's store. The data
+    written is verified by the sink, and by the CRC32C in the target's store, if any. If the target is an earlier state
     of the same data set, it is brought up to date. Objects in its manifest are copied again if they are missing or
-    differ in size or checksum. In a store without checksums, damage that keeps the size is found only by `verify`.
+    differ in size or checksum. In a store without checksums, only `verify` finds damage that does not change the size.
 
     Args:
         overwrite: replace files at the target that differ, instead of raising an error.
 
     Raises:
         IntegrityError: the data read does not match the source's checksum; no part of that object was published.
-        ObjectExistsError: the target holds another file or data set.
-        ConflictError: another process is making, or has replaced, the data set at the target.
+        ObjectExistsError: the target is another file or data set.
+        ConflictError: another process is creating, or has replaced, the data set at the target.
     """
     report = CopyReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     async with (
@@ -104,8 +104,8 @@ async def copy(
             into = store if folder is None else folder
             display_path = join(into.root, item.target)
             if item.listed:
-                # No other job uses a name that a manifest lists, and only contents that match the manifest are
-                # published.
+                # No other job uses a name that is listed in a manifest, and only contents that match the manifest
+                # are published.
                 exclusive = False
                 found = await is_there(into, item)
                 there = found != "no"
@@ -119,7 +119,7 @@ async def copy(
             if there:
                 report.kept.append(display_path)
                 return False
-            # Awaited before the sum is read, because other tasks increase the sum.
+            # Await the size before reading the sum, because other tasks also add to the sum.
             size = await copy_object(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(display_path)
@@ -141,7 +141,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Return an object's target key: the target, followed by the part of the object's key below the selection."""
+    """Return the key of an object's copy, which is the target plus the part of the object's key below the selection."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -154,7 +154,7 @@ def _target(selection: Selection, key: str, target: str) -> str:
 async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
-    """Copy a data set. ``alone`` is set if the call copies only this data set, so the target names it."""
+    """Copy a data set. ``alone`` is true if the call copies only this data set, so the target is its new name."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         below = join(join(store.root, at), dataset.name)
@@ -194,7 +194,7 @@ async def _copy_dataset(
 
 
 def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
-    """Return the entries of copied shards with commit times of the copy, in the original order of commits. Blocks."""
+    """Return the entries of copied shards with new commit times, which keep the original order of commits. Blocks."""
     origins = {entry.path: origins_of(entry, name) for entry in entries}
     turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
     for _, path, at in turns:
@@ -206,7 +206,7 @@ def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Return whether a data set has the carried progress and releases of all sources, or newer ones."""
+    """Return whether a data set already has the carried progress and releases of all sources, or newer ones."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
@@ -222,7 +222,7 @@ async def _heal(
     """Restore the missing objects that the manifest at the target lists.
 
     Raises:
-        ConflictError: the data set was replaced during the copy. The restored objects were removed again.
+        ConflictError: the data set was replaced during the copy; the restored objects have been deleted again.
     """
     put_back: list[ShardEntry] = []
 
@@ -234,8 +234,8 @@ async def _heal(
     await concurrently(shard, pairs, tasks=parallelism)
     if not put_back:
         return
-    # A job that replaces the data set commits, and then deletes the old shards. Shards that were restored after that
-    # deletion are unlisted, so this process must delete them.
+    # A job that replaces the data set commits, and then deletes the old shards. Shards restored after that deletion are
+    # in no manifest, so this process must delete them.
     name = at.rpartition("/")[2]
     now = await load_manifest(folder, name, path=at)
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
@@ -255,10 +255,10 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Raise an error if a folder has the name of a new data set, because the caller meant a data set in it. Blocks.
+    """Reject a new data set with the name of a folder, because the caller meant a data set in the folder. Blocks.
 
     Raises:
-        ObjectExistsError: a folder has the name.
+        ObjectExistsError: there is such a folder.
     """
     if os.path.isdir(folder):
         raise ObjectExistsError(
@@ -284,7 +284,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
-    """Return the entry with the new name of the data set in all paths."""
+    """Return the entry with all its paths changed to the new name of the data set."""
 
     def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""`count` counts records, from manifests, from matching indexes, or by reading lengths."""
+"""`count` counts records by means of manifests or valid indexes, or by reading lengths."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-# The number of shards to count at once in a remote store. A shard with an index costs little.
+# The number of shards to count at once in a remote store. Counting the records of a shard with an index is cheap.
 _FAR = 16
 
 
 @dataclass(slots=True, kw_only=True)
 class CountReport:
-    """The result of `count`: the number of records in all, and in each shard.
+    """The result of `count`: the number of records in total, and in each shard.
 
     Attributes:
         by: the number of records with each value of the feature, the most frequent first; `None` counts the records
@@ -70,8 +70,8 @@ async def count(
     """Count records from manifests, from valid indexes, or by reading lengths (payloads are not checked).
 
     Args:
-        by: a feature by whose values records are also counted; this reads all records.
-        where: count only records for which all of these conditions hold; this reads all records.
+        by: a feature by whose values records are also counted, which requires reading all records.
+        where: count only records for which all of these conditions hold, which requires reading all records.
         jobs: the number of files to read at once, each in a worker thread; by default the number of processors that
             this process may use, and at least 16 for a remote store. The counts and the errors do not depend on it.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
@@ -97,7 +97,7 @@ async def count(
                 advance(shard.size)
                 return records
 
-            # Without a schema, the first records show whether there are features to select by.
+            # Without a schema, count in order, because the first records show whether there are features to select by.
             tasks = at_once(jobs, selection.storage) if counting.side_by_side else 1
             counts = await side_by_side(look, selection.shards, tasks=tasks)
             values = counting.end()
@@ -108,7 +108,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """Return the number of records of each shard, in order: from its manifest, or otherwise from `counted`."""
+    """Return the number of records of each shard, in order, from the manifest if possible, otherwise by `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)
@@ -138,7 +138,7 @@ async def _looked_up(selection: Selection, shard: SelectedShard) -> tuple[Storag
     return folder, entry, await read_index(folder, entry, count_known=False)
 
 
-# A feature with more values, such as a URL, is not a class. This many short values take a few megabytes.
+# A feature with more values, such as a URL, is not a class. This many short values need a few megabytes of memory.
 MOST_VALUES = 10_000
 # The maximum number of names that a message lists for records without a schema.
 _MOST_NAMED = 30
@@ -148,7 +148,7 @@ CountedValue: TypeAlias = int | float | str | None
 
 
 class CountsBy:
-    """The counts of a selection's records that meet all of ``where``, by the value of ``by``, in bounded memory.
+    """A counter of the records of a selection that meet all of ``where``, by the value of ``by``, in bounded memory.
 
     Attributes:
         side_by_side: whether shards may be counted in any order.

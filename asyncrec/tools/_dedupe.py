@@ -1,9 +1,9 @@
 """`dedupe` writes one of several equal records to a new data set. Records are compared by content, key or a feature.
 
 The order of the records does not show which record is the oldest. Records are in the order of the shards' names, which
-contain the time at which their writers were opened, so a writer that stays open for long commits new records under a
-name that sorts early. Therefore, the first of several records is the one that was committed first or, within a shard,
-written first.
+contain the time at which their writers were opened, so a writer that stays open for a long time commits new records
+under a name that sorts early. Therefore, the first of several records is the one that was committed first or, within a
+shard, written first.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ async def dedupe(
     changed. If the name of the target contains ``.tfrec``, it is a single file.
 
     Args:
-        by: how records are compared: ``"content"``, ``"key"``, or ``"feature:url"``; records without that feature are
-            never equal.
-        keep: which of several equal records is kept. ``"first"`` or ``"last"``: the first or last committed, by the
+        by: how records are compared: by ``"content"``, ``"key"``, or ``"feature:url"``; records without that feature
+            are never equal.
+        keep: which of several equal records to keep. ``"first"`` or ``"last"``: the first or last committed, by the
             times in the manifest, and within a shard by the order of its records (for files in no manifest, by their
-            names). ``"newest-by=date"``: the record with the largest value of that feature, a number or a text of at
-            most 32 bytes; if several records have that value, the last of them. A record without the feature counts as
-            older than all others.
+            names). ``"newest-by=date"``: the record with the largest value of that feature, a number or text of at most
+            32 bytes; if several records have that value, the last of them. A record without the feature counts as older
+            than all others.
         compression: the compression of the new shards; by default that of the source.
-        max_shard_bytes: the maximum size of a shard; 256 MiB.
-        temporary_folder: a folder for 40 bytes a record, or 73 with ``"newest-by=..."``, if they exceed 64 MiB.
+        max_shard_bytes: the maximum size of a shard; by default 256 MiB.
+        temporary_folder: a folder for 40 bytes for each record, or 73 with ``"newest-by=..."``, if they exceed 64 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are always read.
 
     Raises:
         DatasetError: ``by`` is ``"key"``, but the source has no keys; or a file in no manifest was changed during the
             call.
-        ValueError: no record has the feature, or its values have no order; or a kept page is a revisit of one that
+        ValueError: no record has the feature, or its values have no order; or a kept page is a revisit of a page that
             would be left out.
-        FormatError: the source is damaged; no part of the target is left.
+        FormatError: the source is damaged; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None
@@ -123,7 +123,7 @@ def _kept(identities: Identities, count: int, keep: str, selection: Selection) -
 
 
 def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Return a function that maps record numbers to their places in the order of commits. Blocks."""
+    """Return a function that maps record numbers to places in the order of commits. Blocks."""
     entries = [shard.entry for shard in selection.shards]
     known = [entry for entry in entries if entry is not None]
     if len(known) < len(entries):

@@ -1,10 +1,10 @@
 """`delete` removes records by rewriting the shards that contain them, so that no byte of the records is left.
 
-Suppose that a page has to be taken down. If its record were only marked as deleted, every reader would have to heed the
-mark forever, and the bytes would remain. Therefore, the shards concerned are rewritten, one piece at a time. A piece is
-a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends with one
-segment that adds the new shards and removes the old ones. Then the old shards are deleted, with everything derived from
-them. docs/design/deleting-records.md gives the reasons, and the effects of races.
+Suppose that a page has to be taken down. If its record were only marked as deleted, every reader would have to check
+for the mark forever, and the bytes would remain. Therefore, the affected shards are rewritten, one piece at a time. A
+piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends
+with one segment that adds the new shards and removes the old ones. Then the old shards and everything derived from them
+are deleted. docs/design/deleting-records.md explains the reasons, and the effects of races.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, r
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 _NONE = np.empty(0, np.int64)
-# The limits of a piece of work. A killed process loses the work of one piece. A piece needs this much space beside the
-# data set.
+# The limits of a piece of work. If the process is killed, one piece is lost. A piece needs this much additional space.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# The maximum number of plans. If another process removes or replaces shards, the remaining work is planned again.
+# The maximum number of plans. The remaining work is planned again if another process removes or replaces shards.
 _ATTEMPTS = 5
 
 
@@ -61,9 +60,9 @@ async def delete(
 ) -> DeleteReport:
     """Delete the records of a data set that have one of ``keys``, or for which every condition holds.
 
-    The call deletes all such records that were committed when it began, and looks once more for records that were
-    committed meanwhile. A reader that opens the data set afterwards finds none of them, and no byte of them is left in
-    its shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be
+    The call deletes all such records committed before it began, and then searches once more for records committed
+    meanwhile. A reader that opens the data set afterwards finds none of them, and no byte of them is left in its
+    shards, indexes, keys and runs of keys. The other records keep their order, keys and times. A deleted key may be
     written again, but a writer that was open with ``on_duplicate="skip"`` during the call skips the key until the
     writer is opened again.
 
@@ -71,19 +70,19 @@ async def delete(
     earliest committed of these revisits, which becomes a whole page. Conditions that would leave such revisits are
     rejected.
 
-    Shards that contain a record to delete are rewritten, and the old shards are deleted. A reader that has the data set
-    open raises ObjectNotFoundError at such a shard, and must open the data set again. Other processes may write
-    meanwhile. If a writer replaces the data set at the same time, either the writer fails, or this call starts again
-    with the new shards.
+    Shards that contain a record to delete are rewritten, and the old shards are deleted. A reader that already had the
+    data set open raises ObjectNotFoundError at such a shard, and must open the data set again. Other processes may
+    write during the call. If a writer replaces the data set at the same time, either the writer fails, or this call
+    starts again with the new shards.
 
     Each commit, of at most 256 shards or 1 GiB, is atomic, but the whole call is not. If the call fails, is cancelled
-    or is killed, some records are deleted and some are not. Call it again with the same arguments.
+    or is killed, only some of the records may be deleted. Call the function again with the same arguments.
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
         where: conditions, as for `filter`. All records are read, and pages are read twice.
-        content: also delete all records that share a body with one of these records: its revisits under any key, and
-            the page to which it refers. Such records are found only by the digests of a writer with ``seen=``.
+        content: also delete all records that share a body with one of these records (its revisits under any key, and
+            the page to which it refers). Such records are found only by the digests of a writer with ``seen=``.
         dry_run: count the records that would be deleted, without changing anything.
         jobs: the number of shards to rewrite at once; at most 4.
 
@@ -93,7 +92,7 @@ async def delete(
             needs its body. Nothing was changed. Without a schema, a ValueError is also raised if a record shows that a
             feature cannot have the value of a condition.
         DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
-        FormatError: a shard is damaged; it stays as it is.
+        FormatError: a shard is damaged; that shard is not changed.
         ConflictError: other processes kept removing shards, or one of them did not end.
         StorageError: the store failed.
     """
@@ -112,7 +111,7 @@ async def delete(
                 "name"
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        # Conditions move no body, because they could also select the page that receives it.
+        # Conditions never move a body, because they could also select the page that receives it.
         if by_keys is None and not (content and await in_thread(partial(has_contents, selection, everywhere=True))):
             await _refuse_to_lose_bodies(selection, conditions)
         finder: Finder = by_keys or ByConditions(conditions)
@@ -132,10 +131,10 @@ async def delete(
 
 
 class _Deleting:
-    """The progress of one call.
+    """One call of `delete`.
 
-    The call lists the shards, and processes them. If it has committed, it lists once more, and processes the new
-    shards. Then it stops, because a busy writer would never let it end.
+    The call lists the shards and processes them. If it has committed, it lists them once more, and processes the new
+    shards. Then it stops, because with a busy writer, there would always be new shards.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class _Deleting:
         """Delete the records.
 
         Raises:
-            ConflictError, ObjectNotFoundError: other processes were faster every time.
+            ConflictError, ObjectNotFoundError: other processes interfered with every attempt.
         """
         behind = False
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -177,13 +176,13 @@ class _Deleting:
                 break
             behind = failure is None
             old, self._selection = self._selection, await reselected(self._selection)
-            # Other processes have removed shards, so plan the remaining work again for the current data set.
+            # If other processes have removed shards, plan the remaining work again for the current data set.
             if failure is not None and (not attempts_left or _removals(old) == _removals(self._selection)):
                 raise failure
         self._finder.end()
 
     async def _move_bodies(self) -> None:
-        """Move each body that remaining revisits need to one of them."""
+        """Move each body that remaining revisits need to one of these revisits."""
         while True:
             new = [shard for shard in self._selection.shards if shard.key not in self._seen]
             piece = await next_move(self._selection, self._finder, new)
@@ -193,7 +192,7 @@ class _Deleting:
             self._selection = await reselected(self._selection)
 
     async def _go_through(self) -> None:
-        """Process the shards not yet seen."""
+        """Process the shards that have not yet been processed."""
         pieces: dict[tuple[str, bool], list[Found]] = {}
 
         async def rewrite(piece: list[Found]) -> None:
@@ -223,10 +222,10 @@ class _Deleting:
     async def _rewrite(self, piece: Sequence[Found], moved: Moved | None = None) -> list[str]:
         """Rewrite the shards of a piece, and commit the new shards in their place. Return the keys of the new shards.
 
-        ``moved`` has the replacements of some records.
+        ``moved`` contains replacements for some records.
 
         Raises:
-            ConflictError: another process was faster; nothing was changed.
+            ConflictError: another process has already replaced the shards; nothing was changed.
         """
         (dataset,) = self._selection.datasets
         refuse_unnamed(self._selection, [shard for shard, _ in piece])
@@ -255,7 +254,7 @@ async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -
     """Raise an error if conditions select a page with a body but not all revisits that refer to the body.
 
     Raises:
-        ValueError: they do; the message names some of these revisits.
+        ValueError: the conditions select such a page; the message names some of the revisits.
         Other errors: as for `KeyedRecords` and `Conditions.chosen`.
     """
 

@@ -46,20 +46,20 @@ class DeleteReport:
     """The result of `delete`, a receipt that contains no key and no part of a record.
 
     Attributes:
-        keys: the number of different keys that were passed; ``keys_found`` is the number of keys that some record had.
+        keys: the number of different keys that were passed; ``keys_found`` is the number of those that a record had.
         where: the conditions.
         dry_run: whether nothing was changed. ``records``, ``shards`` and ``bytes`` are then the numbers that a deletion
             would report.
         records: the number of records removed.
-        shards: the number of shards that contained them and were rewritten.
+        shards: the number of shards that contained these records and were rewritten.
         bytes: the size of these shards.
         deletions: the commits, in order.
         objects: all deleted objects: shards, indexes, keys and runs of keys, including leftovers of an earlier
             deletion.
-        uncommitted: objects of the data set that no commit names, which were not examined.
-        unfinished: the jobs that have not ended. Their later commits were not examined.
+        uncommitted: objects of the data set that are in no commit, which were not searched.
+        unfinished: the jobs that have not ended. Their later commits were not searched.
         out_of_reach: descriptions of other places where the records may still be.
-        begun: the time at which the call began, in UTC. No such record that was committed earlier is left.
+        begun: the time at which the call began, in UTC. All such records committed before then were deleted.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""`diff` finds the records in which two paths differ: only in the first, only in the second, or changed."""
+"""`diff` finds the records that only one of two paths has, and the records that were changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# The maximum numbers of record numbers and of keys to report for each kind. Each key costs a read of a record.
+# The maximum numbers of record numbers and of keys to report for each kind. For each key, a record must be read.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 
@@ -37,14 +37,14 @@ class DiffReport:
     Attributes:
         by: how records were matched.
         first_records, second_records: the number of records in each path.
-        only_first, only_second: the number of records that only the first path has, or only the second.
-        changed: the number of records of the first path that the second path has with other contents.
+        only_first, only_second: the number of records that only the first path has, and that only the second has.
+        changed: the number of records of the first path that have different contents in the second path.
         only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand records of each
             kind, ascending, in the path that has them; for changed records, pairs of the numbers in the first and
             second path.
         keys: the keys, or the values of the feature in ``by``, of the first ten records of each kind, under
             ``"only_first"``, ``"only_second"`` and ``"changed"``. A key is ``""`` if it is unknown, as for files in no
-            manifest, and if it is not a feature of its record. Empty if records were matched by content.
+            manifest, or is not a feature of its record. Empty if records were matched by content.
         same_schema: whether both manifests have the same schema.
     """
 
@@ -64,7 +64,7 @@ class DiffReport:
 
     @property
     def same(self) -> bool:
-        """Whether both have the same records, in any order, and the same schema."""
+        """Whether both paths have the same records, in any order, and the same schema."""
         return not (self.only_first or self.only_second or self.changed) and self.same_schema
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ async def diff(
 
     Args:
         by: how records are matched: ``"key"``, the default if both have keys; ``"content"``, the default otherwise; or
-            ``"feature:url"``. Matched by content, a changed record counts as two, one in each path.
+            ``"feature:url"``. With ``"content"``, a changed record counts as two records, one in each path.
         ignore: features that may differ, such as ``["date"]`` for two crawls of the same pages.
         temporary_folder: a folder for 40 bytes a record, used if there are more than 1.6 million records.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
@@ -124,9 +124,9 @@ async def diff(
 
 
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
-    """Return the keys, or the values of the feature in ``by``, of the first ten records as text. Each is one read.
+    """Return the keys, or the values of the feature in ``by``, of the first ten records as text. Reads these records.
 
-    A shard stores only the digest of a key, so the text is that of the feature with the same digest.
+    A shard stores only the digests of keys, so the text of a key is taken from the feature with the same digest.
     """
     if selection.kind != "data set":
         return [""] * len(numbers[:_MOST_SHOWN])
@@ -149,7 +149,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """Return the text of a feature with one value, even if it is bytes; "" for other features."""
+    """Return the only value of a feature as text, even if it is bytes; ``""`` for any other number of values."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:
@@ -174,7 +174,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     of_second = rows["side"] == 1
     in_second = np.add.reduceat(of_second.astype(np.int64), starts)
     in_first = np.diff(np.append(starts, len(rows))) - in_second
-    # Contents are digests. Their sum represents all rows of a group, in any order.
+    # The sum of the digests of contents represents all rows of a group, in any order.
     signed = np.where(of_second, np.uint64(0) - rows["content"], rows["content"])
     differs = np.add.reduceat(signed, starts) != 0
     both = (in_first > 0) & (in_second > 0)
@@ -183,7 +183,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     report.only_first += int(surplus[surplus > 0].sum())
     report.only_second -= int(surplus[surplus < 0].sum())
     report.changed += int(changed.sum())
-    # The rows of a group are those of the first side, then those of the second; surplus rows are at the end.
+    # In each group, rows of the first side precede those of the second, and surplus rows are the last of their side.
     second = starts + in_first
     report.only_first_numbers += _told(rows, (second - surplus)[surplus > 0], surplus[surplus > 0])
     report.only_second_numbers += _told(rows, (second + in_second + surplus)[surplus < 0], -surplus[surplus < 0])
@@ -193,7 +193,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
 
 
 def _told(rows: Rows, begins: Rows, counts: Rows) -> list[int]:
-    """Return the lowest record numbers in groups of rows, which begin at ``begins`` and have ``counts`` rows."""
+    """Return the lowest record numbers in the groups of rows that begin at ``begins`` and have ``counts`` rows."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     found: list[int] = np.sort(rows["number"][np.repeat(begins, counts) + within])[:_MOST_TOLD].tolist()
     return found

@@ -3,9 +3,9 @@
 It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves none behind. On a
 read-only store, it reads the file at the path.
 
-If two writers create a small object, exactly one must win. If a store does not ensure this, the check fails, because
-the store cannot hold data sets. If two writers create an object in several parts, one should win. If a store does not
-ensure this, the check reports it but does not fail, because data sets depend only on small objects.
+If two writers create the same small object, exactly one must succeed. Otherwise, the check fails, because the store
+cannot hold data sets. If two writers create the same object in several parts, only one should succeed. Otherwise, the
+check reports the limitation but does not fail, because data sets depend only on small objects.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-# For the first request: few attempts, so that a store that does not answer is reported within two seconds.
+# The first request is attempted only a few times, so an unresponsive store is reported within two seconds.
 _FIRST = RetryPolicy(attempts=4)
 
 
@@ -87,7 +87,7 @@ class _Enough(Exception):
 
 
 class _Doctor:
-    """One run of the checks, with its objects and results."""
+    """One run of the checks, with the objects that it creates and the results."""
 
     def __init__(
         self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
@@ -98,7 +98,7 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
-        self._silent = False  # set if even the first request got no answer
+        self._silent = False  # set if the store did not answer even the first request
         self._loop = HeldLoop()
 
     async def run(self) -> bool:
@@ -233,7 +233,7 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both writers were told that the other one had created the object"
-        # One race proves nothing, because the later writer may have checked in time. Ask the store if it can answer.
+        # One race proves nothing, because the later writer may have checked in time. Use the store's own test, if any.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
@@ -329,7 +329,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """Return a check that states how many records of a rolling writer a kill -9 loses on this store."""
+    """Return a check that states which records of a rolling writer are lost on this store by a kill -9."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

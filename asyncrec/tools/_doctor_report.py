@@ -13,7 +13,7 @@ from asyncrec.tools._report_json import json_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check. ``ok`` is `None` for a fact that is neither good nor bad."""
+    """The result of one check. ``ok`` is `None` if the result is neither good nor bad."""
 
     name: str
     ok: bool | None

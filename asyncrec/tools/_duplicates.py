@@ -1,4 +1,4 @@
-"""`find_duplicates` finds the records of a data set that are redundant because another record has their key."""
+"""`find_duplicates` finds the records of a data set that are redundant because another record has the same key."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Duplicates:
     """The records of a data set to leave out, by shard.
 
     Attributes:
-        rule: the rule that decides which record of a key stays. Two jobs with different rules could each leave out the
-            record that the other keeps, so one of them gives way.
+        rule: the rule that decides which record of a key is kept. Two jobs with different rules could each leave out
+            the record that the other keeps, so one of them gives way.
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """``firsts`` has the first record number of each shard with duplicates; ``kept`` has the records that stay."""
+        """``firsts`` has the first record number of each shard with duplicates; ``kept`` has the records to keep."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule
@@ -67,21 +67,21 @@ NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
     """Return all records except one of each key: the first committed, or the newest by the feature ``newest``.
 
-    Only keys are read. Beyond 64 MiB, they are sorted in temporary files, with 40 bytes a record. With ``newest``,
-    records whose key occurs more than once are read, too. If they are pages that may be revisits, all records are read.
+    Only keys are read. Above 64 MiB, they are sorted with temporary files, with 40 bytes for each record. With
+    ``newest``, records whose keys occur more than once are also read; for pages that may be revisits, all records are.
 
     Raises:
         DatasetError: a shard has fewer keys than records.
-        FormatError: with ``newest``, one of these records is damaged.
-        ValueError: the feature ``newest`` has no order; or a page that would stay is a revisit of a page that would
-            not.
+        FormatError: with ``newest``, a record is damaged.
+        ValueError: the feature ``newest`` has no order; or a page that would be kept is a revisit of a page that would
+            be left out.
         StorageError: keys or records cannot be read.
     """
     if newest is None or not has_keys(selection):
         kept = await _first_committed(selection)
         return await in_thread(Duplicates.but, kept, selection, "first")
     kept = await newest_records(selection, newest, keyless=True)
-    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # stored in a small object
+    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # the rule must be short
     if lost := await revisits_among(selection, kept):
         raise ArgumentValueError(
             f"{selection.path}: the newest versions of some pages are revisits, whose bodies are in older versions, "
@@ -91,7 +91,7 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
 
 
 async def _first_committed(selection: Selection) -> RecordSet:
-    """Return the first committed record of each key."""
+    """Return all records except those with the key of a record that was committed earlier."""
     async with Identities(KEY) as identities:
         first = 0
         for shard in selection.shards:
@@ -106,7 +106,7 @@ async def _first_committed(selection: Selection) -> RecordSet:
 
 
 def _without_later(identities: Identities, selection: Selection, count: int) -> RecordSet:
-    """Return all records except those whose key an earlier committed record has. Blocks."""
+    """Return all records except those with the key of a record that was committed earlier. Blocks."""
     order = CommitOrder(selection.datasets[0].manifest.shards)
     bits = all_bits(count)
     for rows in identities.groups():

@@ -18,13 +18,13 @@ from asyncrec.tools._schema import infer_schema
 from asyncrec.tools._selection import Selection
 
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
-# The number of records passed to an encoder at once. Fewer are passed if they have this many bytes.
+# Records are passed to an encoder in batches of this many, or as soon as they have this many bytes.
 _BATCH = 1024
 _BATCH_BYTES = 64 << 20
 
 
 async def export(selection: Selection, store: Storage, key: str, to: Format, progress: Progress) -> int:
-    """Write all records to the file ``key``. Return their number.
+    """Write all records to the file ``key``. Return the number of records.
 
     Raises:
         ObjectExistsError: the file exists.
@@ -62,7 +62,7 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
 
 
 def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
-    """Return the bytes of some records. Blocks.
+    """Return the encoded bytes of some records. Blocks.
 
     Raises:
         SchemaError, DecodeError: a record does not fit the format; the message contains its number among all records.

@@ -1,7 +1,7 @@
 """`filter` writes the records that meet conditions to a new data set or a new file.
 
-With ``newest``, the newest version of each key is chosen first, and only that version is tested. An outdated record is
-not in the result, even if the conditions hold for it.
+With ``newest``, only the newest version of each key is tested. An outdated record is not in the result, even if the
+conditions hold for it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def filter(  # noqa: A001  # named like the command
             `asyncrec.open_dataset`). Only that version is tested, and written if the conditions hold for it, so a page
             whose newest version is a 404 does not reappear as an older version. The source must be a data set.
         compression: the compression of the new shards; by default that of the source.
-        max_shard_bytes: the maximum size of a shard; 256 MiB.
+        max_shard_bytes: the maximum size of a shard; by default 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             allows are always read.
 
@@ -64,7 +64,7 @@ async def filter(  # noqa: A001  # named like the command
         ValueError: no record has the feature of a condition, or the feature cannot have that value; or the values of
             the feature ``newest`` have no order.
         DatasetError: ``newest`` was passed, but the source is not a data set, or no record has a key.
-        FormatError: the source is damaged; no part of the target is left.
+        FormatError: the source is damaged; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)

@@ -1,13 +1,13 @@
-"""`forget_source` forgets the position up to which a source was stored, so that its positions may restart.
+"""`forget_source` resets the position up to which a source was stored, so that its positions may restart.
 
 Suppose that a topic is deleted and created again under its old name. Position 0 is now a new message, but the data set
-counts it as stored. The position cannot be deleted from the commits, because commits are never changed, and a live
-writer states its position in its next commit.
+considers it stored. The position cannot be deleted from the commits, because commits are never changed, and a live
+writer records its position in its next commit.
 
 Therefore, this call becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last owner's
-log, wins the next turn, and states the position -1 in the only segment of its own log, which ends that log. It creates
-no other object, so it needs no mark. If the process dies after winning the turn, the next owner finds neither a mark
-nor the end of the log, and ends the log with a tombstone.
+log, wins the next turn, and records the position -1 in the only segment of its own log, which also ends that log. It
+creates no other object, so it needs no mark. If the process dies after winning the turn, the next owner finds neither a
+mark nor the end of the log, and ends the log with a tombstone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ async def forget_source(
 ) -> int:
     """Forget the position of a source, so that the next writer accepts its records from the first position.
 
-    Call this if a topic was deleted and created again under its old name, so its positions restart at 0. The stored
-    records stay. If a writer on a store owns the source, the writer's log is ended, and the writer continues with its
-    other sources. The function returns the position that was stored.
+    Call this function if a topic was deleted and created again under its old name, so its positions restart at 0. The
+    stored records are kept. If a writer on a store owns the source, the writer's log is ended, and the writer continues
+    with its other sources. Return the position that was stored.
 
     Args:
         path: the data set's folder and name.
@@ -47,8 +47,8 @@ async def forget_source(
     Raises:
         TypeError, ValueError: ``source`` is not a valid name of a source.
         ObjectNotFoundError: the data set does not exist, or has no position of the source.
-        ConflictError: the log of a writer that owns the source cannot be ended from here, for the reason in the
-            message; or another process won the turn at the same moment.
+        ConflictError: the log of the writer that owns the source cannot be ended by this process, for the reason in the
+            message; or another process won the turn at the same time.
         ManifestError: the manifest cannot be read.
         StorageError: it is unknown whether the source was forgotten. Call the function again.
     """

@@ -1,8 +1,8 @@
 """Find the records of a data set to delete, by their keys or by conditions on their contents.
 
-Keys are looked up in the runs that a checkpoint names, with one block read for each key. For shards in no run, the
-shards' own keys files are read, one part at a time. The keys of a shard must be intact, because damaged keys do not
-show to which records they belong. For conditions, all records are read.
+Keys are looked up in the runs that a checkpoint names, by reading one block for each key. For shards in no run, the
+shards' own keys files are read, one part at a time. These files must be intact, because the position of a key shows to
+which record it belongs. For conditions, all records are read.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Found: TypeAlias = tuple[SelectedShard, NDArray[np.int64]]
 
 # The number of keys of a shard to read at once: 1 MiB.
 _AT_ONCE = 1 << 16
-# The number of shards whose keys are read at once.
+# The number of shards, or parts of a run, whose keys are read at once.
 _READERS = 8
 # The number of blocks of a run to read at once.
 _BLOCKS = 64
 
 
 class ByDigests:
-    """A finder of the records that have one of some digests, of their keys or of their contents.
+    """A finder of the records whose keys, or with ``contents`` whose contents, have one of several digests.
 
     Attributes:
         count: the number of different digests.
@@ -57,11 +57,11 @@ class ByDigests:
 
     @property
     def found(self) -> int:
-        """The number of digests that some record has, among the shards searched so far."""
+        """The number of digests that were found in the shards searched so far."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of ``shards`` with its records to delete.
+        """Yield each of ``shards`` with the numbers of its records to delete.
 
         Raises:
             DatasetError: the keys of a shard are damaged.
@@ -94,9 +94,9 @@ class ByDigests:
         """Declare that all shards were examined."""
 
     async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
-        """Return the records that have one of the digests according to a run, by the row of their shard."""
+        """Return the records that have one of the digests according to a run, with the row of their shard."""
         blocks = {block for first in self._wanted[:, 0].tolist() for block in range(*run.tail.blocks_of(first))}
-        # Adjacent blocks are read together.
+        # Read adjacent blocks together.
         parts = [[block for _, block in some] for _, some in groupby(enumerate(sorted(blocks)), lambda e: e[1] - e[0])]
         ranges = [
             (at, min(at + _BLOCKS, some[-1] + 1)) for some in parts for at in range(some[0], some[-1] + 1, _BLOCKS)
@@ -110,7 +110,7 @@ class ByDigests:
         return [(row, found.records[found.shards == row]) for row in np.unique(found.shards).tolist()]
 
     async def _in_shard(self, selection: Selection, shard: SelectedShard) -> NDArray[np.int64]:
-        """Return the numbers of the records that have one of the digests according to the shard's own keys file."""
+        """Return the numbers of the records that have one of the digests according to the shard's keys file."""
         keys = shard.entry.keys if shard.entry is not None else None
         if shard.entry is None or keys is None or (self._contents and shard.entry.key_bytes != PAIR_BYTES):
             return _NONE
@@ -132,11 +132,11 @@ class ByDigests:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask of the digests that are wanted. Blocks."""
+        """Return a mask of the digests to find. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
-        for at in np.flatnonzero(matches).tolist():  # few, because 64 bits match
+        for at in np.flatnonzero(matches).tolist():  # only a few, because the first 64 bits must match
             first, last = int(begin[at]), int(wanted[:, 0].searchsorted(digests[at, 0], "right"))
             same = np.flatnonzero(wanted[first:last, 1] == digests[at, 1])
             matches[at] = bool(len(same))
@@ -145,7 +145,7 @@ class ByDigests:
 
 
 class ByKeys(ByDigests):
-    """A finder of the records that have one of some keys."""
+    """A finder of the records that have one of several keys."""
 
     def __init__(self, keys: Iterable[str | bytes]) -> None:
         """Compute the digests of the keys. Blocks.
@@ -167,13 +167,13 @@ class ByKeys(ByDigests):
 
 
 class ByConditions:
-    """A finder of the records for which all of some conditions hold."""
+    """A finder of the records for which all of several conditions hold."""
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of ``shards`` with its records to delete. All records of the shards are read.
+        """Yield each of ``shards`` with the numbers of its records to delete, which are found by reading all records.
 
         Raises:
             FormatError: a shard is damaged.
@@ -193,7 +193,7 @@ class ByConditions:
         """Declare that all shards were examined.
 
         Raises:
-            ValueError: there were records, but none has a feature that a condition names.
+            ValueError: there were records, but none has the feature of a condition.
         """
         self._conditions.end()
 

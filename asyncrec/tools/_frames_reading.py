@@ -1,8 +1,8 @@
 """`FramedRecords` iterates over all records of a selection, in their frames if possible.
 
 A shard is read in frames if it is an uncompressed local file and the C extension is installed. Each block is then read
-and verified in one hop to a worker thread, and no record objects are created. For other shards, and after damage, a
-`RecordReader` returns the records.
+and verified in one hop to a worker thread, without creating record objects. Other shards, and the records after damage,
+are read by a `RecordReader`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.tools._keyed_records import ShardsInTurn
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# The size of the block read in one hop to a thread. A longer record is read in a block of its own.
+# The size of a block that is read in one hop to a thread. A longer record is read in a block of its own.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -65,7 +65,7 @@ class _FrameReader:
         self._shard = shard
         self._stack = stack
         self._file = file
-        self._known: ObjectInfo | None = None  # of the file, once it is no longer read in frames
+        self._known: ObjectInfo | None = None  # describes the file, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
@@ -110,7 +110,7 @@ class _FrameReader:
                 self._offset += meter.offset
                 self._record += len(lengths)
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
-            if meter.error is not None or len(block) < size:  # damaged or cut off, as the record reader will report
+            if meter.error is not None or len(block) < size:  # damaged or truncated; the record reader reports it
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None

@@ -46,24 +46,24 @@ async def from_csv(
 
     A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. An
     empty cell in a column of numbers is an absent value, and makes the feature a ``VarLen``; in a column of text, it is
-    the empty text. If a few other cells make a column of numbers text, ``notes`` of the report locates the first such
-    cell. The file is held in memory.
+    the empty string. If a few cells turn a column of numbers into text, ``notes`` of the report locates the first of
+    these cells. The file is held in memory.
 
     Args:
         label: a column of classes, which are numbered in sorted order. Each split gets its share of each class.
-            ``notes`` mentions rows with an empty class, and an unusually large number of classes.
+            ``notes`` reports rows with an empty class, and an unusually large number of classes.
         key: a column of unique keys, which are text.
         files: columns of paths, relative to the CSV file. The feature holds the contents of the file.
         ratios: one number, such as 0.8 for train and the rest for eval; two numbers; or three, for train, eval and
-            test. Of three numbers, that for eval or test may be 0; the split is then not written.
+            test. With three numbers, the ratio of eval or test may be 0; that split is then not written.
         seed: the seed of the random order.
 
     Raises:
-        DatasetError: a row has another number of cells than the header, a key occurs twice, a split gets no row, or the
+        DatasetError: a row does not have as many cells as the header, a key occurs twice, a split gets no row, or the
             file is not in ``encoding``.
         ValueError: ``label``, ``key`` or one of ``files`` is not a column, or two of these are the same column; or
             ``ratios`` is not valid.
-        ObjectNotFoundError: a file that a row names does not exist. Nothing is changed.
+        ObjectNotFoundError: a file named in a row does not exist. Nothing is changed.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(
@@ -83,7 +83,7 @@ async def from_csv(
 
 
 def _refuse_json_lines(content: bytes, path: str) -> None:
-    """Raise an error for JSON lines, which could be read as a table with a single column named by the first line.
+    """Reject JSON lines, which could be mistaken for a table with a single column named by the first line.
 
     Raises:
         DatasetError: the first line is a JSON object.
@@ -99,7 +99,7 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
 
 
 class _Table:
-    """A CSV file with a header: its columns by name, with their types. Blocks.
+    """The contents of a CSV file with a header, and the type of each column. Blocks.
 
     Args:
         folder: the folder of the file, to which the paths in the columns ``files`` are relative.
@@ -147,7 +147,7 @@ class _Table:
         if key is not None:
             self._kinds[key] = "str"
         self._gaps = {name for name, column in zip(self._columns, columns, strict=True) if column.empty}
-        # A single wrong cell makes a column of numbers text, which would otherwise go unnoticed.
+        # A single wrong cell turns a column of numbers into text, which might otherwise go unnoticed.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)
@@ -211,7 +211,7 @@ class _Table:
 
 
 class _Column:
-    """The facts known about a column.
+    """The type of a column, determined cell by cell, and facts for the report.
 
     Attributes:
         numbers, texts: the number of cells that are numbers, and of cells that are other text.
@@ -246,7 +246,7 @@ class _Column:
 
 # Each type can hold the values of the types before it.
 _KINDS = ("int64", "float32", "str")
-# More classes than this are not necessarily a mistake, but rarely intended for a label.
+# More classes than this are rare for a label, but not necessarily a mistake.
 _MANY_CLASSES = 1000
 # The number of bytes of the first line to read, to determine whether it is JSON.
 _MOST_LINE = 1 << 20
@@ -255,7 +255,7 @@ _SHOWN_CELL = 80
 
 
 def _kind(cell: str) -> str:
-    """Return the first type that can hold a cell. Numbers must not have underscores, although Python accepts them."""
+    """Return the first type that can hold a cell. Numbers with underscores are text, although Python accepts them."""
     if "_" in cell:
         return "str"
     try:

@@ -65,7 +65,7 @@ async def from_folder(
 
 
 class _Files:
-    """The files below a prefix, each in a folder named after its label. Other ``names`` are ignored. Blocks."""
+    """The files below a prefix that are in folders named after labels. Other ``names`` are ignored. Blocks."""
 
     schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
 

@@ -1,4 +1,4 @@
-"""`open_records` reads all records of a path in order, or those that meet conditions."""
+"""`open_records` reads the records of a path in order: all of them, or those that meet conditions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from asyncrec.tools._shard_reading import open_shard
 class FoundRecord:
     """A record: its shard, its number among all records of the path, counted from 0, and its bytes.
 
-    With the same path, `get_record` and ``asyncrec cat --record`` find the record by that number.
+    For the same path, `get_record` and ``asyncrec cat --record`` accept that number.
     """
 
     path: str
@@ -96,8 +96,7 @@ async def open_records(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[RecordStream]:
-    """Iterate over all records of a file, a folder, a pattern or a data set, in order, or over those for which every
-    condition of ``where`` holds.
+    """Iterate, in order, over the records of a file, a folder, a pattern or a data set that meet all of ``where``.
 
     Args:
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.

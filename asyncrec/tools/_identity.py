@@ -32,7 +32,7 @@ Features = Mapping[str, Raw]
 
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
-# The size of the rows in memory above which they are written to files: 1.6 million rows.
+# The total size of rows, 1.6 million of them, above which they are written to files.
 _MEMORY = 64 << 20
 
 
@@ -53,8 +53,8 @@ class Identities:
 
     Args:
         by: ``"content"``, ``"key"``, or ``"feature:"`` and the name of a feature (`check_by`).
-        newest_by: the feature with the age of a record. Rows then have a member ``age``, which sorts by age.
-        ignore: features that do not count as part of a record's content.
+        newest_by: the feature with the age of a record. If passed, rows have a field ``age``, which sorts by age.
+        ignore: features that are not part of a record's content in comparisons.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Identities:
         return records.given
 
     def groups(self) -> Iterator[Rows]:
-        """Yield all rows in arrays. Rows with the same identity are adjacent in one array, by side and number."""
+        """Yield all rows in arrays. Rows with equal identities are adjacent in one array, sorted by side and number."""
         for rows in self._rows.groups():
             yield rows[np.lexsort((rows["number"], rows["side"], rows["low"], rows["high"]))]
 
@@ -131,7 +131,7 @@ class Identities:
         self._rows.add(rows)
 
     def add_digests(self, digests: bytes, first: int) -> None:
-        """Add records by the digests of their keys alone. ``first`` is the number of the first record."""
+        """Add records by the digests of their keys only. ``first`` is the number of the first record."""
         ids = np.frombuffer(digests, "<u8").reshape(-1, 2)
         numbers = np.flatnonzero(ids.any(axis=1))  # a digest of zeros means that the record has no key
         rows = np.zeros(len(numbers), self._row)
@@ -152,13 +152,13 @@ class Identities:
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 
     def _without_ignored(self, features: Features) -> bytes:
-        """Return bytes that stand for a record's content without the ignored features."""
+        """Return bytes that represent a record's content without the ignored features."""
         parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
         return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
-    """Return the key of each record, or `None` for a record that was written without a key."""
+    """Return the digest of each record's key, or `None` for a record that was written without a key."""
     return [None if key == NO_KEY else key for key in _keys_in(batch)]
 
 

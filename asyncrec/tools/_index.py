@@ -1,4 +1,4 @@
-"""`index` writes the offsets of a shard's records to the file in which readers look for them.
+"""`index` writes the offsets of a shard's records to the file in which readers expect them.
 
 layout       written to                       read by
 asyncrec     _index/<shard>.index             asyncrec's random access
@@ -31,7 +31,7 @@ from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
-# The number of shards to read at once from a remote store. Each needs memory for the numbers and the text of its index.
+# The number of shards to read at once from a remote store. Each one needs memory for its index, as numbers and as text.
 _FAR = 4
 
 
@@ -41,7 +41,7 @@ class IndexReport:
 
     Attributes:
         made, kept: the paths of the new indexes, and of the existing indexes that were kept.
-        refused: the rejected shards, each with the reason.
+        refused: the shards that cannot have such an index, each with the reason.
     """
 
     path: str
@@ -67,15 +67,14 @@ async def index(
 ) -> IndexReport:
     """Create an index for every shard that lacks one, or with ``force`` for every shard, by reading record lengths.
 
-    Existing indexes in the layout ``"asyncrec"`` are kept if they match their shard. In the other layouts, all existing
-    indexes are kept. tfrecord and DALI cannot read compressed files, so compressed shards are rejected for their
-    layouts.
+    Existing indexes in the layout ``"asyncrec"`` are kept if they match their shards. In the other layouts, all
+    existing indexes are kept, and compressed shards are rejected, because tfrecord and DALI cannot read them.
 
     Args:
         jobs: the number of shards to read at once, each in a worker thread; by default the number of processors that
             this process may use, but at least 4 for a remote store. The report, the indexes and the errors are the same
             for any number. After an error, the indexes of all shards before the faulty shard have been created, and
-            some of those after it.
+            perhaps some after it.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:

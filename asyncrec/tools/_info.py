@@ -29,8 +29,8 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-# Files without an index are read to count their records if the total size is at most this. Reading takes a fraction of
-# a second from a disk, or a few seconds from a store.
+# Files without an index are read to count their records if all files together have at most this size. Reading takes a
+# fraction of a second from a disk, or a few seconds from a store.
 _COUNTED_BYTES = 64 << 20
 # The number of records to read to determine the kind of the records.
 _LOOKED_AT = 100
@@ -61,12 +61,12 @@ class WriterInfo:
     """A writer of a data set, or a tool that is working on the data set.
 
     Attributes:
-        state: ``"closed"`` if the writer ended well; ``"recovered"`` if it died and its records were committed by
+        state: ``"closed"`` if the writer ended normally; ``"recovered"`` if it died and its records were committed by
             another process; ``"died"`` if it died without any records; ``"given up"`` if it was given up. A writer that
             has not ended is ``"alive"``, ``"dead"``, ``"unknown"`` if this machine cannot determine its state, or
             ``"open"`` if the writer has no mark to check.
         shards, records: the number of shards and of records that the writer committed.
-        job: the description that the writer stored when it began, if it has not ended.
+        job: the description that the writer stored when it began; `None` if the writer has ended.
     """
 
     id: str
@@ -150,7 +150,7 @@ class InfoReport:
 
     @property
     def records(self) -> int | None:
-        """The number of records; `None` if the number in some file is unknown."""
+        """The number of records; `None` if it is unknown for any file."""
         counts = [file.records for file in self.files]
         known = [each for each in counts if each is not None]
         if len(known) < len(counts):
@@ -178,7 +178,7 @@ async def info(
 ) -> InfoReport:
     """Describe a file, a folder, a pattern or a data set.
 
-    A data set without a commit exists if a writer is working on it, or died while working on it.
+    A data set without any commit exists if a writer is working on it, or died while working on it.
 
     The records of files in no manifest are counted by their indexes, or by reading the files if their total size is at
     most 64 MiB.
@@ -199,7 +199,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """Return the report on a data set that a writer has begun but not yet committed to, or `None`."""
+    """Return the report on a data set to which a writer has not yet committed, or `None` if there is no writer."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):
@@ -275,7 +275,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
 
 
 async def _look_at_records(selection: Selection, report: InfoReport) -> None:
-    """Read the first records, and determine their kind and, if no manifest has a schema, their schema."""
+    """Read the first records to determine their kind and, if the manifests have no common schema, their schema."""
     report.schema = selection.schema
     first = next((shard for shard in selection.shards if shard.size), None)
     if first is None:

@@ -1,11 +1,10 @@
-"""Choose the shards to join: runs of small neighbours that fill half a shard, or whose end shards do not outweigh the
-others together.
+"""Choose the shards to join, which are runs of small neighbours.
 
-The naive way is to join all shards that are smaller than the limit, each time. Then a data set that grows by 20 MB each
-night is rewritten each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard is small only if it is smaller than
-half the limit, and a run that fills less than half a shard excludes each shard at its ends that is larger than all
-other shards of the run together. Most bytes are then rewritten only into a shard that is at least twice as
-large. A joined shard is not joined again until shards are added.
+If every call joined all shards smaller than the limit, a data set that grows by 20 MB each night would be rewritten
+each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard is small only if it is smaller than half the limit. If a
+run fills less than half a shard, a shard at its ends is excluded if it is larger than all other shards of the run
+together. Most bytes are then rewritten only into a shard that is at least twice as large. A joined shard is not joined
+again until shards are added.
 
 All functions here are pure.
 """
@@ -19,8 +18,8 @@ from asyncrec._shards.manifest.names import maker_of
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.tools._selection import SelectedShard
 
-# The size of a piece of the work. If the process is killed, it loses at most one piece. A piece needs as much storage
-# beside the data set, and a kilobyte of memory for the entry of each joined shard.
+# The limits of a piece of work. If the process is killed, the work on at most one piece is lost. A piece needs as much
+# additional storage, and a kilobyte of memory for the entry of each joined shard.
 _PIECE_SHARDS = 1 << 14
 _PIECE_BYTES = 1 << 30
 
@@ -64,7 +63,7 @@ def planned(
 
     Args:
         max_bytes: the maximum size of a new shard.
-        compression: the compression of all new shards; if `None`, the new shards keep that of the old shards.
+        compression: the compression of all new shards; if `None`, new shards have the compression of the old shards.
         concerned: returns whether a shard must be rewritten.
         stays: returns whether a shard must not be rewritten.
     """
@@ -125,7 +124,7 @@ def _groups(
 
 
 def _worth(run: Run, must: Callable[[SelectedShard], bool], *, full: bool) -> Iterator[Run]:
-    """Yield the part of a run that is worth joining, and each remaining shard that must be rewritten alone."""
+    """Yield the part of a run that is worth joining, and each other shard that must be rewritten as its own group."""
     low, high, total = 0, len(run), sum(shard.size for shard in run)
     while not full and high - low > 1 and 2 * run[low].size > total:
         total -= run[low].size

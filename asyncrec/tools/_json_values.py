@@ -1,17 +1,17 @@
 """Convert a record to a JSON value and back, without loss. This module does no I/O.
 
-An Example becomes an object with its features by name. A feature with one value becomes that value, and any other
-feature becomes a list. A feature that the schema declares as a list always becomes a list. int64 values become numbers
-without a fraction. Floats become numbers with a fraction, with the fewest digits that represent the same float32. Bytes
-that are valid UTF-8 become text. Values that JSON cannot represent are marked:
+An Example becomes an object with its features by name. A feature with one value becomes that value, unless the schema
+declares it as a list; any other feature becomes a list. int64 values become numbers without a fraction. Floats become
+numbers with a fraction, with the fewest digits that represent the same float32. Bytes that are valid UTF-8 become text.
+Values that JSON cannot represent are marked:
 
     {"$base64": "..."}                      bytes that are not UTF-8
     {"$float": "nan"}                       also "inf" and "-inf"
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        the bytes of a record that is not an Example
 
-``to_json`` and ``from_json`` are inverses, except for details that decoding an Example loses (the kind of an empty
-list, the order and packing of the features on the wire), and the payload of a NaN.
+``to_json`` and ``from_json`` are inverses, except for details that are lost when an Example is decoded (the kind of an
+empty list, the order and packing of the features on the wire), and for the payload of a NaN.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
 
 
 def from_json(value: object) -> bytes:
-    """Return the record for a JSON value from ``to_json`` or written by hand, such as ``{"label": 3, "text": "..."}``.
+    """Return the record for a JSON value, whether from ``to_json`` or written by hand, such as ``{"label": 3}``.
 
     `True` and `False` become int64; `None` means that the feature is absent.
 
@@ -107,7 +107,7 @@ def _features(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a feature in the form for the encoder. In a list of floats and integers, all values become floats."""
+    """Return a feature in the form that the encoder requires. Integers in a list with floats also become floats."""
     if not isinstance(value, list):
         return _value(value)
     values = [_value(each) for each in value]

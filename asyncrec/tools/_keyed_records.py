@@ -1,7 +1,7 @@
 """`KeyedRecords` iterates over all records of a selection with their keys; `write_new` writes records with their keys.
 
-Every tool that makes one data set from another uses these two. The target is published completely or not at all, the
-source is not changed, and the keys, the schema and the metadata are kept.
+Every tool that makes one data set from another uses both. The target is published completely or not at all, the source
+is not changed, and the keys, the schema and the metadata are kept.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NewTarget:
         path: the path of a data set, or of a single file if the name contains ``.tfrec``.
         compression: the compression; ``"keep"`` keeps the compression of the source.
         max_shard_bytes: the maximum size of a data set's shards; 256 MiB if `None`.
-        max_record_bytes: the maximum size of a record in a single file. For a data set, it is not used.
+        max_record_bytes: the maximum size of a record in a single file; not used for a data set.
     """
 
     path: str | os.PathLike[str]
@@ -108,12 +108,11 @@ async def write_new(
     *,
     carries: bool = False,
 ) -> WriteReport:
-    """Write records that come from ``selections``. The report does not include the number of records read.
+    """Write records of ``selections``. The report does not include the number of records read.
 
     Args:
         made: a description of how the records were made, for the metadata of the data set.
-        carries: whether the progress of the sources also holds for the target, because the target has all their
-            records.
+        carries: whether the progress of the selections also holds for the target, because it has all their records.
 
     Raises:
         ObjectExistsError: the target already exists.
@@ -180,7 +179,7 @@ async def write_chosen(
 
 
 def carried_of(selections: Sequence[Selection]) -> dict[str, Any]:
-    """Return the progress of a data set that has all records of these data sets."""
+    """Return the progress for a data set that has all records of these selections."""
     return carried_from(dataset.manifest for selection in selections for dataset in selection.datasets)
 
 
@@ -191,7 +190,7 @@ def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
 
 
 def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of the data sets, together with the description of how the target was made."""
+    """Return the metadata of the data sets, combined with the description of how the target was made."""
     metadata: dict[str, Any] = {}
     for selection in selections:
         for dataset in selection.datasets:
@@ -275,9 +274,9 @@ class KeyedRecords(ShardsInTurn):
     If the iteration ends early, ``stack`` closes the open shard.
 
     Args:
-        count: the number of records that was counted before, if the caller relies on it. If the number of records
-            read differs, DatasetError is raised.
-        losses: if passed, shards are read past their damage, and the loss of each shard is added to this list.
+        count: the number of records counted before, if the caller relies on it. If a different number of records is
+            read, DatasetError is raised.
+        losses: if passed, damaged records are skipped, and the loss of each shard is added to this list.
     Attributes:
         given: the number of records returned so far.
     """

@@ -1,4 +1,4 @@
-"""`ls` lists the content of a path: the data sets and files of a folder, or the shards of a data set."""
+"""`ls` lists the data sets and files of a folder, or the shards of a data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec.tools._selection import Selection, selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """An entry of the kind ``"data set"``, ``"shard"`` or ``"file"``. ``records`` and ``changed`` are set if known."""
+    """A listed ``"data set"``, ``"shard"`` or ``"file"``. ``records`` and ``changed`` are `None` if unknown."""
 
     path: str
     kind: str

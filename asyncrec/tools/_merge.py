@@ -40,12 +40,12 @@ async def merge(
 ) -> WriteReport:
     """Write the records of all ``sources``, in their order, as the new data set ``target``: all or nothing.
 
-    Records keep their keys. A record that is in two sources is written twice (`dedupe` removes duplicates). The sources
-    must have the same schema, or no schema. If the name of the target contains ``.tfrec``, the target is a single file.
+    Records keep their keys. A record in two sources is written twice (`dedupe` removes duplicates). The sources must
+    all have the same schema, or no schema. If the name of the target contains ``.tfrec``, the target is a single file.
     No source is changed.
 
     Args:
-        compression: the compression of the new shards; by default, that of most records.
+        compression: the compression of the new shards; by default that of most records.
         max_shard_bytes: the maximum size of a shard; by default 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`; also the limit for a target that is a single file. Longer
             records that a manifest allows are read in any case.

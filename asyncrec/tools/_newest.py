@@ -16,7 +16,7 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
     """Open the data set of a selection, to look up keys in it.
 
     Raises:
-        DatasetError: the selection is not a data set, or ``newest`` is passed, but no shard has keys.
+        DatasetError: the selection is not a data set, or ``newest`` is passed but no shard has keys.
         ValueError: the values of the feature ``newest`` have no order.
     """
     if selection.kind != "data set":
@@ -30,7 +30,7 @@ async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterat
 
 
 async def newest_records(selection: Selection, newest: str, *, keyless: bool = False) -> RecordSet:
-    """Return the set of records that are the newest version of their key.
+    """Return the set of records that are the newest versions of their keys.
 
     Args:
         keyless: return all records, instead of raising DatasetError, if shards have keys files but no record has a key.

@@ -1,10 +1,9 @@
 """Find the orphans of a data set for `verify`, and adopt or delete them.
 
 The name of an object contains the id of its job, except for plain fixed shards, whose job is found by its claim. The
-job's mark stays until the job has ended (`_shards.ownership.marks`). So the objects of a job that has not ended are
-left to that job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user removed the mark, only
-the age of an object decides: a whole rolling shard may be adopted, and objects may be deleted after a tombstone is
-written.
+job's mark exists until the job has ended (`_shards.ownership.marks`). The objects of an unfinished job belong to that
+job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user removed the mark, only the age of
+the object matters: a whole rolling shard may be adopted, and objects may be deleted after a tombstone is written.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset
 
-# A commit publishes the segment much sooner than this after the shard, except for fixed shards.
+# Except for fixed shards, a commit publishes its segment much less than this many seconds after the shard.
 MIN_AGE = 3600.0
-# The number of objects to look up in one hop to a thread. Each takes some 30 microseconds.
+# The number of objects to look up in one hop to a thread. Each look-up takes about 30 microseconds.
 _LOOKED_AT_ONCE = 1000
 # The number of shards to read at once in order to adopt them.
 _READ_AT_ONCE = 4
@@ -58,8 +57,8 @@ class Orphan:
     Attributes:
         path: the display path.
         key: the key in the data set's folder.
-        kind: ``"shard"``; ``"index"`` or ``"keys"`` if the shard does not exist, either; ``"positions"`` for the
-            positions of a shard; or ``"run"`` for a run of keys that no checkpoint names.
+        kind: ``"shard"``; ``"index"`` or ``"keys"`` if there is no such shard; ``"positions"`` for the positions of a
+            shard; or ``"run"`` for a run of keys that no checkpoint names.
         refused: the reason why the object must not be adopted; `None` for a shard that may be adopted if it is whole.
         owner: the id of the object's job, if the job has not ended; such an object is left to `asyncrec.recover`.
         recent: whether the object is younger than the required age.
@@ -112,11 +111,11 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """Return the runs of keys that no checkpoint names. A checkpoint may still be published that names a recent run."""
+    """Return the runs of keys that no checkpoint names. A recent run may be named by a checkpoint not yet published."""
     prefix = manifest_prefix(dataset.name)
     named = {run.name for run in dataset.manifest.shards.runs}
     there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
-    if named.issuperset(there):  # this is the usual case, which saves listing the manifest again
+    if named.issuperset(there):  # the usual case, in which the manifest need not be listed again
         return []
     listed = await list_manifest(dataset.folder, dataset.name)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
@@ -163,7 +162,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # The order matters: if a job has no mark by now, the history has all its commits, also those after the manifest was
+    # The order matters. If a job has no mark by now, the history has all its commits, even those after the manifest was
     # read and the folder listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
@@ -212,10 +211,10 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Commit whole rolling shards to the data set in place of their writers.
+    """Commit whole rolling shards to the data set on behalf of their writers.
 
     Raises:
-        ConflictError: meanwhile, the writer has committed a shard, or was abandoned.
+        ConflictError: the writer of a shard has committed another shard in the meantime, or was abandoned.
         StorageError: the manifest could not be written.
     """
     folder, name = dataset.folder, dataset.name
@@ -248,7 +247,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
     First, the writers of the objects are ended. Their earlier commits remain, but they can commit nothing more.
 
-    The claims of ended jobs are deleted, too. A claim on plain names stays, because a job that was given up may be
+    The claims of ended jobs are also deleted, except claims on plain names, because a job that was given up may be
     alive, and may still publish a shard with such a name.
     """
     folder, name = dataset.folder, dataset.name
@@ -282,7 +281,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return the objects that are still not listed in the data set. Blocks."""
+    """Return the objects that the manifest still does not list. Blocks."""
     return [
         each
         for each in found

@@ -1,10 +1,8 @@
-"""The parameters ``jobs=`` and ``progress=``, which many tools have.
+"""The parameters ``jobs=`` and ``progress=`` of many tools.
 
-``jobs=`` is the number of shards or files that a tool processes at once.
-
-The heavy work on a shard or file is done in worker threads, in C code that releases the GIL, so each processor can work
-on another shard. The results, output and errors of a tool do not depend on the number of jobs, because
-`asyncrec._concurrency.map.side_by_side` keeps the order.
+``jobs=`` is the number of shards or files that a tool processes at once. The heavy work on each is done in a worker
+thread, in C code that releases the GIL, so each processor can work on a different shard. The results, output and errors
+of a tool do not depend on the number of jobs, because `asyncrec._concurrency.map.side_by_side` preserves the order.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# The number of pieces to process at once that hides the latency of a remote store.
+# The number of shards or files to process at once to hide the latency of a remote store.
 _FAR = 8
 
 
@@ -47,7 +45,7 @@ Progress = Callable[[int, int | None], None]
 
 
 class Advance:
-    """A callable that adds to the amount of work done, and reports the sum: ``advance(size)``."""
+    """A callable, ``advance(size)``, that adds ``size`` to the amount of work done and reports the sum."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
         self._progress = progress

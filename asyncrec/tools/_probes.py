@@ -1,6 +1,4 @@
-"""Probe the behaviour of a store: `race` (exclusive creation), `HeldLoop` (whether it blocks the event loop), and
-`check_locks` (whether locks in a folder exclude other processes).
-"""
+"""Probes of a store: `race` (exclusive creation), `HeldLoop` (blocked event loop), and `check_locks` (file locks)."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from asyncrec.tools._doctor_report import Check
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
     """Let several writers create one key exclusively, each sending all its bytes before the first writer publishes.
 
-    Return the numbers of the writers that created the object: exactly one if the store supports exclusive creation.
+    Return the numbers of the writers that succeeded, which is exactly one if the store supports exclusive creation.
 
     Raises:
         StorageError: a writer failed, but not because the object exists.
@@ -81,10 +79,10 @@ class HeldLoop:
     def __init__(self) -> None:
         self.longest = 0.0, ""
         self._trying = ""
-        self._ticked = 0.0  # the time at which `watch` last ran, or the current check began
+        self._ticked = 0.0  # the time at which `watch` last ran or the current check began
 
     def trying(self, what: str) -> None:
-        """Set the name of the check that begins now."""
+        """Begin a check with this name."""
         self.tick()
         self._trying = what
 

@@ -1,8 +1,8 @@
 """`read_through` reads one shard to its end, and returns its properties and its damage.
 
-In the usual case of an intact shard, the records are only scanned, and no object is created for a record. A damaged
-shard is read again by a reader that skips and reports the damage, so that one piece of code reports all damage. This
-reader reads through a `ChecksummedStorage`, which computes the CRC32C of the shard.
+In the usual case of an intact shard, the records are only scanned, without creating an object for each record. A
+damaged shard is read again by a reader that skips and reports the damage, so all damage is reported by the same code.
+This reader reads through a `ChecksummedStorage`, which computes the CRC32C of the shard.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReadThrough:
         info: the store's description of the shard.
         crc32c: the checksum of the shard's bytes; `None` if the shard was not read to its end.
         damage: the damage that was skipped.
-        error: the error that stopped the reader although it skips damage.
+        error: the error that stopped the reader, although the reader skips damage; otherwise `None`.
         index: a function that returns the index. It blocks, and may be called only if ``sizes`` was true.
     """
 
@@ -76,12 +76,12 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
             records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index
         )
     except FormatError:
-        pass  # the reader below finds the damage again, with its range, and reads the records after it
+        pass  # the reader below reports the range of the damage, and reads the records after it
     return await _skipping(storage, shard, sizes=sizes, advance=_behind(done, advance))
 
 
 def _behind(done: int, advance: Advance) -> Advance:
-    """Return a function that reports to ``advance`` except for the first ``done`` bytes."""
+    """Return a function that reports all but the first ``done`` bytes to ``advance``."""
     left = done
 
     def on(size: int) -> None:
@@ -129,7 +129,7 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
 
 
 class _Counts:
-    """The number of records that a reader returns, and with ``sizes`` the length of each record."""
+    """A counter of the records that a reader returns, and with ``sizes``, of the length of each record."""
 
     def __init__(self, *, sizes: bool) -> None:
         self.records = 0
@@ -159,14 +159,14 @@ class _Counts:
         return RecordIndex.of_sizes(sizes, [(byte, int(starts[first])) for first, byte in sorted(set(self._members))])
 
 
-# The checksum of this many bytes takes some 50 us. The checksum of more bytes is computed in a worker thread.
+# The checksum of this many bytes takes about 50 us. Larger blocks are checksummed in a worker thread.
 _MOST_ON_LOOP = 1 << 20
 
 
 class ChecksummedStorage(ReadOnlyStorage):
     """A wrapper around a storage that computes the checksum of one object, which is read from its beginning.
 
-    Only one reader may read at a time. If bytes arrive damaged, the reader reads them again; such a range counts once.
+    Only one reader may read at a time. A range that the reader reads again, because it arrived damaged, counts once.
 
     Attributes:
         crc32c: the checksum of the bytes ``[0, position)``.
@@ -201,7 +201,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         """Add ``block``, which was read at the offset ``start``, to the checksum."""
         new = self.position - start
         if not 0 <= new < len(block):
-            return  # the block was counted before, or there is a gap, and the checksum ends before the gap
+            return  # the block has already been included, or it follows a gap, at which the checksum ends
         rest = memoryview(block)[new:]
         if len(rest) > _MOST_ON_LOOP:
             self.crc32c = await in_thread(crc32c, rest, self.crc32c)

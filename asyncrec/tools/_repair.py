@@ -31,7 +31,7 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of
 
-# An index line has some 20 bytes, so this is enough for ten million records. A larger index is not used.
+# A line of an index has about 20 bytes, so this is enough for ten million records. A larger index is not used.
 _MOST_INDEX = 256 << 20
 
 
@@ -124,8 +124,8 @@ async def repair(
             max_record_bytes=max_record_bytes if entry is None else max(max_record_bytes, entry.max_record_bytes),
         )
         try:
-            # The first records must be read before the writer is opened: if the beginning is damaged, the compression
-            # is known only after that.
+            # Read the first records before opening the writer, because if the beginning is damaged, the compression is
+            # not known until then.
             records = await _next(reader)
             mode: Literal["w", "x"] = "w" if overwrite else "x"
             async with open_writer(
@@ -161,7 +161,7 @@ async def _next(reader: RecordReader) -> list[bytes]:
 
 
 async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> Sequence[int]:
-    """Return the offsets of the file's records according to its index; an empty sequence without a usable index."""
+    """Return the offsets of the file's records according to its index, or no offsets if there is no usable index."""
     key = index_key(shard) if entry is None or entry.index is None else entry.index.path
     try:
         text = await folder.get(key, max_bytes=_MOST_INDEX)

@@ -1,4 +1,4 @@
-"""`json_of` returns the JSON of a report, made from the named attributes in the order of the names."""
+"""`json_of` converts selected attributes of a report to JSON."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
-    """Return the attributes of a report with the given names, which are separated by spaces.
+    """Return the attributes of a report with the given names, which are separated by spaces, in this order.
 
     A value that is itself a report is converted by its ``to_json``, a time becomes text (ISO 8601), and a float is
     rounded to three decimal places, because the floats in reports are seconds and rates.
 
     Args:
-        instead: the values for names that are not attributes, or that replace the values of attributes.
+        instead: values to use for these names instead of the attributes, which need not exist.
     """
     return {name: instead[name] if name in instead else _plain(getattr(report, name)) for name in names.split()}
 

@@ -1,9 +1,8 @@
-"""`reshard` writes the records of a source to new shards, with another number or size of shards, compression, order or
-grouping.
+"""`reshard` writes the records of a source to new shards, whose number, size, compression or order may differ.
 
 By default, records keep their order. ``shuffle`` puts them in a random order that depends on the seed and on their
-present order. ``group_by`` puts records with equal values of a feature next to each other, as required by samplers that
-interleave shards by class. Both options sort by a hash, and use files on disk above the memory limit.
+original order. ``group_by`` puts records with equal values of a feature next to each other, as required by samplers
+that interleave shards by class. Both options sort by a hash, and use files on disk above the memory limit.
 """
 
 from __future__ import annotations
@@ -104,22 +103,22 @@ async def reshard(
 
     Args:
         num_shards: the number of shards, whose record counts differ by at most one. Cannot be combined with a maximum
-            size.
+            size of shards.
         max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither these nor ``num_shards`` is
             passed.
         compression: the compression of the new shards; by default that of most records of the source.
         shuffle: put the records in random order. The same ``seed`` and source result in the same order.
-        group_by: a feature. Records with equal values are put next to each other, in their order or, with ``shuffle``,
-            in random order. The first 65,000 groups are in the order in which they first appear in the source, and all
-            further groups are in the order of a hash.
-        on_corrupt: ``"skip"`` leaves out damaged records. The index of a damaged shard shows the keys of its other
-            records, and ``losses`` of the report lists what was lost. Cannot be combined with ``num_shards`` or
+        group_by: a feature. Records with equal values are put next to each other, in their original order or, with
+            ``shuffle``, in random order. The first 65,000 groups are in the order in which they first appear in the
+            source, and all further groups are in the order of a hash.
+        on_corrupt: ``"skip"`` leaves out damaged records. The index of a damaged shard is used to find the keys of its
+            other records, and ``losses`` of the report lists the losses. Cannot be combined with ``num_shards`` or
             ``group_by``, which count the records first; reshard the result again to use them.
         memory_limit: the maximum size of the records held in memory for sorting. Above it, records are written to
             ``temporary_folder``, which needs room for all of them.
         jobs: the number of shards to count at once, if records must be counted first; by default the number of
-            processors that this process may use. If it is 2 or more, the next records are read and checked in a worker
-            thread while earlier ones are written. The new shards are the same for any number. Sorting uses one thread.
+            processors that this process may use. If it is 2 or more, a worker thread reads and checks records while
+            earlier records are written. The new shards are the same for any number. Sorting uses one thread.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
@@ -219,7 +218,7 @@ async def reshard(
 async def _in_order(
     selection: Selection, stack: AsyncExitStack, progress: Progress, *, ahead: bool, losses: list[ShardLoss] | None
 ) -> AsyncIterator[Batch]:
-    """Return the records in order. With ``ahead``, the next records are read and checked while others are written."""
+    """Return the records in order. With ``ahead``, records are read and checked while earlier ones are written."""
 
     def records(inner: AsyncExitStack) -> AsyncIterator[Batch]:
         if losses is not None:

@@ -2,9 +2,10 @@
 
 A deletion by keys removes all versions of a page, including its revisits, because a revisit has the key of the page
 that it refers to. But conditions may select a body without its revisits (``date<2026-11-01``), and so may a compaction
-or a `dedupe` that keeps the newest versions. So all pages are read before any record is left out. For each page, 8
-bytes are held: a hash of the URL and the digest, which a body and its revisits share. If a writer had ``seen=``, a body
-may have moved to a page with another URL, where readers find it by its digest. So a hash of the digest is held, too.
+or a `dedupe` that keeps the newest versions. Therefore, all pages are read before any record is left out. For each
+page, 8 bytes are kept: a hash of the URL and the digest, which a body and its revisits share. If a writer had
+``seen=``, a body may have moved to a page with another URL, where readers find it by its digest. In that case, a hash
+of the digest is also kept.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LeavesOut: TypeAlias = "Callable[[list[bytes], int], NDArray[np.bool_]]"
 
 
 async def revisits_among(selection: Selection, kept: RecordSet) -> list[str]:
-    """Return `revisits_without` the records that are not in ``kept``."""
+    """Return the result of `revisits_without` for the records that are not in ``kept``."""
 
     def left_out(records: list[bytes], first: int) -> NDArray[np.bool_]:
         return ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
@@ -50,7 +51,7 @@ async def revisits_among(selection: Selection, kept: RecordSet) -> list[str]:
 
 
 async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[str]:
-    """Return the URLs and dates of up to three revisits that would stay without their bodies, for an error message.
+    """Return the URLs and dates of up to three revisits that would lose their bodies, for an error message.
 
     Raises: as `KeyedRecords` and ``leaves_out``.
     """
@@ -80,8 +81,8 @@ class _Pages:
     """A batch of pages. Each list and array has one item for each page.
 
     Attributes:
-        bodies: for each identity of a body, uint64 hashes of the bodies that the pages have or refer to.
-        chosen, revisits: bools, whether the page is left out, and whether it is a revisit.
+        bodies: for each way to identify a body, uint64 hashes of the bodies that the pages have or refer to.
+        chosen, revisits: whether each page is left out, and whether it is a revisit.
         names: the URLs and dates of the pages.
     """
 
@@ -91,7 +92,7 @@ class _Pages:
     names: list[tuple[str, str]]
 
     def revisits_of(self, lost: list[NDArray[np.uint64]]) -> list[str]:
-        """Return the names of the revisits that stay and refer to one of these bodies, by any identity."""
+        """Return the names of the revisits that are kept and refer to one of these bodies, identified in any way."""
         refer = np.any([np.isin(own, bodies) for own, bodies in zip(self.bodies, lost, strict=True)], axis=0)
         rows = np.flatnonzero(self.revisits & ~self.chosen & refer).tolist()
         return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]
@@ -99,7 +100,7 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Bodies:
-    """The hashes of the bodies that are left out, of those that stay, and of those needed by revisits that stay."""
+    """The hashes of the bodies that are left out, of those that are kept, and of those that kept revisits need."""
 
     chosen: list[NDArray[np.uint64]] = field(default_factory=list)
     stay: list[NDArray[np.uint64]] = field(default_factory=list)
@@ -111,7 +112,7 @@ class _Bodies:
         self.needed.append(bodies[~pages.chosen & pages.revisits])
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return the needed bodies that are left out and do not stay in another page. Blocks."""
+        """Return the needed bodies that are left out and that no other page keeps. Blocks."""
         chosen, stay, needed = (
             np.unique(np.concatenate([_NONE, *each])) for each in (self.chosen, self.stay, self.needed)
         )
@@ -127,7 +128,7 @@ async def _pages(selection: Selection, look: Callable[[list[bytes], int], _Pages
 
 
 def _look(records: list[bytes], first: int, *, leaves_out: LeavesOut, identities: list[_Identity]) -> _Pages:
-    """Return a batch of pages. Blocks."""
+    """Parse records as a batch of pages. Blocks."""
     columns = _columns(records)
     revisits = np.array([each == "revisit" for each in columns["type"]], np.bool_)
     targets = [refers or url for url, refers in zip(columns["url"], columns["refers_to_url"], strict=True)]
@@ -151,7 +152,7 @@ def _by_digest(url: str, digest: str) -> str:
 
 
 def _columns(records: list[bytes]) -> dict[str, list[str]]:
-    """Return the values of `_NAMES` in the records, with empty texts for a record that is not a page."""
+    """Return the values of `_NAMES` in the records, with empty strings for a record that is not a page."""
     try:
         return {name: values.tolist() for name, values in _REFERENCES.decode_batch(records).items()}
     except ExampleError:

@@ -3,7 +3,7 @@
 Each piece of work is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
 removals, and ends with one segment that adds the new shards and removes the old ones. Once the job has won its place,
 no other job can remove shards, so the job then checks that the old shards are still in the data set. Other jobs may
-change other shards meanwhile.
+change other shards concurrently.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
 
 # The number of shards to write at once. Each needs memory for a few chunks.
 MOST_AT_ONCE = 4
-# The size of the records of a sorted shard above which they are written to temporary files.
+# The total size of a shard's records above which temporary files are used to sort them.
 _SORTED_BYTES = 64 << 20
 
 
@@ -70,7 +70,7 @@ class Rewritten:
 
     Attributes:
         job: the id of the job.
-        old, new: the entries of the old shards and of the new shards.
+        old, new: the entries of the old shards, and those of the new shards.
         place: the place of the job in the log of removals.
     """
 
@@ -90,18 +90,18 @@ async def rewrite(
     moved: Moved | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
-    """Write one shard for each group of shards, without some of their records, and replace the group with it.
+    """Write one shard for each group of shards, leaving out some of their records, and replace the group with it.
 
     Args:
         groups: groups of shards of one data set, each shard with the numbers of the records to leave out.
         tasks: the number of shards to write at once; 1 if they are sorted.
-        joining: the options if shards are joined. The old shards then remain for their readers; otherwise they are
-            deleted after the commit.
+        joining: the options for joining shards. If passed, the old shards are kept for their readers; otherwise they
+            are deleted after the commit.
         moved: replacements for some records.
-        goes_on: called when the job is open. If it returns false, nothing is written, and `None` is returned.
+        goes_on: called once the job is open. If it returns false, nothing is written, and `rewrite` returns `None`.
 
     Raises:
-        ConflictError: another job replaced some of the shards first; the data set is unchanged.
+        ConflictError: another job has already replaced some of the shards; the data set is unchanged.
     """
     (dataset,) = selection.datasets
     old = [entry_of(shard) for group in groups for shard, _ in group]
@@ -141,7 +141,7 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
     """Reject shards that cannot be rewritten.
 
     Raises:
-        DatasetError: the name of a shard is not in the form of the data set's own names.
+        DatasetError: the name of a shard does not have the form that the data set uses.
     """
     (dataset,) = selection.datasets
     for shard in shards:
@@ -155,7 +155,7 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
 async def _write(
     selection: Selection, job: Job, joining: Joining | None, moved: Moved, group: Sequence[Found]
 ) -> ShardEntry | None:
-    """Publish the remaining records of a group in the place of its first shard. Return `None` if no record remains."""
+    """Publish the remaining records of a group as one new shard. Return `None` if no record remains."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
@@ -190,7 +190,7 @@ async def _write(
 async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) -> AsyncGenerator[Batch]:
     """Yield the records of `_records`, sorted by a feature.
 
-    The records are read twice, first for the values of the feature, and then to sort them through temporary files.
+    The records are read twice, first for the values of the feature, and then to be sorted with temporary files.
 
     Raises: as `_records` and `ByFeature`.
     """
@@ -224,7 +224,7 @@ def _left(entry: ShardEntry, dropped: NDArray[np.int64], name: str) -> list[Orig
 async def _records(
     selection: Selection, group: Sequence[Found], moved: Moved, *, framed: bool = True
 ) -> AsyncGenerator[Any]:
-    """Yield the records of a group, without the records to leave out, and with replacements for some records.
+    """Yield the records of a group, leaving out some records and replacing others.
 
     The batches are of the type `Batch`, or `KeyedBatch` if ``framed`` is false.
 
@@ -257,7 +257,7 @@ async def _records(
 
 
 def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes]]) -> Iterator[Batch]:
-    """Yield a batch in parts, with replacements for some records. Its first record has the number ``first``."""
+    """Yield a batch in parts, with replacements for some records. ``first`` is the number of its first record."""
     at = first
     for number in sorted(number for number in moved if first <= number < first + len(batch)):
         record, digests = moved[number]
@@ -281,9 +281,9 @@ async def end_dead(dataset: SelectedDataset) -> None:
 async def removed_among(
     dataset: SelectedDataset, orphans: Sequence[Orphan], times: Mapping[str, float] | None = None, *, until: float = 0.0
 ) -> list[str]:
-    """Return the keys of objects that were once committed, but are no longer in the data set.
+    """Return the keys of objects that were once committed but are no longer in the data set.
 
-    The name of such an object is not used again.
+    The names of such objects are never reused.
 
     Args:
         times: the times of the removals. If passed, return only objects that were removed by the time ``until``.
@@ -308,7 +308,7 @@ async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
     until = time.time() - grace
     times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
     if min(times.values(), default=until + 1) > until:
-        return ()  # no removal is that old, so nothing need be listed
+        return ()  # no removal is that old, so there is no need to list objects
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
     gone = await removed_among(dataset, orphans, times, until=until)
     await for_each(dataset.folder.delete, gone)

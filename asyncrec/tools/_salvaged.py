@@ -1,7 +1,7 @@
-"""`SalvagedShard` reads a shard past its damage, and returns the loss and the numbers of the records, for their keys.
+"""`SalvagedShard` reads the intact records of a damaged shard, finds their numbers (for keys), and reports the loss.
 
-A key is stored by the number of its record, but damage hides how many records were lost. The index has the offset of
-each record, which shows the record's number. A record whose number is uncertain gets no key rather than a wrong key.
+A key is stored by the number of its record, but it is unknown how many records were lost by damage. The number is found
+by the record's offset in the index. A record whose number is uncertain gets no key rather than a wrong key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ShardLoss:
         records: the number of missing records; `None` if no manifest lists the shard.
         bytes: the total size of the lost ranges.
         without_key: the number of records that were read but have lost their keys. Without an index, or after damage
-            inside a compressed stream, it is unknown to which records the keys belong.
+            inside a compressed stream, it is unknown which key belongs to which record.
         ambiguous_ranges: the number of ranges whose records were read but may be part of a lost record.
     """
 
@@ -46,7 +46,7 @@ class ShardLoss:
 
 
 class SalvagedShard:
-    """A shard that is read past its damage, returned by `open_salvaged`.
+    """A reader of the intact records of a shard, returned by `open_salvaged`.
 
     Attributes:
         reader: a reader that returns the intact records.
@@ -81,7 +81,7 @@ class SalvagedShard:
         return found
 
     def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
-        """Return the line of the index for each record, or -1 if the line is unknown."""
+        """Return the row of the index for each record, or -1 if the row is unknown."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
             rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
@@ -90,7 +90,7 @@ class SalvagedShard:
         stats = self.reader.stats()
         if len(damage) < stats.lost_ranges + stats.ambiguous_ranges:
             return [-1] * len(sizes)  # the list of damage is incomplete
-        # Up to the first damage in a member, its records are consecutive.
+        # The records of a member are consecutive up to its first damage.
         ends = {each.member_offset: each.records_before for each in reversed(damage) if each.member_offset is not None}
         rows_of: dict[int, int] = {}
         found = []
@@ -121,7 +121,7 @@ class SalvagedShard:
 
 @asynccontextmanager
 async def open_salvaged(selection: Selection, shard: SelectedShard) -> AsyncIterator[SalvagedShard]:
-    """Open a shard for reading from its beginning, past all damage."""
+    """Open a shard to read its intact records from the beginning."""
     index = await shard_index(selection, shard)
     plain = index is not None and index.members is None
     boundaries = await in_thread(index.offsets.tolist) if index is not None and plain else ()

@@ -1,4 +1,4 @@
-"""`sample` draws records by a seed, and returns them or writes them as a new data set."""
+"""`sample` draws records at random, and writes them as a new data set. `open_sample` only reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarg
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
 
-# The number of drawn records to read together from a data set.
+# The number of drawn records to read from a data set at once.
 _TOGETHER = 256
 
 
@@ -46,9 +46,9 @@ async def sample(
 ) -> WriteReport:
     """Write ``records`` records of ``source``, or a ``fraction`` of them, as the new data set ``target``.
 
-    Every record is equally likely to be drawn, and is drawn at most once. The same source, seed and number of records
-    result in the same sample. Records keep their order and keys, and the data set keeps its schema and metadata. If the
-    name of the target contains ``.tfrec``, the target is a single file. The source is not changed.
+    Every record is equally likely to be drawn, and no record is drawn twice. The same source, seed and number of
+    records result in the same sample. Records keep their order and keys, and the data set keeps its schema and
+    metadata. If the name of the target contains ``.tfrec``, it is a single file. The source is not changed.
 
     Args:
         records: the number of records to draw. If the source has fewer records, all are drawn.
@@ -144,7 +144,7 @@ async def open_sample(
 async def _draw(
     selection: Selection, records: int | None, fraction: float | None, seed: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the numbers of the drawn records, ascending, and the total number of records."""
+    """Draw records. Return their numbers in ascending order, and the total number of records."""
     if (records is None) == (fraction is None):
         raise ArgumentValueError("pass either records (how many to draw) or fraction")
     if records is not None and records < 0:
@@ -163,7 +163,7 @@ async def _draw(
 
 
 def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
-    """Return the positions of the drawn records among the ``count`` records from number ``first`` on."""
+    """Return the positions of the drawn records among the ``count`` records that begin with number ``first``."""
     begin, end = np.searchsorted(drawn, [first, first + count])
     positions: list[int] = (drawn[begin:end] - first).tolist()
     return positions

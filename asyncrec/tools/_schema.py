@@ -1,4 +1,4 @@
-"""`schema` returns the schema in a manifest, or infers a schema that fits every record."""
+"""`schema` returns the schema in a manifest, or infers a schema that fits all records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def schema(
 async def infer_schema(selection: Selection, limit: int | None = None) -> tuple[Schema | None, int]:
     """Return the schema that fits all records, or the first ``limit`` records, and the number of records read.
 
-    Without a record, the schema is `None`.
+    The schema is `None` if there are no records.
     """
     merged: Schema | None = None
     seen = 0

@@ -1,7 +1,7 @@
 """`selected` finds the shards of a path, which may be a file, a folder, a pattern or a data set.
 
-It tries in this order: an object with this path; the manifest of a data set; a folder with all objects below it; and
-shards whose names begin with the last part of the path. Every tool interprets its paths in this way.
+It tries, in this order: an object with this path; the manifest of a data set; a folder with all objects below it; and
+shards whose names begin with the last part of the path. All tools interpret paths in this way.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from asyncrec.storage._url import join, redact
 
 _path_log = PathLog("asyncrec.tools")
 
-# The names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. A file that is selected
-# by its own path or by a pattern is read regardless of its name.
+# Matches the names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. Files that are
+# selected by their own path or by a pattern are read regardless of their names.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-# A file that shows that a data set exists or is being made, and the data set's name.
+# Matches a file that proves that a data set exists or is being created. The groups are its folder and its name.
 _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 
@@ -87,7 +87,7 @@ class SelectedShard:
 
     @property
     def max_record_bytes(self) -> int:
-        """The maximum length of a record for the reader of this file."""
+        """The maximum length of a record that the reader of this file accepts."""
         return self.limit if self.entry is None else max(self.limit, self.entry.max_record_bytes)
 
     @property
@@ -156,7 +156,7 @@ async def selected(
 
     Args:
         given_up: also select a data set whose writers were all given up before they committed anything. Such a data set
-            is empty, but objects may exist under its names.
+            is empty, but objects with its names may exist.
         max_record_bytes: the maximum length of a record, except in shards for which a manifest allows longer records.
 
     Raises:
@@ -239,7 +239,7 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
         kept, entries = await without_replaced(folder_at(store, folder), names), {}
         _path_log.warning(display_path, "the records are read without their keys: %s", error)
 
-    def listed() -> tuple[SelectedShard, ...]:  # there may be a million
+    def listed() -> tuple[SelectedShard, ...]:  # blocks, because there may be a million shards
         there = set(kept)
         shards = (shard for shard in _plain(found, base) if shard.name in there)
         return tuple(replace(shard, entry=entries[shard.name]) if shard.name in entries else shard for shard in shards)
@@ -256,7 +256,7 @@ async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) 
 
 
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Return the objects without those published but not committed by a job on ``key``, which has no manifest."""
+    """Return the objects except those that a job on ``key``, which has no manifest, has published but not committed."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = folder_at(store, prefix)
     below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
@@ -265,7 +265,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Select all objects below a prefix. Return `None` if there is no object."""
+    """Select the data sets and record files below a prefix. Return `None` if there is no object."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
     made: set[str] = set()  # names of data sets that a job has begun
@@ -305,7 +305,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
 
 
 def _without_replaced(dataset: SelectedDataset, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Return the objects that were not replaced. Replaced objects remain for readers with an open data set. Blocks."""
+    """Return the objects that were not replaced. Replaced objects are kept for readers of older snapshots. Blocks."""
     prefix = dataset.prefix
     keys = [info.key[len(prefix) :] for info in found if info.key.startswith(prefix)]
     gone = {prefix + key for key in replaced_among(dataset.manifest, dataset.name, keys)}

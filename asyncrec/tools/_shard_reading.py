@@ -1,4 +1,4 @@
-"""`open_shard` reads one shard of a `Selection` from its beginning or, with the index, from any record on.
+"""`open_shard` reads one shard of a `Selection`, from its beginning or, with the index, starting at any record.
 
 `ShardKeys` reads the keys of a shard.
 """
@@ -70,27 +70,27 @@ def _position(first: int, index: RecordIndex | None) -> Position:
 
 
 def key_bytes_of(*selections: Selection) -> int:
-    """Return the number of bytes of digests for each record, which includes a content digest if any shard has those."""
+    """Return the size of the digests of one record, which include a content digest if any shard has content digests."""
     entries = (shard.entry for selection in selections for shard in selection.shards if shard.entry is not None)
     return PAIR_BYTES if any(entry.key_bytes == PAIR_BYTES for entry in entries) else KEY_BYTES
 
 
-# The maximum number of keys to skip at a time.
+# The maximum number of keys to skip at once.
 _PASSED_AT_ONCE = 1 << 16
 
 
 class ShardKeys:
-    """The keys of a shard in order, or empty keys if the shard has no keys file. An async context manager."""
+    """A reader of a shard's keys, which returns empty keys if there is no keys file. An async context manager."""
 
     def __init__(self, selection: Selection, shard: SelectedShard, *, width: int = KEY_BYTES) -> None:
-        """``width`` is the number of bytes of digests for each record: `KEY_BYTES`, or with contents `PAIR_BYTES`."""
+        """``width`` is the size of the digests of one record: `KEY_BYTES`, or `PAIR_BYTES` with content digests."""
         self._shard = shard
         self._width = width
         self._stored = (shard.entry.key_bytes if shard.entry else 0) or KEY_BYTES
         sidecar = shard.entry.keys if shard.entry else None
         name = None if sidecar is None else sidecar.path
         self._taken = 0
-        # Without a read-ahead task, because keys files are small and are read together with the shard.
+        # No read-ahead task is needed, because keys files are small and are read together with the shard.
         self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
 
     async def __aenter__(self) -> ShardKeys:
@@ -100,7 +100,7 @@ class ShardKeys:
             except ObjectNotFoundError as error:
                 if self._shard.dataset is not None:
                     raise
-                # A pattern can read the remaining files of a damaged data set.
+                # With a pattern, the remaining files of a damaged data set can still be read.
                 self._source = None
                 _path_log.warning(self._shard.display_path, "the records are read without their keys: %s", error)
         return self
@@ -114,7 +114,7 @@ class ShardKeys:
         return [data[at : at + self._width] for at in range(0, len(data), self._width)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """Return the keys of the records with these numbers, ascending from call to call. For `None`, return no key."""
+        """Return the keys of records by their numbers, which must ascend from call to call; an empty key for `None`."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

@@ -1,6 +1,6 @@
-"""`Sorter` sorts records by their places, with `HashShuffler`. `reshard` shuffles and groups with it; `compact` sorts.
+"""`Sorter` sorts records by their places, by means of `HashShuffler`, for `reshard` and `compact`.
 
-All functions except those of `Sorted` block.
+All methods except those of `Sorted` block.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from asyncrec.example._age import Age
 from asyncrec.example._by_name import features_in
 from asyncrec.example._wire import parse_example
 
-# The number of groups that are held, in about 10 MiB. Further groups are in the order of a hash.
+# The maximum number of groups to remember, which takes about 10 MiB. Further groups are in the order of a hash.
 _MOST_GROUPS = 0xFF00
-# The number of leading bytes by which texts are sorted.
+# The number of leading bytes by which text is sorted.
 _VALUE_BYTES = 128
 
 
 class Order:
-    """The place of each record in a shuffled or grouped order: 16 bytes to sort by, distinct for each record.
+    """The place of each record in a shuffled or grouped order, which is 16 bytes to sort by, distinct for each record.
 
-    Records are sorted into files by the first byte of their places, and by the next byte if a file is too large. To
-    spread the places evenly over all bytes, the first 255 groups have one byte each, and the number of a record is
-    scaled by the ``total`` number of records.
+    Records are distributed to files by the first byte of their places, and by the next byte if a file is too large. To
+    spread places evenly over all byte values, the first 255 groups have one byte each, and record numbers are scaled by
+    the ``total`` number of records.
     """
 
     def __init__(self, *, shuffle: bool, seed: int, group_by: str | None, total: int) -> None:
@@ -67,9 +67,9 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """Return the first bytes of a group's places, in the order of the groups' first records.
+        """Return the bytes with which all places of a group begin, in the order of the groups' first records.
 
-        The bytes of one group are never a prefix of another group's bytes.
+        These bytes are never a prefix of another group's bytes.
         """
         prefix = self._groups.get(group)
         if prefix is None:
@@ -79,7 +79,7 @@ class Order:
             elif known < _MOST_GROUPS:
                 prefix = b"\xff" + known.to_bytes(2, "big")
             else:
-                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # in the order of the digests of their values
+                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # in the order of the digests of the values
             self._groups[group] = prefix
         return prefix
 
@@ -87,8 +87,8 @@ class Order:
 class ByFeature:
     """The place of each record in the order of a feature's values. Records with equal values keep their order.
 
-    Records without a value come first. All records must be passed to `show` before any is placed. For each record, 8
-    bytes are held, and while records are shown, at most 128 bytes of the value.
+    Records without a value come first. All records must be passed to `show` before the first is placed. This needs 8
+    bytes of memory for each record, plus, until `end`, at most 128 bytes for its value.
 
     Raises: as `Age`.
     """
@@ -100,12 +100,12 @@ class ByFeature:
         self._ranks: NDArray[np.int64] | None = None
 
     def show(self, records: Sequence[bytes]) -> None:
-        """Hold the values of the next records. Blocks."""
+        """Keep the values of the next records. Blocks."""
         values = (self._value.value(features_in(each)) or b"" for each in records)
         self._values.append(np.array([value[:_VALUE_BYTES] for value in values], np.bytes_))
 
     def end(self) -> None:
-        """Compute the places after all records were shown. Blocks.
+        """Compute the places, after all records have been passed to `show`. Blocks.
 
         Raises:
             ValueError: the data set has no schema, and no record has the feature.
@@ -127,7 +127,7 @@ class ByFeature:
 
 
 class _Placing(HashShuffler):
-    """A shuffler that sorts by the keys themselves, which are places, rather than by their digests."""
+    """A shuffler that sorts by the keys themselves, which are places, rather than by digests of the keys."""
 
     def digest(self, key: object) -> bytes:
         assert isinstance(key, bytes), "made by Order"
@@ -181,7 +181,7 @@ class Sorter:
 
 
 class Sorted:
-    """An async iterator over a sorter's batches, each made in a worker thread."""
+    """An async iterator over a sorter's batches, each of which is created in a worker thread."""
 
     def __init__(self, sorter: Sorter) -> None:
         self._batches = sorter.batches()

@@ -3,8 +3,8 @@
     target/train-<writer>-000000.tfrecord ...   with _manifest/train/ and _index/, the data set target/train
     target/eval-...   target/test-...
 
-Existing data sets with these names are replaced in the last step. The manifest of each split has the schema and, under
-``labels``, the names of the classes. The label of a record is the position of its class in that list.
+Existing data sets with these names are replaced in the last step. The manifest of each split contains the schema and,
+under ``labels``, the names of the classes. The label of a record is the position of its class in that list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from asyncrec.storage._registry import located
 from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 
-# The number of files to read at once and hold in memory, which hides the latency of a disk, and most of a store's.
+# The number of files to read into memory at once, which hides the latency of a disk, and most of a store's latency.
 _CONCURRENT = 8
 
 
@@ -45,7 +45,7 @@ class SplitsReport:
         labels: the names of the classes, in the order of their numbers.
         features: the names of the features, sorted.
         types: the type of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
-        notes: sentences about possible surprises, such as a column that is text because of one mistake.
+        notes: warnings about possible mistakes, such as a column that is text because of a single cell.
     """
 
     source: str
@@ -65,8 +65,8 @@ class ExampleParts:
     """The parts of an example.
 
     Attributes:
-        features: the features whose values are known.
-        files: for each other feature, the key of the file whose bytes become its value.
+        features: the features with known values.
+        files: for each other feature, the key of the file whose contents become its value.
     """
 
     features: Mapping[str, Any]
@@ -74,12 +74,12 @@ class ExampleParts:
 
 
 class ExampleSource(Protocol):
-    """Numbered examples, which are in memory except for the contents of their files.
+    """Numbered examples, held in memory except for the contents of their files.
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
         key: the feature with the keys of the records; `None` if records have no keys.
-        notes: sentences for the report.
+        notes: the ``notes`` of the report.
         strata: the stratum of each example. Every split gets its share of each stratum. Reading this attribute blocks.
         schema: the schema of the records.
     """

@@ -1,4 +1,4 @@
-"""`open_tail` returns the last records, and records that are committed later."""
+"""`open_tail` iterates over the last records, and optionally over records that are committed later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TailStream:
     """The last records, then new records if the data set is followed; ``async for records in stream`` yields lists.
 
     Attributes:
-        selection: the present selection, which changes while a data set is followed.
+        selection: the current selection, which changes while a data set is followed.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TailStream:
     ) -> None:
         self.selection = selection
         self._stack = stack
-        # All records share these conditions, so new records may lack a feature that earlier records had.
+        # One object tests all records, so new records may lack a feature that earlier records had.
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last
@@ -101,7 +101,7 @@ class TailStream:
     def _new(self) -> dict[int, list[tuple[int, int]]]:
         """Return the ranges of record numbers that are new since the last look, by the position of the shard. Blocks.
 
-        A shard may have replaced several shards. The records of those that were known are not returned again.
+        A shard may have replaced several shards. Records of shards that were already known are not returned again.
 
         Raises:
             DatasetError: new records were sorted among known records.
@@ -136,7 +136,7 @@ class TailStream:
 
 
 class _Places:
-    """The places of some shards among all records of a selection.
+    """The positions of some shards' records among all records of a selection.
 
     Args:
         firsts: the number of each shard's first record.
@@ -145,7 +145,7 @@ class _Places:
 
     def __init__(self, firsts: Sequence[int], counts: Sequence[int]) -> None:
         self._firsts = firsts
-        self._begins = [0, *accumulate(counts)][:-1]  # places among the records of these shards
+        self._begins = [0, *accumulate(counts)][:-1]  # the first record numbers among these shards
 
     def before(self, number: int) -> int:
         """Return the difference between a record's number among all records and its ``number`` among these shards."""
@@ -167,8 +167,8 @@ async def open_tail(
 ) -> AsyncIterator[TailStream]:
     """Iterate over those of the last ``records`` records of ``path`` that meet all conditions of ``where``.
 
-    With ``follow``, the stream does not end, and also returns records that are committed to the data set later, in the
-    order of commits.
+    With ``follow``, the stream does not end, and also yields records that are committed to the data set later, in the
+    order of their commits.
 
     Args:
         interval: the number of seconds between two reads of the manifest.

@@ -1,7 +1,7 @@
 """`uploads` lists objects that were begun but never published, and removes them.
 
-S3 keeps (and bills) multipart uploads, and a disk keeps the unfinished files of a killed process. Other stores cannot
-list unfinished objects.
+S3 keeps (and bills) unfinished multipart uploads, and a disk keeps the unfinished files of a killed process. Other
+stores cannot list unfinished objects.
 
 An unfinished object is not removed while its job may be alive. On a disk, it is kept for `asyncrec.recover` even if the
 job has died, because it contains records. An upload to a store cannot be read back, so it is removed if its job is
@@ -31,7 +31,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-# A day, which is longer than the upload of any shard takes, so that current uploads are not removed.
+# A day, which is longer than the upload of any shard takes, so no active upload is removed.
 _OLDER_THAN = 86400.0
 
 
@@ -90,11 +90,11 @@ async def uploads(
 ) -> UploadsReport:
     """Find unfinished uploads at or below ``path``. With ``remove``, delete those older than ``older_than`` seconds.
 
-    By default, only uploads older than a day are deleted, because those of running programs are found, too. On a disk,
-    no file of a job with a header is deleted, whether the job is running or dead; `asyncrec.recover` handles those
-    files. Nor is a file deleted that a process is writing, unless the file system has no locks, in which case only the
-    age decides. In a store, an upload that may belong to a job with a mark is deleted only if a lock on this machine
-    proves the job dead; `asyncrec.recover` gives up jobs of other machines.
+    By default, only uploads older than a day are deleted, because the uploads of running programs are also found. On a
+    disk, no file of a job with a header is deleted, whether the job is running or dead; `asyncrec.recover` handles
+    those files. Files that a process is writing are not deleted, either, unless the file system has no locks, in which
+    case only the age matters. In a store, an upload that may belong to a job with a mark is deleted only if a lock on
+    this machine proves the job dead; `asyncrec.recover` gives up jobs of other machines.
 
     Raises:
         StorageError: the store failed.
@@ -160,7 +160,7 @@ class _Owners:
         self._found: dict[str, list[tuple[FoundJob, JobState]]] = {}
 
     async def owner(self, key: str) -> str | None:
-        """Return the reason to keep an unfinished object, which is its job, or `None` if the object may be removed."""
+        """Return the reason to keep an unfinished object for its job, or `None` if the object may be removed."""
         parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = await self._look(parent)

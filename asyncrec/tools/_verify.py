@@ -31,8 +31,8 @@ class VerifyReport:
         conflicts: contradictions in the manifests.
         adopted, deleted: the paths of the orphans that were added to the data set, and of those that were deleted.
         seconds: the time that reading took.
-        spool: whether the path is the folder of a spool, in which shards wait to be uploaded. Only complete shards are
-            read in a spool.
+        spool: whether the path is the folder of a spool, in which shards wait to be uploaded. In a spool, only complete
+            shards are read.
     """
 
     path: str
@@ -55,7 +55,7 @@ class VerifyReport:
 
     @property
     def damaged(self) -> list[ShardReport]:
-        """The shards with a problem other than that the store did not return them."""
+        """The shards with problems, except those that the store did not return."""
         return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
 
     @property
@@ -64,7 +64,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all shards were read and are intact, and no manifest has contradictions. Orphans do not count."""
+        """Whether all shards were read and are intact, and no manifest has contradictions. Orphans are ignored."""
         return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
@@ -86,17 +86,16 @@ async def verify(
     """Read all shards of a file, a folder, a pattern or a data set, and report the problems.
 
     Every checksum is verified. In data sets, the sizes, counts and checksums are also compared with the manifest, and
-    every line of the indexes and the sizes of the keys files are checked. Problems do not raise errors; they are in the
-    report.
+    every line of the indexes and the size and checksum of each keys file are checked. Problems do not raise errors.
 
     Args:
-        jobs: the number of shards to read at once, each in a worker thread with some 16 MiB; by default the number of
-            processors that this process may use, but at least 8 for a remote store. The report is the same for any
-            number.
+        jobs: the number of shards to read at once, each in a worker thread with about 16 MiB of memory; by default the
+            number of processors that this process may use, but at least 8 for a remote store. The report is the same
+            for any number.
         adopt: add intact shards that no manifest lists to their data set.
         delete: delete orphans instead, even those of a data set without a commit.
-        min_age: adopt or delete only orphans at least this old, in seconds. Orphans of a job that has not ended are
-            left to `asyncrec.recover` at any age.
+        min_age: the minimum age, in seconds, of orphans to adopt or delete. Orphans of a job that has not ended are
+            left to `asyncrec.recover` regardless of age.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
         progress: called with the number of bytes read, and the total.
 

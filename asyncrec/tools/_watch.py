@@ -1,8 +1,8 @@
 """`watch` reports on a data set that is being written: its commits, the jobs at work, and their progress.
 
 It reads the manifest, the marks of jobs, and on a disk the status files of writers (`asyncrec._shards.journal.status`),
-and writes nothing. A writer without a disk has no status file, but its commits in the manifest show its progress.
-Repeated looks read only new segments of the manifest.
+and writes nothing. A writer without a disk has no status file, but its commits in the manifest show its progress. After
+the first look, only new segments of the manifest are read.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import redact
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# If a writer has not reported for five times its interval, its lock is checked. If the writer is alive, it is stopped,
-# or its event loop is blocked, and the last reported speed is no longer valid.
+# If a writer has not reported for five intervals, its lock is checked. If the writer is alive, it was stopped or its
+# event loop is blocked, so the last reported speed is no longer valid.
 _LATE_SECONDS = 5 * STATUS_SECONDS
-# If a writer has never reported, its lock is checked after this time. Before the first report, the writer reads
-# existing data, which may be many keys.
+# If a writer has never reported, its lock is checked after this time. Before its first report, a writer reads existing
+# data, such as many keys.
 _OPENING_SECONDS = 60.0
 
 
@@ -65,14 +65,14 @@ class Watch:
         self._changed: dict[str, tuple[str, float]] = {}
 
     async def look(self) -> WatchReport:
-        """Return a report on the present state.
+        """Return a report on the current state.
 
         Raises:
             StorageError: the store cannot be read or listed.
             ManifestError: the manifest is damaged.
             ValueError: the data set has a schema without the feature ``by``.
         """
-        # Read the jobs first: a job that ends meanwhile is then in the manifest, so it is not missed.
+        # Read the jobs before the manifest. If a job ends in between, its records are then found in the manifest.
         found = await self._jobs()
         manifest = await self._manifest.load() if self._manifest is not None else None
         if self._classes is not None and manifest is not None and self._folder is not None:
@@ -142,7 +142,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """Return the age of a status by the clocks of both machines, but at least the time since it last changed."""
+        """Return the age of a status by the clocks of both machines, or the time since it last changed if longer."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -161,7 +161,7 @@ async def open_watch(
     """Open a data set, which need not exist yet, or a spool, to watch it. The context manager returns a `Watch`.
 
     Args:
-        by: a feature. The first records of each new shard are counted by its values.
+        by: a feature by whose values the first records of each new shard are counted.
 
     Raises:
         ValueError: the path has no name.
@@ -187,7 +187,7 @@ async def watch(
     """Examine a data set that is being written, or a spool, once. To do so repeatedly, use `open_watch`.
 
     Args:
-        by: a feature. The first records of the newest shards are counted by its values.
+        by: a feature by whose values the first records of the newest shards are counted.
 
     Raises:
         ObjectNotFoundError: neither a data set nor a job that makes a data set exists.
@@ -209,7 +209,7 @@ def _is_late(header: JobHeader, now: datetime) -> bool:
 
 
 def _ago(time: str, now: datetime) -> float:
-    """Return the seconds since ``time``, by the clocks of both machines, or infinity if ``time`` is empty."""
+    """Return the seconds from ``time`` (by any machine's clock) to ``now``; infinity if ``time`` is empty."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 
@@ -221,7 +221,7 @@ def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:
     return manifest.records, manifest.bytes, last
 
 
-# The number of records to read of each shard, so that a look is fast and does not slow down the writers.
+# The number of records to read from each shard, which is small so that a look is fast and does not slow down writers.
 _RECORDS = 1000
 # The number of shards to read in one look, the newest first.
 _SHARDS = 4
@@ -241,7 +241,7 @@ class ClassCounts:
         self._seen: set[str] = set()
 
     async def count(self, folder: Storage, manifest: Manifest) -> None:
-        """Count records of the newest shards that are new since the last call.
+        """Count records of the newest of the shards that were added since the last call.
 
         Raises:
             ValueError: the data set's schema does not have the feature.

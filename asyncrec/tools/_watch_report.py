@@ -1,4 +1,4 @@
-"""`WatchReport` and `WatchedWriter` describe a data set and its writers at the time of a look."""
+"""`WatchReport` and `WatchedWriter` describe a data set and its writers at one moment."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class WatchedWriter:
         state: ``"at work"``, or ``"ending"`` while the writer publishes its remaining records, both according to its
             status on the disk. ``"silent"`` if the status is older than ten seconds, or does not exist after the first
             minute. A silent writer on this machine is alive but stopped or blocked; on another machine it may be dead.
-            A writer without a status is ``"alive"`` according to a lock, or ``"unknown"`` if this machine cannot
+            A writer without a status is ``"alive"`` if a lock proves it, or ``"unknown"`` if this machine cannot
             determine its state. ``"dead"`` if a lock proves it; `asyncrec.recover` then recovers or ends the job.
-        status: the writer's last status on its disk; `None` before the first.
+        status: the writer's last status on its disk; `None` before the first status.
         quiet: the seconds since that status; without a status, since the writer's last commit or its start.
         records: the number of the writer's records in the manifest.
         last_commit: the time of the writer's last commit, by its machine's clock; `None` before its first commit.
-        recover: for a dead writer, the command that recovers it, in quotation marks. ``SPOOL`` in the command stands
-            for a folder that is not known on this machine.
+        recover: for a dead writer, the command that recovers its records, in quotation marks. ``SPOOL`` in the command
+            is a placeholder for a folder that is not known on this machine.
     """
 
     id: str
@@ -56,7 +56,7 @@ class WatchedWriter:
 
     @property
     def at_risk(self) -> float:
-        """The age, in seconds, of the oldest record that a kill would lose; 0 if no record would be lost."""
+        """The age in seconds of the oldest record that would be lost by a kill; 0 if no record would be lost."""
         if self.status is None or not self.status.oldest_buffered_seconds:
             return 0.0
         return self.status.oldest_buffered_seconds + self.quiet
@@ -107,7 +107,7 @@ class WatchedWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReport:
-    """The result of `watch`, at one moment.
+    """The result of `watch`.
 
     Attributes:
         time: the time of the report, with a time zone.

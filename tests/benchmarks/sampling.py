@@ -173,7 +173,6 @@ def far_sampler(case: Case, *, async_cycle: bool) -> Job:
 def bounded(case: Case, *, parallelism: int = 0, shuffle_buffer: int = 0) -> Job:
     """All shards in one cycle. Fails when it takes more memory than the record batches and the buffer may."""
     import asyncrec
-    from asyncrec._sampling.interleave.cycle_shards import LEAST_BATCH, PREFETCH
 
     async def main(path: Path) -> None:
         before = _status("VmRSS")
@@ -185,12 +184,13 @@ def bounded(case: Case, *, parallelism: int = 0, shuffle_buffer: int = 0) -> Job
             async for records in stream.batches(1024):
                 count += len(records)
         expect(count, case)
-        # One being taken, and with a pool those that wait; a record in the buffer has a position. Twice that, since in
-        # the process's memory records lie among the gaps of the blocks that they were cut from.
-        batches = 1 + (PREFETCH if parallelism else 0)
-        allowed = (len(paths) + parallelism) * batches * LEAST_BATCH + shuffle_buffer * (case.size + 512)
+        # A shard needs at least 5/4 of a batch of 64 KiB, or with a pool four batches of 16 KiB. A record in the buffer
+        # has a position, too. Twice that is allowed, because the records keep gaps in the blocks that they were cut
+        # from.
+        each = 4 * (16 << 10) if parallelism else 5 * (64 << 10) // 4
+        allowed = (len(paths) + parallelism) * each + shuffle_buffer * (case.size + 512)
         if (grown := _status("VmHWM") - before) > 2 * allowed + 16 * MIB:
-            raise ValueError(f"{grown / MIB:.0f} MiB, where {allowed / MIB:.0f} are to be held")
+            raise ValueError(f"{grown / MIB:.0f} MiB; at most twice {allowed / MIB:.0f} MiB are allowed")
 
     return job_of(main)
 

@@ -17,7 +17,7 @@ def page(number: int) -> dict[str, Any]:
     return {"url": f"http://a/{number}", "body": b"x" * number}
 
 
-def test_one_file(tmp_path: Path) -> None:
+def test_writer_validates_examples_against_schema(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with blocking.open_writer(path, schema=PAGE) as writer:
         writer.write(page(0))
@@ -34,7 +34,7 @@ def test_one_file(tmp_path: Path) -> None:
         assert list(reader.examples(PAGE)) == [page(number) for number in range(4)]
 
 
-def test_rows(tmp_path: Path) -> None:
+def test_write_examples_encodes_rows_like_encode_example(tmp_path: Path) -> None:
     rows = [page(number) for number in range(2000)]
     blocking.write_examples(tmp_path / "a", iter(rows), schema=PAGE)
     blocking.write_examples(tmp_path / "b", rows)
@@ -43,7 +43,7 @@ def test_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("validate", ["sample", "all", "none"])
-def test_data_set(tmp_path: Path, validate: Any) -> None:
+def test_sharded_writer_takes_keys_from_schema_feature(tmp_path: Path, validate: Any) -> None:
     path = tmp_path / "pages"
     with blocking.open_sharded_writer(path, schema=PAGE, key_feature="url", validate=validate) as writer:
         assert writer.write(page(0)) == 1

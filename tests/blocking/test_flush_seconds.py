@@ -71,7 +71,7 @@ def test_writer_flushes_collected_records_after_flush_seconds(tmp_path: Path, fl
         writer.wait(2, "spooled")
 
 
-def test_flush_seconds_changes_no_tickets_or_duplicates(tmp_path: Path, flushes: Flushes) -> None:
+def test_flush_seconds_affects_neither_tickets_nor_duplicates(tmp_path: Path, flushes: Flushes) -> None:
     with blocking.open_sharded_writer(
         tmp_path / "pages", flush_seconds=0.001, on_duplicate="skip", max_shard_records=100
     ) as writer:
@@ -94,13 +94,13 @@ def test_failed_flush_is_raised_by_next_call(tmp_path: Path, flushes: Flushes) -
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}, {"flush_seconds": None}])
-def test_flush_seconds_is_unset_without_promise_before_commit(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_flush_seconds_is_unset_for_writers_that_cannot_flush(tmp_path: Path, options: dict[str, Any]) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages", **options) as writer:
         assert writer.flush_seconds is None
         writer.write(b"one")
 
 
-def test_flush_timer_does_not_keep_dropped_writer(tmp_path: Path) -> None:
+def test_flush_timer_does_not_keep_unreferenced_writer_alive(tmp_path: Path) -> None:
     writer = blocking.open_sharded_writer(tmp_path / "pages", flush_seconds=1000.0).__enter__()
     writer.write(b"lost")
     there, held = weakref.ref(writer), writer._owner._held
@@ -125,7 +125,7 @@ class Collector:
 
 
 @pytest.mark.anyio
-class TestTheTimer:
+class TestTimer:
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         return virtual_backend(request.param)
@@ -140,7 +140,7 @@ class TestTheTimer:
         await flush_in_time(weakref.WeakMethod(collector.flush), 5)
         assert collector.times == pytest.approx([5, 5.001, 5.003, 5.007, 10.007])
 
-    async def test_flush_loop_holds_collector_weakly(self) -> None:
+    async def test_flush_loop_references_collector_weakly(self) -> None:
         collector = Collector(True)
         there = weakref.ref(collector)
         async with anyio.create_task_group() as group:

@@ -166,7 +166,7 @@ print("tried", *sorted(FOUND))
 
 
 @pytest.mark.slow
-def test_child_is_refused_every_public_name(tmp_path: Path) -> None:
+def test_forked_child_cannot_use_any_public_name(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, str(tmp_path)],
         capture_output=True, text=True, timeout=200, check=False,

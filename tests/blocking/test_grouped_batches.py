@@ -57,7 +57,7 @@ async def asked(path: str, plan: list[tuple[int, int]], chosen: dict[str, Any]) 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 @pytest.mark.parametrize(("worker", "uneven"), [((0, 1), "drop"), ((1, 3), "drop"), ((2, 3), "pad")])
-def test_batches_and_states_are_those_of_async_streams(
+def test_batches_and_states_match_async_streams(
     dataset: str, plan: list[tuple[int, int]], worker: tuple[int, int], uneven: Literal["drop", "pad"]
 ) -> None:
     chosen = options(worker, uneven)
@@ -72,7 +72,7 @@ def test_batches_and_states_are_those_of_async_streams(
 
 @pytest.mark.parametrize("size", [1, 16])
 @pytest.mark.parametrize("given", [0, 1, 5, 31, 32, 62, 63])
-def test_another_number_of_workers_goes_on_after_any_batch(dataset: str, given: int, size: int) -> None:
+def test_different_number_of_workers_resumes_after_any_batch(dataset: str, given: int, size: int) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=1, on_corrupt="skip") as stream:
             batches = stream.batches(size)
@@ -94,7 +94,7 @@ def records_of(stream: blocking.Stream[bytes], size: int, count: int) -> Iterato
         yield from batch
 
 
-def test_records_and_batches_go_on_after_each_other(dataset: str) -> None:
+def test_stream_mixes_single_records_and_batches(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=1, on_corrupt="skip") as stream:
             everything = list(stream)

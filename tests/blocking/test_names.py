@@ -43,7 +43,7 @@ def test_blocking_function_matches_async_signature_and_docstring(name: str) -> N
     assert ours.__doc__ == theirs.__doc__
 
 
-def test_every_class_with_asynchronous_methods_has_a_counterpart() -> None:
+def test_every_class_with_async_methods_has_blocking_counterpart() -> None:
     def has_some(kind: type) -> bool:
         methods = [value for name, value in vars(kind).items() if not name.startswith("_")]
         return any(inspect.iscoroutinefunction(method) for method in methods)
@@ -92,7 +92,7 @@ INTERNAL = {
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)
-def test_every_public_method_has_a_counterpart_with_its_parameters(ours: type, theirs: type) -> None:
+def test_every_public_method_has_counterpart_with_same_parameters(ours: type, theirs: type) -> None:
     def parameters(method: Callable[..., Any]) -> list[tuple[Any, ...]]:
         return [(each.name, each.kind, each.default) for each in inspect.signature(method).parameters.values()]
 
@@ -142,7 +142,7 @@ OF_ASYNC = {
 
 
 @pytest.mark.parametrize("name", sorted(OF_ASYNC))
-def test_every_public_attribute_has_a_counterpart(name: str) -> None:
+def test_every_public_attribute_has_blocking_counterpart(name: str) -> None:
     ours, theirs = getattr(blocking, name), getattr(asyncrec, name)
     assert {each for each in attributes(theirs) if not hasattr(ours, each)} - OF_ASYNC[name] == set()
 
@@ -155,7 +155,7 @@ def test_sampler_lists_its_classes(tmp_path: Path) -> None:
             assert not hasattr(stream, "classes")
 
 
-def test_data_set_has_slices(tmp_path: Path) -> None:
+def test_data_set_supports_indexing_and_slicing(tmp_path: Path) -> None:
     with blocking.open_dataset(records(tmp_path / "set")) as dataset:
         every = list(dataset)
         assert len(dataset) == len(every) == 10
@@ -181,7 +181,7 @@ def test_unentered_handle_advises_with_statement(opened: Callable[[], Any]) -> N
         iter(opened())
 
 
-def test_sampler_given_path_names_expected_dataset(tmp_path: Path) -> None:
+def test_sampler_error_for_path_names_expected_dataset(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match=r"ClassBalancedSampler takes a Dataset from asyncrec\.blocking\.open_dataset, not str"
     ):

@@ -29,7 +29,7 @@ def number(record: bytes) -> int:
 
 
 @pytest.mark.parametrize("first", ["a look-up", "a stream"])
-def test_threads_look_up_the_newest(pages: Path, first: str) -> None:
+def test_newest_records_are_found_from_several_threads(pages: Path, first: str) -> None:
     with blocking.open_dataset(pages, newest="date") as dataset:
         if first == "a stream":
             with dataset.shuffled(seed=1) as stream:
@@ -55,7 +55,7 @@ def number_of(dataset: blocking.Dataset, wanted: int) -> int:
     return [number(record) for record in dataset[:]].index(wanted)
 
 
-def test_history_is_in_the_order_of_commits(pages: Path) -> None:
+def test_history_follows_commit_order(pages: Path) -> None:
     with blocking.open_dataset(pages) as dataset:
         assert [number(record) for record in dataset.history("page 4")] == [4, 54]
         assert number(dataset.get_by_key("page 4")) == 4

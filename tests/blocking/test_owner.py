@@ -60,7 +60,7 @@ def test_dropped_reader_is_closed_with_warning(file: Path) -> None:
     assert descriptors() == before
 
 
-def test_one_that_was_begun_is_closed_too(file: Path) -> None:
+def test_dropped_reader_is_closed_after_first_read(file: Path) -> None:
     def begun() -> Handle[Any]:
         reader = blocking.open_reader(file).__enter__()
         assert next(reader) == b"0"
@@ -69,7 +69,7 @@ def test_one_that_was_begun_is_closed_too(file: Path) -> None:
     dropped(begun)
 
 
-def test_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
+def test_dropped_writer_publishes_nothing(tmp_path: Path) -> None:
     def begun() -> Handle[Any]:
         writer = blocking.open_writer(tmp_path / "new.tfrecord").__enter__()
         writer.write_many([b"x"] * 5000)
@@ -79,14 +79,14 @@ def test_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_everything_that_is_opened_may_be_dropped(file: Path, dataset: Path) -> None:
+def test_dropped_handles_of_every_kind_are_closed(file: Path, dataset: Path) -> None:
     dropped(lambda: blocking.open_dataset(dataset).__enter__())
     dropped(lambda: blocking.interleave([file]).__enter__())
     dropped(lambda: blocking.open_storage(file.parent).__enter__())
     dropped(lambda: blocking.open_sharded_writer(file.parent / "more").__enter__())
 
 
-def test_lists_of_records_keep_what_they_come_from(file: Path) -> None:
+def test_batch_iterator_keeps_its_reader_open(file: Path) -> None:
     """Only they are left of the reader, which closes when they are dropped."""
     kept = [blocking.open_reader(file).__enter__().batches()]
     gc.collect()
@@ -147,7 +147,7 @@ reader._owner.leave(None)
 
 
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_reader_left_open_stays_silent_at_exit_and_fork(file: Path, what: str) -> None:
+def test_open_reader_emits_no_warning_at_exit_and_fork(file: Path, what: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAMS[what], str(file)],
         capture_output=True,

@@ -12,7 +12,7 @@ from asyncrec import blocking, pages
 URL = "http://a/"
 
 
-def test_conditions_and_bodies_are_found_without_async(tmp_path: Path) -> None:
+def test_blocking_page_functions_find_conditions_and_bodies(tmp_path: Path) -> None:
     one = pages.page(URL, b"<p>", status=200, headers={"ETag": '"1"'}, date="2026-11-22T00:00:00Z")
     two = pages.page(URL, status=304, date="2026-11-23T00:00:00Z", before=one)
     for page in (one, two):

@@ -49,7 +49,7 @@ def test_callback_on_portal_loop_raises_instead_of_deadlocking() -> None:
         current_portal().run(callback)
 
 
-def test_all_threads_share_one_loop() -> None:
+def test_threads_share_one_event_loop() -> None:
     async def thread() -> int:
         return threading.get_ident()
 
@@ -100,7 +100,7 @@ class Noting(Handle[list[str]]):
 opened = as_context(noting, Noting)
 
 
-def test_context_is_entered_used_and_left_in_one_task() -> None:
+def test_context_runs_entirely_in_one_task() -> None:
     events: list[str] = []
     with opened(events) as first:
         assert first.inside() == first.inside()
@@ -172,7 +172,7 @@ print(blocking.write_records(sys.argv[1] + "/y", [b"1"]).size)
 """
 
 
-def test_interrupt_cancels_call_and_leaves_context_cleanly(tmp_path: Path) -> None:
+def test_interrupt_cancels_call_and_exits_context_cleanly(tmp_path: Path) -> None:
     done = run(INTERRUPT, tmp_path)
     assert done.stdout.splitlines() == ["cleaned up", "interrupted", "[]", "17"], done.stderr
     assert done.returncode == 0
@@ -304,7 +304,7 @@ print(len(os.listdir(sys.argv[1])))
 """
 
 
-def test_python_ends_with_something_still_open_and_nothing_appears(tmp_path: Path) -> None:
+def test_open_writer_at_interpreter_exit_publishes_nothing(tmp_path: Path) -> None:
     done = run(LEFT_OPEN, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
     assert not (tmp_path / "x").exists()

@@ -49,14 +49,14 @@ def test_writer_rejects_text_at_once(tmp_path: Path) -> None:
     assert blocking.read_records(tmp_path / "x") == []
 
 
-def test_flush_passes_on_collected_records(tmp_path: Path) -> None:
+def test_flush_writes_collected_records(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x", mode="a") as writer:
         writer.write(b"1")
         assert writer.flush() == "spooled"
         assert blocking.read_records(tmp_path / "x") == [b"1"]
 
 
-def test_any_number_of_threads_write_to_one_writer(tmp_path: Path) -> None:
+def test_writer_accepts_records_from_many_threads(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
 
         def work(number: int) -> None:
@@ -78,7 +78,7 @@ def test_failed_body_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_writer_and_closed_reader_say_so(tmp_path: Path) -> None:
+def test_closed_writer_and_reader_raise_closed_resource_error(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
         writer.write(b"1")
     with pytest.raises(anyio.ClosedResourceError, match="closed"):

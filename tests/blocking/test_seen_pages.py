@@ -37,7 +37,7 @@ def test_threads_store_each_body_once(tmp_path: Path) -> None:
     assert len([each for each in found if not pages.is_revisit(each)]) == 6
 
 
-def test_invalid_seen_is_refused_at_opening(tmp_path: Path) -> None:
+def test_invalid_seen_is_rejected_on_opening(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="the writer has no schema"):
         with blocking.open_sharded_writer(tmp_path / "pages", seen="digest"):
             pass

@@ -14,7 +14,7 @@ def records_of(dataset: Path) -> list[bytes]:
     return [record for path in blocking.list_shards(dataset) for record in blocking.read_records(path)]
 
 
-def test_tickets_are_known_at_once_and_waited_for(tmp_path: Path) -> None:
+def test_tickets_are_returned_immediately_and_can_be_awaited(tmp_path: Path) -> None:
     count = 2 * BATCH_RECORDS + 5
     with blocking.open_sharded_writer(tmp_path / "pages", max_shard_records=500) as writer:
         tickets = [writer.write(b"%d" % number, key=str(number)) for number in range(count)]
@@ -43,7 +43,7 @@ def test_duplicate_write_returns_last_ticket(tmp_path: Path) -> None:
     assert records_of(tmp_path / "pages") == [b"a", b"b"]
 
 
-def test_partition_by_is_called_on_the_callers_side(tmp_path: Path) -> None:
+def test_partition_by_runs_and_raises_in_callers_thread(tmp_path: Path) -> None:
     def partition_by(record: bytes) -> str:
         if record == b"bad":
             raise LookupError("no partition")
@@ -76,7 +76,7 @@ def test_rolling_writer_commits_records_after_failed_body(tmp_path: Path) -> Non
     assert records_of(tmp_path / "pages") == [b"1"]
 
 
-def test_fixed_shards_are_discarded_when_the_body_fails(tmp_path: Path) -> None:
+def test_fixed_shards_are_discarded_after_failed_body(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), blocking.open_sharded_writer(tmp_path / "pages", num_shards=2) as writer:
         writer.write(b"1")
         raise ZeroDivisionError
@@ -90,7 +90,7 @@ def test_wait_rejects_ticket_never_issued(tmp_path: Path) -> None:
             writer.wait(ticket + 1, "spooled")
 
 
-def test_fixed_shards_have_no_commit(tmp_path: Path) -> None:
+def test_fixed_shards_reject_commit(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages", num_shards=2) as writer:
         with pytest.raises(RuntimeError, match="committed together"):
             writer.commit()
@@ -112,7 +112,7 @@ def test_sharded_writer_runs_inside_either_event_loop(tmp_path: Path, backend: s
         assert list(dataset) == [b"a", b"b"]
 
 
-def test_position_is_taken_after_collected_records(tmp_path: Path) -> None:
+def test_source_position_follows_collected_records(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"collected")
         assert writer.write(b"0", source="q", position=0) == 2

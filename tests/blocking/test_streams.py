@@ -22,7 +22,7 @@ def dataset(tmp_path: Path) -> str:
     return str(tmp_path / "numbers")
 
 
-def test_any_record_of_a_data_set(dataset: str) -> None:
+def test_data_set_returns_records_by_number_and_key(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         assert len(numbers) == COUNT
         assert numbers.get_many([5, 0, -1]) == [numbers[5], numbers.get(0), numbers[COUNT - 1]]
@@ -33,7 +33,7 @@ def test_any_record_of_a_data_set(dataset: str) -> None:
             numbers[COUNT]
 
 
-def test_data_set_is_read_inside_its_with(dataset: str) -> None:
+def test_data_set_rejects_reads_after_with_block(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         numbers.get_by_key("77")
     for read in (
@@ -47,7 +47,7 @@ def test_data_set_is_read_inside_its_with(dataset: str) -> None:
             read()
 
 
-def test_orders_are_those_of_asynchronous_streams(dataset: str) -> None:
+def test_batches_follow_order_of_single_records(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
         with numbers.shuffled(seed=3) as stream:
             one_by_one = list(stream)
@@ -64,7 +64,7 @@ def test_orders_are_those_of_asynchronous_streams(dataset: str) -> None:
 
 @pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 257, 999, 1000])
 @pytest.mark.parametrize("kind", ["shuffled", "interleave"])
-def test_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) -> None:
+def test_stream_resumes_after_any_record(dataset: str, given: int, kind: str) -> None:
     def open_stream(numbers: blocking.Dataset) -> Opened[blocking.Stream[bytes]]:
         if kind == "shuffled":
             return numbers.shuffled(seed=1)
@@ -126,14 +126,14 @@ def test_stream_state_tolerates_replacement_of_unread_shard(given: int, tmp_path
     assert everything.count(b"new") == 3
 
 
-def test_stream_refuses_batches_while_holding_single_records(dataset: str) -> None:
+def test_stream_rejects_batches_while_single_records_are_buffered(dataset: str) -> None:
     with blocking.interleave(blocking.list_shards(dataset)) as stream:
         next(stream)
         with pytest.raises(RuntimeError, match="record by record"):
             stream.batches(10)
 
 
-def test_splits_and_tuples_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_splits_and_tuples_round_trip(tmp_path: Path) -> None:
     def generator(split: str) -> list[tuple[str, dict[str, int]]]:
         return [(f"{split}{number}", {"n": number}) for number in range(600)]
 
@@ -151,7 +151,7 @@ def test_splits_and_tuples_are_read_as_they_were_written(tmp_path: Path) -> None
     assert sorted(everything) == list(range(600))
 
 
-def test_error_comes_after_every_record_before_it(dataset: str) -> None:
+def test_stream_yields_all_records_before_damage(dataset: str) -> None:
     path = blocking.list_shards(dataset)[0]
     data = bytearray(Path(path).read_bytes())
     data[-5] ^= 1
@@ -185,7 +185,7 @@ def test_balanced_batches_resume_from_state(dataset: str) -> None:
         assert [next(stream) for _ in range(13)] == batches[7:]
 
 
-def test_batches_of_classes_that_are_scattered_over_shards(dataset: str) -> None:
+def test_balanced_batches_mix_classes_scattered_over_shards(dataset: str) -> None:
     with (
         blocking.open_dataset(dataset) as numbers,
         blocking.ClassBalancedSampler(numbers, 3, 2, class_fn=lambda record: int(record) % 10) as stream,
@@ -194,7 +194,7 @@ def test_batches_of_classes_that_are_scattered_over_shards(dataset: str) -> None
             assert len({int(record) % 10 for record in next(stream)}) == 3
 
 
-def test_nondeterministic_stream_reads_but_refuses_state(dataset: str) -> None:
+def test_nondeterministic_stream_reads_but_rejects_state(dataset: str) -> None:
     paths = blocking.list_shards(dataset)
     with blocking.interleave(paths, parallelism=2, deterministic=False) as stream:
         next(stream)

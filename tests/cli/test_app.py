@@ -32,7 +32,7 @@ assert not slow, slow
     assert done.returncode == 0, done.stderr
 
 
-def test_version(run: Run) -> None:
+def test_version_option_prints_version(run: Run) -> None:
     assert run("--version").ok().startswith("asyncrec 0.")
 
 
@@ -43,7 +43,7 @@ def test_missing_command_shows_list_and_exits_with_2(run: Run) -> None:
     assert "asyncrec COMMAND --help" in result.err
 
 
-def test_shells_complete_the_names_of_commands(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shells_complete_command_names(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_ASYNCREC_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "asyncrec from-")
     monkeypatch.setenv("COMP_CWORD", "1")

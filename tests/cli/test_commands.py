@@ -67,12 +67,12 @@ READING: dict[str, list[str]] = {
 }
 
 
-def test_every_command_is_here_or_reads_no_file() -> None:
+def test_every_reading_command_is_covered_by_these_tests() -> None:
     assert set(COMMANDS) - set(READING) <= {"uploads", "doctor"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_unknown_flag_is_wrong_usage_and_points_to_help(run: Run, command: str) -> None:
+def test_unknown_flag_exits_with_2_and_suggests_help(run: Run, command: str) -> None:
     result = run(command, "--no-such-flag")
     assert result.code == 2
     assert "--no-such-flag" in result.err
@@ -85,7 +85,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", READING)
-def test_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
+def test_missing_path_exits_with_3_and_is_named(run: Run, command: str, data: Path) -> None:
     result = run(command, *[each.replace("PATH", "data/nowhere/nothing") for each in READING[command]])
     assert result.code == 3, result
     assert "data/nowhere/nothing" in result.err
@@ -93,7 +93,7 @@ def test_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Pa
 
 
 @pytest.mark.parametrize("command", READING)
-def test_missing_rights_are_storage_error(run: Run, command: str, data: Path) -> None:
+def test_missing_permissions_exit_as_storage_error(run: Run, command: str, data: Path) -> None:
     target = data / "mine"
     target.mkdir()
     name = "x.csv" if command == "from-csv" else "x.tfrecord"
@@ -115,7 +115,7 @@ def test_missing_rights_are_storage_error(run: Run, command: str, data: Path) ->
         "convert", "repair", "index",
     ],
 )  # fmt: skip
-def test_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
+def test_damaged_file_exits_with_1(run: Run, command: str, damaged: Path) -> None:
     content = bytearray(damaged.read_bytes())
     content[2 * 23] ^= 1  # its length: what is only counted would not see the payload
     damaged.write_bytes(content)
@@ -128,14 +128,14 @@ def test_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> N
     assert "='" not in result.out + result.err, "the remedy is a command's, and not Python's"
 
 
-def test_debug_shows_the_traceback_and_nothing_else_does(run: Run) -> None:
+def test_traceback_is_shown_with_debug_option(run: Run) -> None:
     result = run("info", "nowhere", "--debug")
     assert result.code == 3
     assert "Traceback (most recent call last)" in result.err
     assert "ObjectNotFoundError" in result.err
 
 
-def test_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_reported_as_bug(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> object:
         return {}["missing"]  # type: ignore[index]  # the fault
 
@@ -145,7 +145,7 @@ def test_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.Monk
     assert "bug in asyncrec" in result.err
 
 
-def test_command_that_is_misspelt_is_guessed(run: Run) -> None:
+def test_misspelt_command_gets_suggestion(run: Run) -> None:
     result = run("verfy", "x")
     assert result.code == 2
     assert "verify" in result.err
@@ -203,7 +203,7 @@ def test_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: pass one ratio between 0 and 1"),
     ],
 )
-def test_invalid_arguments_are_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
+def test_invalid_arguments_exit_as_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
     (data / "table.csv").write_text("kind,n\na,1\n")
     result = run(*argv)
     assert result.code == 2, result
@@ -219,7 +219,7 @@ def test_error_hides_storage_option_value(run: Run) -> None:
 # Looking --------------------------------------------------------------------------------------------------------------
 
 
-def test_info_of_a_data_set(run: Run, data: Path) -> None:
+def test_info_describes_data_set(run: Run, data: Path) -> None:
     out = run("info", "data/pages").ok()
     for said in ("data set", "30", "Examples", "1: 1 closed", "label", "float32", "made"):
         assert said in out
@@ -236,7 +236,7 @@ def test_info_shows_how_far_sources_were_read(run: Run, data: Path) -> None:
     assert json.loads(run("info", "data/pages", "--json").ok())["datasets"][0]["progress"] == {"topic/3": 917}
 
 
-def test_info_of_a_folder_and_a_file(run: Run, data: Path) -> None:
+def test_info_describes_folder_and_single_file(run: Run, data: Path) -> None:
     report = json.loads(run("info", "data", "--json").ok())
     assert (report["kind"], report["shards"], report["records"]) == ("folder", 7, 65)
     assert report["compression"] == {"": 4, "GZIP": 3}
@@ -250,7 +250,7 @@ def test_info_reports_orphans(run: Run, data: Path) -> None:
     assert "data/pages-lost-000000.tfrecord" in run("info", "data/pages").ok()
 
 
-def test_head_shows_features_and_never_a_control_character(run: Run, data: Path) -> None:
+def test_head_shows_features_without_control_characters(run: Run, data: Path) -> None:
     out = run("head", "data/pages", "-n", "2").ok()
     assert out.count("record ") == 2
     assert "float32[4]  0.0 0.1 0.2 0.3" in out
@@ -259,7 +259,7 @@ def test_head_shows_features_and_never_a_control_character(run: Run, data: Path)
         assert not [character for character in out if character != "\n" and not character.isprintable()]
 
 
-def test_head_shows_features_in_the_schemas_order(run: Run, tmp_path: Path) -> None:
+def test_head_shows_features_in_schema_order(run: Run, tmp_path: Path) -> None:
     schema = asyncrec.Schema({"url": asyncrec.FixedLen((), "str"), "date": asyncrec.FixedLen((), "str", default="")})
 
     async def write() -> None:
@@ -276,7 +276,7 @@ def test_head_shows_features_in_the_schemas_order(run: Run, tmp_path: Path) -> N
     assert '""' in run("head", tmp_path / "pages", "--feature", "date").ok()
 
 
-def test_names_and_features_with_control_characters_are_escaped_everywhere(run: Run, tmp_path: Path) -> None:
+def test_control_characters_in_names_and_features_are_escaped(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[2Jb.tfrecord"
     record = asyncrec.encode_example({"x\x1b]0;t\x07": "\x9b31m\u202ehidden\x7f", "n": 1})
     anyio.run(asyncrec.write_records, path, [record])
@@ -308,7 +308,7 @@ def test_cat_chooses_by_number_key_and_value(run: Run, data: Path) -> None:
     assert run("cat", "data/pages", "--limit", "0").ok() == ""
 
 
-def test_cat_gives_the_bytes_as_they_are(data: Path) -> None:
+def test_cat_raw_format_prints_bytes_unchanged(data: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "asyncrec.cli", "cat", "data/plain.tfrecord", "--format", "raw", "--record", "3"],
         capture_output=True,
@@ -317,7 +317,7 @@ def test_cat_gives_the_bytes_as_they_are(data: Path) -> None:
     assert done.stdout == b"hello 3"
 
 
-def test_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
+def test_closed_pipe_ends_command_without_error(tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 2000)  # more than a pipe holds
     program = f"{sys.executable} -m asyncrec.cli cat {tmp_path}/many.tfrecord --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=False)
@@ -326,14 +326,14 @@ def test_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_count(run: Run, data: Path) -> None:
+def test_count_prints_number_of_records(run: Run, data: Path) -> None:
     assert run("count", "data/pages").ok() == "30\n"
     assert run("count", "data/*.tfrecord").ok() == "65\n"
     assert "65 in all" in run("count", "data", "--shards").ok()
     assert json.loads(run("count", "data/plain.tfrecord", "--json").ok())["records"] == 5
 
 
-def test_count_by_a_feature(run: Run, data: Path) -> None:
+def test_count_groups_records_by_feature(run: Run, data: Path) -> None:
     lines = run("count", "data/pages", "--by", "label", "--where", "label<2").ok().splitlines()
     assert [line.split() for line in lines] == [["label", "records"], ["0", "10"], ["1", "10"], ["20", "in", "all"]]
     assert json.loads(run("count", "data/pages", "--by", "label", "--json").ok())["by"][0] == {
@@ -344,7 +344,7 @@ def test_count_by_a_feature(run: Run, data: Path) -> None:
     assert run("count", "data/pages", "--by", "nothing").code == 2
 
 
-def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
+def test_schema_command_shows_stored_or_inferred_schema(run: Run, data: Path) -> None:
     assert "from the manifest" in run("schema", "data/pages").ok()
     inferred = json.loads(run("schema", "data/pages", "--infer", "--json").ok())
     assert asyncrec.Schema.from_json(inferred).decode(example(3))["label"] == 0
@@ -366,7 +366,7 @@ def test_verify_reports_damage_and_position(run: Run, data: Path, damaged: Path)
     assert [shard["path"] for shard in report["shards"] if shard["problems"]] == ["data/damaged.tfrecord"]
 
 
-def test_orphans_are_adopted_or_deleted(run: Run, data: Path) -> None:
+def test_verify_adopts_or_deletes_orphans(run: Run, data: Path) -> None:
     lost = data / "pages-lost-000000.tfrecord"
     shutil.copy(next(data.glob("pages-*-000001.tfrecord")), lost)
     assert "may be about to commit it" in run("verify", "data/pages", "--delete").ok()
@@ -412,7 +412,7 @@ def test_repair_saves_intact_records(run: Run, data: Path, damaged: Path) -> Non
     assert run("repair", "data/plain.tfrecord", "data/same.tfrecord").code == 0
 
 
-def test_recover_finds_nothing_where_all_is_well(run: Run, data: Path) -> None:
+def test_recover_reports_nothing_for_intact_data_set(run: Run, data: Path) -> None:
     assert "nothing to recover" in run("recover", "data/pages").ok()
     assert json.loads(run("recover", "data/pages", "--json").ok())["records"] == 0
 
@@ -447,7 +447,7 @@ anyio.run(main)
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
 
 
-def test_recover_says_where_the_shards_of_a_spool_went(run: Run, data: Path) -> None:
+def test_recover_prints_target_of_spooled_shards(run: Run, data: Path) -> None:
     killed("spool='spool'")
     target = str(Path("data/killed").absolute())
     assert f"published in {target}\n" in run("recover", "spool", "--to", "data/killed").ok()
@@ -518,7 +518,7 @@ def test_recover_names_unreachable_job_and_abandons_on_request(run: Run, data: P
     assert run("count", "data/pages").ok() == "30\n"
 
 
-def test_index_in_every_layout(run: Run, data: Path) -> None:
+def test_index_is_created_in_every_layout(run: Run, data: Path) -> None:
     assert "1 created, 6 already existed" in run("index", "data").ok()
     assert "0 created, 7 already existed" in run("index", "data").ok()
     assert "1 created" in run("index", "data/plain.tfrecord", "--layout", "tfrecord").ok()
@@ -552,7 +552,7 @@ def test_uploads_keeps_files_of_jobs(run: Run, data: Path) -> None:
     assert "\n1 shard, 1 record; 0 older objects deleted\n" in run("compact", "data/killed").ok()
 
 
-def test_doctor(run: Run, data: Path) -> None:
+def test_doctor_reports_healthy_storage(run: Run, data: Path) -> None:
     out = run("doctor", "data").ok()
     assert "FAILED" not in out
     assert "exclusive creation" in out
@@ -582,7 +582,7 @@ def test_doctor_names_failed_checks(run: Run, data: Path) -> None:
 # Making ---------------------------------------------------------------------------------------------------------------
 
 
-def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
+def test_copy_handles_data_sets_folders_and_files(run: Run, data: Path) -> None:
     assert "9 objects copied" in run("copy", "data/pages", "out/sheets").ok()
     assert "every checksum in out/sheets matches" in run("verify", "out/sheets").ok()
     assert lines(run("cat", "out/sheets", "--key", "key 5", "--json").ok())[0]["label"] == 2
@@ -604,7 +604,7 @@ def test_copy_requires_overwrite_to_replace_file(run: Run, data: Path, damaged: 
     assert (data / "plain.tfrecord").read_bytes() == damaged.read_bytes()
 
 
-def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
+def test_reshard_splits_by_number_size_or_group(run: Run, data: Path) -> None:
     assert "30 records in 4 shards" in run("reshard", "data/pages", "out/four", "-n", "4").ok()
     assert sorted(path.name for path in Path("out").glob("four-*"))[0] == "four-00000-of-00004.tfrecord"
     report = json.loads(
@@ -629,7 +629,7 @@ def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
     assert "no feature 'nobody'; the features are emb, label, tags, text" in nobody.err
 
 
-def test_convert_to_json_lines_and_parquet_and_back(run: Run, data: Path) -> None:
+def test_convert_round_trips_through_json_lines_and_parquet(run: Run, data: Path) -> None:
     before = lines(run("cat", "data/pages", "--json").ok())
     for name in ("out.jsonl", "out.jsonl.gz", "out.parquet"):
         assert "30 records" in run("convert", "data/pages", name).ok()
@@ -659,7 +659,7 @@ def test_convert_skips_and_reports_bad_parts(run: Run, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(("source", "target"), [("data/pages", "out.parquet"), ("x.warc.gz", "out/set")])
-def test_convert_names_the_plugin_that_is_missing(
+def test_convert_names_missing_plugin(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str
 ) -> None:
     monkeypatch.setenv("ASYNCREC_DISABLE_PLUGINS", "formats")
@@ -670,7 +670,9 @@ def test_convert_names_the_plugin_that_is_missing(
     assert "ASYNCREC_DISABLE_PLUGINS leaves out: formats" in result.err
 
 
-def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_csv_and_from_folder_write_same_examples(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = io.StringIO()
     writer = csv.writer(rows)
@@ -700,9 +702,7 @@ def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert "species" in wrong.err
 
 
-def test_warnings_of_the_library_are_lines_without_a_traceback(
-    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_warnings_are_printed_without_traceback(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def warns(path: str, **options: object) -> object:
         logging.getLogger("asyncrec.storage").warning("reading %s: attempt 2 of 10 failed", "x\x1b[1m")
         raise asyncrec.errors.TransientStorageError("given up")
@@ -713,7 +713,7 @@ def test_warnings_of_the_library_are_lines_without_a_traceback(
     assert result.err == "asyncrec: reading x\\x1b[1m: attempt 2 of 10 failed\nasyncrec: given up\n"
 
 
-def test_recover_of_a_folder_takes_each_data_set(run: Run, tmp_path: Path) -> None:
+def test_recover_of_folder_handles_every_data_set(run: Run, tmp_path: Path) -> None:
     for name in ("one", "two"):
         anyio.run(dies, LocalStorage(tmp_path), name)
     assert "nothing to recover" in run("recover", tmp_path).ok()

@@ -15,7 +15,7 @@ def count(run: Run) -> str:
     return run("count", "data/pages").ok().split()[-1]
 
 
-def test_keys_and_conditions_are_deleted(run: Run, data: Path) -> None:
+def test_delete_removes_records_by_key_or_condition(run: Run, data: Path) -> None:
     result = run("delete", "data/pages", "--key", "key 1", "--key", "key 2", "--key", "none", "--yes").ok()
     assert "data/pages: 2 records deleted, in 1 shard of " in result
     assert "2 of 3 keys found" in result
@@ -35,7 +35,7 @@ def test_dry_run_changes_nothing(run: Run, data: Path) -> None:
     assert sorted(data.rglob("*")) == before
 
 
-def test_receipt_is_json_and_has_no_key(run: Run, data: Path) -> None:
+def test_receipt_is_json_without_keys(run: Run, data: Path) -> None:
     receipt = json.loads(run("delete", "data/pages", "--key", "key 1", "--yes", "--json").ok())
     assert (receipt["records"], receipt["keys"], receipt["keys_found"]) == (1, 1, 1)
     assert receipt["deletions"][0]["shards"] == [name for name in receipt["deletions"][0]["shards"] if "pages-" in name]
@@ -44,7 +44,7 @@ def test_receipt_is_json_and_has_no_key(run: Run, data: Path) -> None:
     assert "key 1" not in json.dumps(receipt)
 
 
-def test_outside_a_terminal_yes_is_needed(run: Run, data: Path) -> None:
+def test_delete_requires_yes_option_outside_terminal(run: Run, data: Path) -> None:
     result = run("delete", "data/pages", "--key", "key 1")
     assert result.code == 2
     assert "add --yes" in result.err
@@ -52,7 +52,9 @@ def test_outside_a_terminal_yes_is_needed(run: Run, data: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "30"), ("y\n", "29")])
-def test_person_is_asked(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: str) -> None:
+def test_delete_asks_for_confirmation_in_terminal(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: str
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -76,7 +78,7 @@ def test_delete_without_matches_asks_no_confirmation(run: Run, data: Path, monke
     assert "0 records would be deleted" in run("delete", "data/pages", "--key", "none").ok()
 
 
-def test_bad_input_is_refused(run: Run, data: Path) -> None:
+def test_delete_rejects_invalid_input(run: Run, data: Path) -> None:
     (data / "keys").write_bytes(b"key 3\n\nkey 4\n")
     (data / "empty").write_bytes(b"")
     for arguments, code, message in (

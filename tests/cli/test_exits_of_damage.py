@@ -22,7 +22,7 @@ with open_sharded_writer(sys.argv[1]) as writer:
 """
 
 
-def test_recover_of_a_damaged_journal_exits_with_1(tmp_path: Path, run: Run) -> None:
+def test_recover_exits_with_1_for_damaged_journal(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "pages"
     assert subprocess.run([sys.executable, "-c", _DYING, str(path)], check=False).returncode == 9
     unfinished = max(tmp_path.rglob("*.partial"), key=lambda each: each.stat().st_size)
@@ -35,7 +35,7 @@ def test_recover_of_a_damaged_journal_exits_with_1(tmp_path: Path, run: Run) -> 
     assert run("recover", path).code == 0
 
 
-def test_verify_of_unreadable_path_exits_with_3(tmp_path: Path, run: Run) -> None:
+def test_verify_exits_with_3_for_unreadable_path(tmp_path: Path, run: Run) -> None:
     with open_sharded_writer(tmp_path / "pages", max_shard_records=1) as writer:
         writer.write_many([b"1", b"2"])
     shard = sorted(tmp_path.glob("*.tfrecord"))[0]

@@ -57,7 +57,7 @@ def test_uninstalled_command_names_package_to_install(run: Run, there: Any) -> N
     assert "pip install asyncrec-report" in result.err
 
 
-def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
+def test_disabled_plugin_command_names_disabling_variable(run: Run, there: Any) -> None:
     there().disabled.append("report")
     assert "ASYNCREC_DISABLE_PLUGINS leaves out: report" in run("report").err
 
@@ -71,7 +71,7 @@ def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
         ("rm", "docs/how-to/rotate-by-day.md"),
     ],
 )
-def test_guessed_command_names_the_intended_one(run: Run, guess: str, meant: str) -> None:
+def test_misspelt_command_error_names_intended_command(run: Run, guess: str, meant: str) -> None:
     result = run(guess, "data/pages")
     assert result.code == 2
     assert f"there is no command '{guess}'; see {meant}" in result.err
@@ -81,7 +81,7 @@ def test_guessed_command_names_do_not_exist(run: Run) -> None:
     assert not [name for name in ("rm", "show", "stats", "list") if run(name, "--help").code == 0]
 
 
-def test_unknown_command_is_wrong_usage(run: Run, there: Any) -> None:
+def test_unknown_command_exits_as_wrong_usage(run: Run, there: Any) -> None:
     there()
     assert "No such command" in run("nothing").err
 
@@ -98,7 +98,7 @@ def test_unknown_command_is_wrong_usage(run: Run, there: Any) -> None:
         (Command("a", 5, "a:b"), "a single line of text"),  # type: ignore[arg-type]  # the point of the test
     ],
 )
-def test_invalid_plugin_command_is_named_and_blocks_no_other(command: object, says: str) -> None:
+def test_invalid_plugin_command_is_named_without_blocking_others(command: object, says: str) -> None:
     odd = plugin("commands", "odd", Command("b", "never taken", "a:b"), command)
     plugins = found(odd, plugin("commands", "good", Command("c", "w", "a:b")))
     names = set(Installed(plugins).all())

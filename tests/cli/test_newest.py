@@ -36,7 +36,7 @@ def dates(printed: str) -> list[str]:
     return [json.loads(line)["date"] for line in printed.splitlines()]
 
 
-def test_cat_prints_the_newest_or_all_versions(run: Run, crawl: str) -> None:
+def test_cat_prints_newest_or_all_versions(run: Run, crawl: str) -> None:
     one = ("cat", crawl, "--json", "--key", URL)
     assert dates(run(*one).ok()) == ["2026-11-02"], "the one that was committed first"
     assert dates(run(*one, "--newest", "date").ok()) == ["2026-11-03"]
@@ -46,14 +46,14 @@ def test_cat_prints_the_newest_or_all_versions(run: Run, crawl: str) -> None:
     assert run("cat", crawl, "--key", URL, "--all-versions").ok().count("record ") == 3
 
 
-def test_filter_drops_a_page_whose_newest_version_is_gone(run: Run, crawl: str) -> None:
+def test_filter_drops_page_with_unavailable_newest_version(run: Run, crawl: str) -> None:
     run("filter", crawl, "ok", "--newest", "date", "--where", "status=200").ok()
     assert [json.loads(line)["url"] for line in run("cat", "ok", "--json").ok().splitlines()] == ["http://b/"]
     assert "2 of 4 records" in run("filter", crawl, "newest", "--newest", "date").ok()
     assert sorted(dates(run("cat", "newest", "--json").ok())) == ["2026-11-01", "2026-11-03"]
 
 
-def test_compact_leaves_the_newest_version(run: Run, crawl: str) -> None:
+def test_compact_keeps_newest_version(run: Run, crawl: str) -> None:
     assert "without 2 duplicates" in run("compact", crawl, "--drop-duplicates", "--newest", "date").ok()
     assert sorted(dates(run("cat", crawl, "--json").ok())) == ["2026-11-01", "2026-11-03"]
 
@@ -69,7 +69,7 @@ def test_compact_leaves_the_newest_version(run: Run, crawl: str) -> None:
         (("filter", "out/pages", "--newest", "dat"), 2, "no feature 'dat'"),
     ],
 )
-def test_invalid_use_of_newest_is_explained(
+def test_invalid_newest_option_is_explained(
     run: Run, crawl: str, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     result = run(arguments[0], crawl, *arguments[1:])
@@ -84,7 +84,7 @@ def test_file_has_no_versions(run: Run, data: Path) -> None:
         assert "only a data set has keys" in result.err
 
 
-def test_versions_in_a_terminal(warm: WarmPython, crawl: str, tmp_path: Path) -> None:
+def test_terminal_shows_versions_in_order(warm: WarmPython, crawl: str, tmp_path: Path) -> None:
     shown = Terminal(warm, tmp_path, "cat", crawl, "--key", URL, "--all-versions", "--newest", "date")
     made = Terminal(warm, tmp_path, "filter", crawl, "now/pages", "--newest", "date")
     assert (shown.finish(), made.finish()) == (0, 0)

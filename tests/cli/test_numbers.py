@@ -67,7 +67,7 @@ def line(command: str, flag: str, value: str) -> list[str]:
     return [command, *paths, *once, flag, value]
 
 
-def test_every_command_is_looked_through() -> None:
+def test_number_options_of_all_commands_are_found() -> None:
     assert {
         "head --limit",
         "cat --record",
@@ -91,7 +91,7 @@ def test_option_rejects_text_instead_of_number(
 
 @pytest.mark.parametrize(("command", "flag", "kind"), NUMBERS, ids=IDS)
 @pytest.mark.parametrize("value", ["-7", ENORMOUS])
-def test_number_is_taken_or_refused_at_once(
+def test_number_option_accepts_or_rejects_extreme_value(
     run: Run, data: Path, command: str, flag: str, kind: type, value: str
 ) -> None:
     result = run(*line(command, flag, value))

@@ -46,7 +46,7 @@ def test_cat_names_unknown_feature(run: Run, stored: str, by: tuple[str, str]) -
     assert "ulr" in result.err
 
 
-def test_raw_and_text_are_those_of_the_feature(run: Run, stored: str) -> None:
+def test_cat_prints_single_feature_in_each_format(run: Run, stored: str) -> None:
     assert run("cat", stored, "--key", "http://a/", "--feature", "body", "--format", "raw").ok() == "<p>"
     assert run("cat", stored, "--key", "http://a/", "--feature", "body", "--format", "text").ok() == "<p>\n"
     assert "3c 70 3e" in run("cat", stored, "--feature", "body", "--format", "hex").ok()

@@ -8,7 +8,7 @@ from asyncrec.cli._values import parse_duration, parse_options, parse_size
 from asyncrec.errors import UsageError
 
 
-def test_storage_options_are_numbers_words_and_text() -> None:
+def test_storage_options_parse_as_numbers_booleans_or_text() -> None:
     given = [
         "region=eu-west-1", "max-concurrency=8", "anonymous=true", "timeout=2.5", 'token="123"', "key=1e5", "x=a=b",
     ]  # fmt: skip
@@ -33,7 +33,7 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("2d", 172800), ("1w", 604800)])
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed_with_units(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 

@@ -14,7 +14,7 @@ from asyncrec.cli._standard_streams import Warnings
 
 
 @given(st.text(st.characters()))
-def test_clean_text_is_printable_but_for_line_feeds(text: str) -> None:
+def test_clean_text_is_printable_except_line_feeds(text: str) -> None:
     cleaned = clean(text)
     assert all(character == "\n" or not 0 <= ord(character) < 32 for character in cleaned)
     assert not set(cleaned) & set("\x7f\x9b\x85\u202e\u2066\u2028\ufeff\ud800")
@@ -26,7 +26,7 @@ def test_clean_escapes_control_characters_only() -> None:
     assert clean("a\tb\x1b[0m\x07") == "a\\tb\\x1b[0m\\x07"
 
 
-def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_ascii_and_round_trips(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"a\x7f": "\x1b\u202e\u009bü\ud800"}
     print_json(value)
     out = capsys.readouterr().out
@@ -42,7 +42,7 @@ def test_foreign_log_warning_is_cleaned(capsys: pytest.CaptureFixture[str]) -> N
     assert len(warnings.reported) == 1
 
 
-def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_align_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
     table(["name", "count"], [("a\nb", 1), ("c", 12_345)])
     assert capsys.readouterr().out == "name   count\na\\nb       1\nc     12,345\n"
     table(["nothing"], [])
@@ -58,5 +58,5 @@ def test_pairs_omit_missing_entries(capsys: pytest.CaptureFixture[str]) -> None:
     ("size", "shown"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (1 << 60, "1048576.0 TiB")],
 )
-def test_sizes_for_people(size: int, shown: str) -> None:
+def test_sizes_are_formatted_with_binary_units(size: int, shown: str) -> None:
     assert human_bytes(size) == shown

@@ -43,6 +43,6 @@ def test_commands_on_page_behave_as_described(run: Run, tmp_path: Path, monkeypa
         assert result.code == code, (argv, result)
 
 
-def test_every_command_is_on_the_page() -> None:
+def test_every_command_is_documented_on_page() -> None:
     text = PAGE.read_text("utf-8")
     assert [name for name in COMMANDS if f"asyncrec {name}" not in text and f"`{name}`" not in text] == []

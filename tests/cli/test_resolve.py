@@ -26,7 +26,7 @@ def crawled(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("by", [(), ("--where", "url=http://a/"), ("--limit", "2")])
-def test_resolve_gives_revisits_original_body_and_own_features(run: Run, crawled: str, by: tuple[str, ...]) -> None:
+def test_resolve_combines_original_body_with_revisit_features(run: Run, crawled: str, by: tuple[str, ...]) -> None:
     shown = [json.loads(line) for line in run("cat", crawled, "--resolve", "--json", *by).ok().splitlines()]
     assert [page["content"] for page in shown][:2] == ["<p>one", "<p>one"]
     assert [page["section"] for page in shown][:2] == ["news", "sport"]

@@ -74,7 +74,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.slow
-def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
+def test_reading_and_copying_commands_work_on_any_store(run: Run, place: Place) -> None:
     report = json.loads(run("info", place.url, "--json").ok())
     assert (report["kind"], report["records"], report["shards"]) == ("folder", 65, 7)
     assert "text 0 " in run("head", f"{place.url}/pages", "-n", "1").ok()
@@ -92,7 +92,7 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_other_commands_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
+def test_writing_commands_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
     url = place.url
     assert '"label": 2' in run("cat", f"{url}/pages", "--key", "key 5", "--json").ok()
     assert "from the manifest" in run("schema", f"{url}/zipped").ok()
@@ -131,7 +131,7 @@ def test_unfinished_uploads_of_s3_are_listed_and_removed(
 
 @pytest.mark.slow(but=["head", "s3-copy"])
 @pytest.mark.parametrize("command", ["info", "head", "count", "verify", "report", "copy"])
-def test_missing_or_refused_path_exits_with_3(run: Run, place: Place, command: str) -> None:
+def test_missing_or_forbidden_path_exits_with_3(run: Run, place: Place, command: str) -> None:
     target = ["local/"] if command == "copy" else []
     missing = run(command, f"{place.url}/nowhere/nothing", *target)
     assert missing.code == 3, missing

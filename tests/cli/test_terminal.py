@@ -113,7 +113,7 @@ def screens(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_in_a_terminal(screens: dict[str, tuple[int, Terminal]], command: str) -> None:
+def test_every_command_runs_in_terminal(screens: dict[str, tuple[int, Terminal]], command: str) -> None:
     code, terminal = screens[command]
     assert CASES[command][1] in terminal.text
     assert "Traceback" not in terminal.text
@@ -131,7 +131,7 @@ def test_ctrl_c_exits_with_130_and_one_line(warm: WarmPython, tmp_path: Path) ->
     assert "Traceback" not in terminal.text
 
 
-def test_raw_records_do_not_go_to_a_terminal(warm: WarmPython, tmp_path: Path) -> None:
+def test_raw_records_are_not_printed_to_terminal(warm: WarmPython, tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "x.tfrecord", [b"\x1b[2J"])
     terminal = Terminal(warm, tmp_path, "cat", "x.tfrecord", "--format", "raw")
     assert terminal.finish() == 2

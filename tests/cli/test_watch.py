@@ -78,7 +78,7 @@ REPORT = WatchReport(
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_watch_screen_fits_terminal_and_holds_no_escapes(width: int) -> None:
+def test_watch_screen_fits_terminal_and_contains_no_escapes(width: int) -> None:
     lines = screen(REPORT, width, 100)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -92,7 +92,7 @@ def test_watch_screen_fits_terminal_and_holds_no_escapes(width: int) -> None:
     assert ("process 12345" in text) == (width == 200)
 
 
-def test_speed_of_silent_writer_is_unknown() -> None:
+def test_watch_shows_unknown_speed_for_silent_writer() -> None:
     silent = replace(REPORT, writers=(replace(WRITER, state="silent", quiet=80.0),))
     text = "\n".join(screen(silent, 80, 24))
     assert "speed     unknown" in text
@@ -126,7 +126,7 @@ def header_of(writer: str, data: Path) -> JobHeader:
     )
 
 
-def test_old_word_or_record_is_exit_code(run: Run, data: Path) -> None:
+def test_watch_exits_with_1_for_overdue_writer(run: Run, data: Path) -> None:
     options = ("watch", "data/pages", "--once", "--max-age")
     assert run(*options, "60").code == 0
     LocalStaging.begin(LocalStorage("data"), header_of("gone", data)).end(keep=True)
@@ -177,13 +177,13 @@ def test_watch_counts_lines_below_screen() -> None:
     assert lines[-1].startswith("... ")
 
 
-def test_empty_place_says_so() -> None:
+def test_watch_screen_reports_missing_data_set_or_writers() -> None:
     nothing = replace(REPORT, there=False, writers=(), classes={})
     assert screen(nothing, 40, 24)[1] == "nothing here yet"
     assert screen(replace(REPORT, writers=()), 40, 24)[-5] == "no writers"
 
 
-def test_once_as_json_and_where_nothing_is(run: Run, data: Path) -> None:
+def test_watch_once_prints_json_or_exits_with_3(run: Run, data: Path) -> None:
     seen = json.loads(run("watch", "data/pages", "--once", "--json").ok())
     assert (seen["records"], seen["shards"], seen["writers"]) == (30, 3, [])
     result = run("watch", "data/none", "--once")

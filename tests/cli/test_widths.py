@@ -105,7 +105,7 @@ def test_colours_appear_only_on_terminals_that_support_them(warm: WarmPython, fo
     assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, TERM="dumb"))
 
 
-def test_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
+def test_piped_output_has_full_lines_without_colours(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "asyncrec.cli", *COMMANDS["info"]],
         cwd=folder,
@@ -120,7 +120,7 @@ def test_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_closed_descriptors_are_no_fault(folder: Path, closed: str) -> None:
+def test_command_tolerates_closed_standard_descriptors(folder: Path, closed: str) -> None:
     before = {path: path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file()}
     program = f"{sys.executable} -m asyncrec.cli cat data/pages --json {closed}"
     done = subprocess.run(
@@ -133,7 +133,9 @@ def test_closed_descriptors_are_no_fault(folder: Path, closed: str) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("argv", [["--help"], ["info", "data/pages"], ["cat", "data/pages"], ["filter", "--help"]])
-def test_full_disk_behind_output_is_storage_error(folder: Path, command: str, argv: list[str], unbuffered: str) -> None:
+def test_full_disk_on_output_exits_as_storage_error(
+    folder: Path, command: str, argv: list[str], unbuffered: str
+) -> None:
     program = f"PYTHONUNBUFFERED={unbuffered} {command} {' '.join(argv)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
@@ -142,7 +144,7 @@ def test_full_disk_behind_output_is_storage_error(folder: Path, command: str, ar
     assert re.fullmatch(r"asyncrec: .*No space left on device\n", done.stderr)
 
 
-def test_standard_input_and_output_are_a_dash(folder: Path, command: str) -> None:
+def test_dash_stands_for_standard_input_and_output(folder: Path, command: str) -> None:
     program = (
         f"cat data/plain.tfrecord | {command} count - && "
         f"{command} filter data/pages - --where label=1 2>/dev/null | {command} count - && "

@@ -50,7 +50,7 @@ def read(batches: Any) -> list[int]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_signatures_are_documents() -> None:
+def test_signatures_match_documentation() -> None:
     """Beside ``**gen_kwargs`` there is one keyword more, of a name that no generator has."""
     parameters = inspect.signature(TFRecordWriter.__init__).parameters
     names = ["self", "generator", "serializer", "path", "split", "total_examples", "sparse_features"]
@@ -63,7 +63,7 @@ def test_signatures_are_documents() -> None:
         assert list(inspect.signature(getattr(TFRecordWriter, name)).parameters) == ["self", *expected]
 
 
-def test_methods_write_the_files_step_by_step() -> None:
+def test_writer_methods_write_files_step_by_step() -> None:
     writer = TFRecordWriter(numbers, encode_example, "set", "train", 50, count=50)
     writer.cache_records()
     assert writer.current_examples == 50
@@ -80,7 +80,7 @@ def test_methods_write_the_files_step_by_step() -> None:
     assert (table["f"]["type"], table["s"]["type"], table["v"]["dense"]) == ("float", "string", False)
 
 
-def test_create_records_is_cache_then_flush_and_flush_writes() -> None:
+def test_create_records_equals_cache_records_then_flush() -> None:
     writer = TFRecordWriter(numbers, None, "set", "train", 100)
     writer.cache_records()
     writer.flush()
@@ -89,7 +89,7 @@ def test_create_records_is_cache_then_flush_and_flush_writes() -> None:
     assert Path("set", name).read_bytes() == Path("other", name).read_bytes()
 
 
-def test_shapes_are_added_to_the_datum_itself() -> None:
+def test_add_shape_fields_changes_datum_in_place() -> None:
     writer = TFRecordWriter(numbers, None, "set", "train", 1, ["mask"])
     given = {"mask": np.zeros((2, 3)), "n": 1}
     assert writer.add_shape_fields(given) is given
@@ -97,7 +97,7 @@ def test_shapes_are_added_to_the_datum_itself() -> None:
 
 
 @pytest.mark.parametrize("keyword", ["compression", "storage", "progress", "num_shards"])
-def test_every_keyword_reaches_the_generator(keyword: str) -> None:
+def test_every_keyword_reaches_generator(keyword: str) -> None:
     seen = {}
 
     def generator(**kwargs: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -111,7 +111,7 @@ def test_every_keyword_reaches_the_generator(keyword: str) -> None:
 # -- scripts that reach further ----------------------------------------------------------------------------------------
 
 
-def test_attributes_are_datums() -> None:
+def test_attributes_match_datum() -> None:
     writer = TFRecordWriter(numbers, encode_example, "data/set", "train", 50, ["v"], count=50)
     assert (writer.generator, writer.serializer, writer.path) == (numbers, encode_example, "data/set/train")
     assert (writer.split, writer.total_examples, writer.sparse_features) == ("train", 50, ["v"])
@@ -143,7 +143,7 @@ def test_writer_calls_overridden_methods() -> None:
     assert called == ["cache_records", "add_shape_fields", "flush_records", "save_shard_info"]
 
 
-def test_subclass_may_take_examples_itself() -> None:
+def test_subclass_may_override_cache_records() -> None:
     class Writer(TFRecordWriter):
         def cache_records(self) -> None:
             for key, datum in self.generator(**self.gen_kwargs):
@@ -182,7 +182,7 @@ def test_generator_runs_in_callers_thread_and_is_closed() -> None:
     assert closed == ["train", "train"]
 
 
-def test_assertion_errors_of_datum_stay_assertion_errors() -> None:
+def test_datum_assertion_errors_remain_assertion_errors() -> None:
     write()
     for instruction in ("train[5%]", "train[:10", "train[:200]", "train[0:0]"):
         with pytest.raises(AssertionError):
@@ -196,7 +196,7 @@ def test_assertion_errors_of_datum_stay_assertion_errors() -> None:
     assert isinstance(raised.value, AssertionError)
 
 
-def test_other_splits_come_back_with_the_counts() -> None:
+def test_flush_records_returns_counts_of_all_splits() -> None:
     write("val", count=20)
     writer = TFRecordWriter(numbers, None, "set", "train", 100)
     writer.cache_records()
@@ -205,7 +205,7 @@ def test_other_splits_come_back_with_the_counts() -> None:
     assert shard_info == {"train": {train: 100}, "val": {val: 20}}
 
 
-def test_lists_of_integers_and_floats_are_floats() -> None:
+def test_mixed_integer_and_float_list_becomes_float() -> None:
     write("val", lambda split: iter([(1, {"v": [1, 2.5]})]))
     (batch,) = load("set").val_fn()
     assert batch["v"].tolist() == [[1.0, 2.5]]
@@ -223,7 +223,7 @@ def test_mapping_describes_image_pixels_for_any_serializer() -> None:
         assert table["image"] == {"type": "string", "shape": [4, 5, 3], "dense": True}
 
 
-def test_generators_own_writer_options_are_its_own() -> None:
+def test_writer_options_keyword_reaches_generator() -> None:
     seen = {}
 
     def generator(**kwargs: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -268,7 +268,7 @@ def test_configurations_are_merged_unless_they_contradict_each_other() -> None:
         other.merge(DatasetConfigs(echoing=3))
 
 
-def test_padded_shapes_and_configs_are_properties_of_the_dataset() -> None:
+def test_padded_shapes_and_configs_are_dataset_properties() -> None:
     write()
     dataset = load("set")
     assert dataset.padded_shapes == {"n": [], "f": [], "s": [], "v": [None]}
@@ -281,7 +281,7 @@ def test_padded_shapes_and_configs_are_properties_of_the_dataset() -> None:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def test_batches_are_padded_and_of_datums_types() -> None:
+def test_batches_are_padded_with_datum_types() -> None:
     def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
         for number in range(3):
             yield (
@@ -299,7 +299,7 @@ def test_batches_are_padded_and_of_datums_types() -> None:
     assert batch["m_shape"].tolist() == [[size, 2] for size in np.count_nonzero(batch["m"].any(2), 1)]
 
 
-def test_train_split_alone_is_shuffled_by_fixed_seed() -> None:
+def test_shuffling_with_fixed_seed_affects_train_split_only() -> None:
     for split in ("train", "val", "test"):
         write(split)
     dataset = load("set", ALL)
@@ -311,7 +311,7 @@ def test_train_split_alone_is_shuffled_by_fixed_seed() -> None:
     assert sorted(read(dataset.test_fn())) == list(range(100))
 
 
-def test_slices_and_sums_of_splits_are_read() -> None:
+def test_split_slices_and_sums_are_read() -> None:
     write("train")
     write("test", start=1000)
     dataset = load("set")
@@ -320,7 +320,7 @@ def test_slices_and_sums_of_splits_are_read() -> None:
     assert read(dataset.val_fn("train[:10]")) == train[:10]
 
 
-def test_passes_and_sizes_are_as_configured() -> None:
+def test_repeats_and_batch_sizes_follow_configuration() -> None:
     write()
     configs = DatasetConfigs(batch_size_train=30, reshuffle_each_iteration=True)
     batches = load("set", configs).train_fn(repeat=2)
@@ -349,7 +349,7 @@ def test_missing_split_range_or_features_raise_at_once() -> None:
 # -- datum's faults ---------------------------------------------------------------------------------------------------
 
 
-def test_rewritten_split_has_the_new_counts() -> None:
+def test_rewritten_split_updates_counts() -> None:
     """datum kept the old ones."""
     write(count=100)
     write(count=30)
@@ -359,7 +359,7 @@ def test_rewritten_split_has_the_new_counts() -> None:
     assert len(read(load("set", ALL).train_fn())) == 30
 
 
-def test_other_splits_counts_are_kept_in_every_store(gcs: FakeGcs) -> None:
+def test_counts_of_other_splits_are_kept_in_store(gcs: FakeGcs) -> None:
     """For gs:// datum dropped them."""
     write("train", path="gs://bucket/set")
     write("val", path="gs://bucket/set", count=20)
@@ -368,7 +368,7 @@ def test_other_splits_counts_are_kept_in_every_store(gcs: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize(("size", "records", "shards"), [(2 << 40, 1500, 1500), (600 << 30, 1000, 601)])
-def test_large_sets_have_as_many_shards_as_they_need(size: int, records: int, shards: int) -> None:
+def test_shard_count_grows_with_size_up_to_record_count(size: int, records: int, shards: int) -> None:
     """datum looped for ever on the first, and made one file of the second. A shard holds up to 1 GiB, or one record."""
     assert shard_count(size, records) == shards
 
@@ -388,13 +388,13 @@ def test_schema_covers_all_examples_and_splits() -> None:
         write("bad", lambda split: iter([(1, {"a": 1}), (2, {"a": "text"})]))
 
 
-def test_generator_without_examples_says_so() -> None:
+def test_generator_without_examples_raises_dataset_error() -> None:
     """In datum it was a NameError."""
     with pytest.raises(DatasetError, match="no example"):
         write(count=0)
 
 
-def test_text_of_two_axes_is_text() -> None:
+def test_two_dimensional_text_decodes_as_text() -> None:
     """datum decoded it as a JPEG."""
     write("val", lambda split: iter([(1, {"words": [["a", "b"], ["c", "d"]]})]))
     (batch,) = load("set").val_fn()
@@ -417,7 +417,7 @@ def test_writer_leaves_no_files_beside_folder(tmp_path: Path) -> None:
     assert os.listdir("spill") == []
 
 
-def test_duplicate_key_is_found_while_examples_come() -> None:
+def test_duplicate_key_raises_while_examples_are_generated() -> None:
     """datum found it when everything had been made."""
     made = []
 
@@ -439,7 +439,7 @@ def test_shards_can_be_compressed() -> None:
     assert len(read(load("set", ALL).train_fn())) == 100
 
 
-def test_split_that_fails_leaves_old_one_whole() -> None:
+def test_failed_write_keeps_previous_split() -> None:
     """datum wrote over it, file by file."""
     write()
 

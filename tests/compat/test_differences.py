@@ -28,7 +28,7 @@ beside = module()
 
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
-def test_page_is_generated_from_list(system: str) -> None:
+def test_differences_page_is_generated_from_list(system: str) -> None:
     """``python tests/interop/beside.py`` makes it anew."""
     assert (beside.PAGES / f"{system}.md").read_text("utf-8") == beside.page_of(system)
 

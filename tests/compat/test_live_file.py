@@ -27,7 +27,7 @@ def run(program: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_flushed_records_are_readable_during_writing() -> None:
+def test_flushed_records_are_readable_before_close() -> None:
     with RecordWriter("live") as writer:
         for number in range(3):
             writer.write(b"%d" % number)
@@ -95,7 +95,7 @@ writer.close()
     assert len(records) == 900
 
 
-def test_torn_record_of_killed_writer_is_cut_off() -> None:
+def test_torn_record_of_killed_writer_is_truncated() -> None:
     one, two = RecordWriter("x"), RecordWriter("x")
     one.write(b"whole")
     one.flush()
@@ -126,7 +126,7 @@ def test_failed_write_leaves_no_remains_before_later_records() -> None:
     assert blocking.read_records("x") == [b"kept", b"goes on"]
 
 
-def test_reopening_truncates_file_still_held_by_child() -> None:
+def test_reopening_truncates_file_still_open_in_child() -> None:
     run(
         """
 writer = RecordWriter("x")
@@ -161,7 +161,7 @@ writer.close()
     assert blocking.read_records("x") == [b"child", b"parent 1", b"parent 2"]
 
 
-def test_exclusive_writer_shares_file_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exclusive_writer_blocks_other_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_file, "_PATIENCE", 0.01)
     with blocking.open_writer("x", mode="a") as writer:
         writer.write(b"1")
@@ -201,7 +201,7 @@ writer.write(b"1")
 
 
 @pytest.mark.parametrize("size", [100, 8_000, 300_000])
-def test_file_always_ends_with_whole_record(size: int) -> None:
+def test_live_file_always_ends_with_whole_record(size: int) -> None:
     with RecordWriter("live") as writer:
         for number in range(40):
             writer.write(bytes(size + 7 * number))

@@ -59,7 +59,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_signatures_are_documents() -> None:
+def test_signatures_match_documentation() -> None:
     def parameters(of: Any) -> list[str]:
         return [name for name in inspect.signature(of).parameters if name != "self"]
 
@@ -71,7 +71,7 @@ def test_signatures_are_documents() -> None:
     assert parameters(directory_check) == parameters(open_file) == ["path"]
 
 
-def test_documents_block_for_local_file_runs() -> None:
+def test_documented_local_file_block_runs() -> None:
     # Create writer for local file
     writer = RecordWriter("./logs/events.out.tfevents")
 
@@ -98,7 +98,7 @@ def test_documented_s3_block_runs_with_s3_endpoint(s3: Store) -> None:
     assert blocking.read_records("s3://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
 
 
-def test_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
+def test_documented_gcs_block_runs(gcs: FakeGcs) -> None:
     event_data = EVENT
 
     # Write to GCS bucket
@@ -109,7 +109,7 @@ def test_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
     assert blocking.read_records("gs://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
 
 
-def test_documents_context_manager_runs_and_ours_is_one() -> None:
+def test_documented_context_manager_and_writer_context_run() -> None:
     event_data = EVENT
 
     # Automatic resource cleanup
@@ -133,13 +133,13 @@ def test_documents_context_manager_runs_and_ours_is_one() -> None:
     assert blocking.read_records("logs/events.out.tfevents") == blocking.read_records("logs/others") == [EVENT]
 
 
-def test_prefix_with_colon_is_value_error() -> None:
+def test_prefix_with_colon_raises_value_error() -> None:
     with pytest.raises(ValueError, match="':'"):
         register_writer_factory("s3:", _Factory())
 
 
 @pytest.mark.parametrize(("name", "valid"), [("", "."), ("_x", "._x"), ("$ave/&sound", "._ave/_sound"), ("a b", "a_b")])
-def test_names_are_made_valid_as_before(name: str, valid: str) -> None:
+def test_tf_names_are_sanitized_like_tensorboardx(name: str, valid: str) -> None:
     assert make_valid_tf_name(name) == valid
 
 
@@ -217,7 +217,7 @@ def sent() -> list[int]:
     return counts
 
 
-def test_every_byte_is_sent_once_where_nothing_is_flushed(sent: list[int]) -> None:
+def test_writer_uploads_each_byte_once_without_flushes(sent: list[int]) -> None:
     with RecordWriter("far://bucket/events") as writer:
         for _ in range(2000):
             writer.write(bytes(1000))
@@ -246,7 +246,7 @@ def objects() -> list[str]:
 
 
 @pytest.mark.slow
-def test_flushes_send_a_bounded_multiple_of_written_bytes(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushes_upload_bounded_multiple_of_written_bytes(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """tensorboardX kept the whole object, and each flush uploaded all of it again: 2 MB became 500 MB and more."""
     monkeypatch.setattr(remote_file, "_BURST", 1 << 20)
     monkeypatch.setattr(remote_file, "_EACH_SECOND", 0)
@@ -266,7 +266,7 @@ def test_flushes_send_a_bounded_multiple_of_written_bytes(sent: list[int], monke
     assert found == expected
 
 
-def test_large_object_is_not_sent_again(sent: list[int]) -> None:
+def test_large_object_is_not_uploaded_again(sent: list[int]) -> None:
     with RecordWriter("far://bucket/events") as writer:
         writer.write(bytes(9 << 20))
         writer.flush()
@@ -278,7 +278,7 @@ def test_large_object_is_not_sent_again(sent: list[int]) -> None:
     assert blocking.read_records(f"memory://{FAR}/events.000001") == [b"2", b"3"]
 
 
-def test_memory_does_not_grow_with_the_object(sent: list[int]) -> None:
+def test_memory_does_not_grow_with_object_size(sent: list[int]) -> None:
     with RecordWriter("far://bucket/events") as writer:
         for _ in range(2000):
             writer.write(bytes(1000))
@@ -311,7 +311,7 @@ def test_object_appears_only_after_flush_or_close(sent: list[int]) -> None:
     assert blocking.read_records(f"memory://{FAR}/events") == [b"1"]
 
 
-def test_write_that_failed_is_not_forgotten(s3: Store) -> None:
+def test_failed_write_raises_again_on_close(s3: Store) -> None:
     writer = RecordWriter("s3://no-such-bucket/events")
     with pytest.raises(StorageError, match="no-such-bucket"):
         for _ in range(20):
@@ -323,7 +323,7 @@ def test_write_that_failed_is_not_forgotten(s3: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
-def test_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
+def test_unclosed_object_is_published_at_exit(s3: Store, end: str) -> None:
     """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""
     program = f"""
 from asyncrec.compat.tensorboardx import RecordWriter
@@ -401,7 +401,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.parametrize("opens", [RecordWriter, open_file], ids=["records", "bytes"])
-def test_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> None:
+def test_dropped_object_is_published(opens: Any, sent: list[int]) -> None:
     file = opens("far://bucket/events")
     file.write(b"1")
     del file
@@ -480,7 +480,7 @@ def test_factory_file_is_synced_for_python_files_only(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("record", ["text", 5, None])
-def test_record_other_than_bytes_is_rejected(record: Any) -> None:
+def test_non_bytes_record_is_rejected(record: Any) -> None:
     with RecordWriter("x") as writer:
         with pytest.raises(TypeError):
             writer.write(record)
@@ -506,7 +506,7 @@ def test_factory_lacking_method_fails_only_on_use() -> None:
         RecordWriter("nothing:x")
 
 
-def test_directory_check_passes_factory_answer_on() -> None:
+def test_directory_check_returns_factory_result() -> None:
     class Answers(_Factory):
         def directory_check(self, path: str) -> Any:
             return "there"
@@ -523,7 +523,7 @@ def test_file_in_place_of_folder_raises_on_opening() -> None:
     assert isinstance(caught.value, StorageError)
 
 
-def test_registry_and_factories_have_their_names() -> None:
+def test_registry_supports_mapping_operations() -> None:
     mine = _Factory()
     REGISTERED_FACTORIES["mine"] = mine
     assert list(REGISTERED_FACTORIES) == ["s3", "gs", "mine"]
@@ -555,7 +555,7 @@ def test_registered_s3_factory_precedes_builtin() -> None:
     assert factory.opened == ["s3://bucket/events"]
 
 
-def test_registered_storage_is_used_with_one_colon_too() -> None:
+def test_registered_storage_accepts_path_with_single_colon() -> None:
     register_writer_factory(
         "mine", StorageFactory("mine", ("mine",), lambda url, **options: open_memory("memory://one"))
     )
@@ -565,7 +565,7 @@ def test_registered_storage_is_used_with_one_colon_too() -> None:
     assert blocking.read_records("memory://one/events") == [EVENT]
 
 
-def test_key_error_within_factory_is_callers() -> None:
+def test_key_error_from_factory_reaches_caller() -> None:
     """tensorboardX took it for an unknown prefix, and wrote a local file called ``foo:bar.rec``."""
 
     class Broken(_Factory):
@@ -613,7 +613,7 @@ def test_lengths_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPa
     assert blocking.read_records("x") == [b"abc"]
 
 
-def test_large_record_and_reused_buffer_are_written_whole() -> None:
+def test_large_record_and_reused_buffer_are_written_completely() -> None:
     buffer = bytearray(b"\x01" * (3 << 20))
     with RecordWriter(Path("x")) as writer:
         writer.write(buffer)
@@ -622,7 +622,7 @@ def test_large_record_and_reused_buffer_are_written_whole() -> None:
     assert blocking.read_records("x") == [b"\x01" * (3 << 20), bytes(3 << 20)]
 
 
-def test_open_file_gives_a_file_for_any_bytes() -> None:
+def test_open_file_writes_raw_bytes_to_any_path() -> None:
     for path in ("memory://files/x", "local", "local"):
         file = open_file(path)
         file.write(b"any")

@@ -102,12 +102,12 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_documents_session_has_five_cells() -> None:
+def test_documented_session_has_five_cells() -> None:
     assert len(CELLS) == 5
 
 
 @pytest.mark.parametrize(("definition", "call", "output"), CELLS, ids=lambda text: text.partition("(")[0][-20:])
-def test_documented_session_cell_gives_shown_output(definition: str, call: str, output: str) -> None:
+def test_documented_session_cell_produces_shown_output(definition: str, call: str, output: str) -> None:
     """Ours, of the same name, gives the same."""
     namespace: dict[str, Any] = {"tf": tf}
     exec(definition, namespace)
@@ -117,7 +117,7 @@ def test_documented_session_cell_gives_shown_output(definition: str, call: str, 
     assert eval(call, vars(tf)) == shown
 
 
-def test_signatures_are_documents() -> None:
+def test_signatures_match_documentation() -> None:
     parameters = inspect.signature(tf.TFRecordWriter).parameters
     assert list(parameters)[:2] == ["path", "options"]
     assert parameters["options"].default is None
@@ -140,7 +140,7 @@ def test_documented_example_is_built_written_and_read() -> None:
     assert tf.train.Example.FromString(record) == example
 
 
-def test_sequence_example_is_built_of_its_parts() -> None:
+def test_sequence_example_is_built_from_context_and_feature_lists() -> None:
     steps = tf.train.FeatureList(feature=[tf.int64_feature(1), tf.int64_feature(2)])
     example = tf.train.SequenceExample(
         context=tf.train.Features(feature={"n": tf.int64_feature(2)}),
@@ -175,7 +175,7 @@ def test_records_round_trip_with_all_options(options: Any) -> None:
         assert reader.compression == tf.TFRecordOptions.get_compression_type_string(options)
 
 
-def test_text_is_a_record_as_in_tensorflow() -> None:
+def test_writer_encodes_text_record_as_utf8() -> None:
     with tf.io.TFRecordWriter("x") as writer:
         writer.write("ü")
     assert list(tf.io.tf_record_iterator("x")) == ["ü".encode()]
@@ -197,7 +197,7 @@ def test_closed_writer_rejects_records_and_closes_again() -> None:
     assert list(tf.io.tf_record_iterator("x")) == []
 
 
-def test_iterator_that_is_left_early_is_closed() -> None:
+def test_record_iterator_can_be_closed_early() -> None:
     blocking.write_records("x", [b"%d" % number for number in range(5000)])
     records = tf.io.tf_record_iterator("x")
     assert next(records) == b"0"
@@ -208,7 +208,7 @@ def test_iterator_that_is_left_early_is_closed() -> None:
 @pytest.mark.parametrize(
     "options", [None, "GZIP", tf.TFRecordOptions("GZIP", compression_level=9)], ids=["none", "gzip", "9"]
 )
-def test_flushed_records_are_readable_during_writing(options: Any) -> None:
+def test_flushed_records_are_readable_before_close(options: Any) -> None:
     blocking.write_records("x", [b"old"])
     writer = tf.io.TFRecordWriter("x", options)
     for number in range(4):
@@ -248,7 +248,7 @@ os.kill(os.getpid(), 9)
     assert list(tf.io.tf_record_iterator("x")) == [b"1"]
 
 
-def test_writer_that_is_dropped_is_closed() -> None:
+def test_dropped_writer_publishes_records() -> None:
     writer = tf.io.TFRecordWriter("x")
     writer.write(b"1")
     del writer
@@ -273,7 +273,7 @@ writer.write(b"2")
     assert list(tf.io.tf_record_iterator("x")) == [b"1", b"2"]
 
 
-def test_path_may_be_bytes() -> None:
+def test_writer_and_iterator_accept_bytes_path() -> None:
     with tf.io.TFRecordWriter(b"x") as writer:
         writer.write(b"1")
     assert list(tf.io.tf_record_iterator(b"x")) == [b"1"]
@@ -295,7 +295,7 @@ def test_window_sizes_equal_those_of_zlib(kind: str, bits: int) -> None:
     ("given", "string"),
     [(None, ""), ("", ""), (0, ""), (1, "ZLIB"), (2, "GZIP"), (True, "ZLIB"), (2.0, "GZIP"), ("ZLIB", "ZLIB")],
 )
-def test_options_keep_their_values(given: Any, string: str) -> None:
+def test_options_keep_given_compression_type(given: Any, string: str) -> None:
     options = tf.TFRecordOptions(given)
     assert options.compression_type is given
     assert tf.TFRecordOptions.get_compression_type_string(given) == string
@@ -303,7 +303,7 @@ def test_options_keep_their_values(given: Any, string: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["gzip", "LZ4", b"GZIP", 3])
-def test_options_refuse_unknown_compression(given: Any) -> None:
+def test_options_reject_unknown_compression(given: Any) -> None:
     with pytest.raises(ValueError, match="is not a valid compression"):
         tf.TFRecordOptions(given)
 
@@ -427,7 +427,7 @@ def test_helpers_accept_documented_values() -> None:
         (partial(tf.float_list_feature, narrow=False), np.array([0.1]), SchemaError),
     ],
 )
-def test_helpers_refuse_documented_values_and_infinity(helper: Any, value: Any, error: Any) -> None:
+def test_helpers_reject_documented_values_and_infinity(helper: Any, value: Any, error: Any) -> None:
     with pytest.raises(error):
         helper(value)
 
@@ -443,7 +443,7 @@ def test_text_and_bytes_convert_to_each_other() -> None:
 # -- TensorFlow's faults ----------------------------------------------------------------------------------------------
 
 
-def test_opening_takes_nothing_away() -> None:
+def test_writer_keeps_existing_file_until_close() -> None:
     """TensorFlow's truncates the file as it is opened."""
     blocking.write_records("x", [b"old"])
     writer = tf.io.TFRecordWriter("x")
@@ -477,7 +477,7 @@ def test_damage_error_names_file_offset_and_record() -> None:
     assert (caught.value.record, caught.value.offset) == (99, len(data) - 18)
 
 
-def test_reader_continues_behind_damage_with_skip() -> None:
+def test_reader_continues_after_damage_with_skip() -> None:
     """TensorFlow gives up the rest of the file."""
     blocking.write_records("damaged", [b"%03d" % number for number in range(100)])
     data = bytearray(Path("damaged").read_bytes())
@@ -497,12 +497,12 @@ def test_file_can_be_appended_to() -> None:
         tf.io.TFRecordWriter("x", mode="x")
 
 
-def test_records_of_the_messages_are_those_of_encode_example() -> None:
+def test_serialized_message_matches_encode_example() -> None:
     example = tf.train.Example(features=tf.train.Features(feature={"a": tf.int64_feature(1)}))
     assert example.SerializeToString() == encode_example({"a": 1})
 
 
-def test_refused_argument_is_no_error_of_tensorflow_s() -> None:
+def test_rejected_argument_raises_argument_error_not_op_error() -> None:
     with tf.io.TFRecordWriter("x") as writer, pytest.raises(TypeError, match="a record must be bytes") as caught:
         writer.write(7)  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, ArgumentError)
@@ -528,7 +528,7 @@ def test_tensorflow_name_explains_missing_installation(missing: str, no_tensorfl
         attrgetter(missing)(tf)
 
 
-def test_other_names_are_those_of_an_installed_tensorflow(theirs: Any) -> None:
+def test_other_names_resolve_to_installed_tensorflow(theirs: Any) -> None:
     theirs.data, theirs.constant, theirs.__version__ = object(), len, "2.99"
     theirs.io = SimpleNamespace(gfile=object(), TFRecordWriter=None)
     theirs.compat = SimpleNamespace(v1=SimpleNamespace(train=SimpleNamespace(Saver=object())))
@@ -558,7 +558,7 @@ def test_messages_are_own_classes_before_tensorflow_import() -> None:
     assert not isinstance(tf.train.Features(), tf.train.Example)
 
 
-def test_parts_of_both_kinds_make_a_message_of_tensorflows(theirs: Any) -> None:
+def test_mixed_parts_make_a_tensorflow_message(theirs: Any) -> None:
     """As a helper of a library makes them, and as the script does: before and after TensorFlow was imported."""
     own = asyncrec.example.Features(feature={"a": asyncrec.example.int64_feature(1)})
     feature = {

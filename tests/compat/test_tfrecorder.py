@@ -159,7 +159,7 @@ def test_documented_split_runs_with_its_omitted_parts(rows: int) -> None:
     assert sorted(len(data) for _, data in read("save/train")) == [2] * 16 + [5] * 32
 
 
-def test_parameters_are_those_document_uses() -> None:
+def test_parameters_match_documented_usage() -> None:
     parameters = inspect.signature(tf_factory.generate_and_save_train_eval_test_tfrecords_files).parameters
     assert list(parameters)[:3] == ["save_directory_path", "example_class", "examples_list_filepath"]
     assert set(Example.Field.__members__) >= {
@@ -179,7 +179,7 @@ def test_generate_dataset_yields_tuples_without_tensorflow(rows: int) -> None:
 # -- the factory ------------------------------------------------------------------------------------------------------
 
 
-def test_later_names_of_its_arguments_are_taken_too(rows: int) -> None:
+def test_later_argument_names_are_accepted(rows: int) -> None:
     counts = tf_factory.generate_and_save_train_eval_test_tfrecords_files(
         "save", examples_class=toy(), examples_filepath="list.csv", src_data_dirpath="data",
         examples_train_eval_test_ratio=[0.5], examples_tfrecord_file_max_size_in_bytes=1e6,
@@ -189,7 +189,7 @@ def test_later_names_of_its_arguments_are_taken_too(rows: int) -> None:
         tf_factory.generate_and_save_train_eval_test_tfrecords_files("save", toy())
 
 
-def test_examples_at_hand_are_split_and_written(rows: int) -> None:
+def test_given_examples_are_split_and_written(rows: int) -> None:
     examples = toy().from_csv_file("list.csv")
     write = tf_factory.generate_and_save_train_eval_test_tfrecords_files_for_examples
     assert write("save", examples, [0.7, 0.2, 0.1], src_data_dirpath="data") == {"train": 14, "eval": 4, "test": 2}
@@ -201,7 +201,7 @@ def test_examples_at_hand_are_split_and_written(rows: int) -> None:
     assert [label for label, _ in read("plain/eval")] == [16, 17, 18, 19]
 
 
-def test_folds_and_files_are_written_under_their_names(rows: int) -> None:
+def test_folds_and_example_files_are_written_by_name(rows: int) -> None:
     kind = toy()
     examples = kind.from_csv_file("list.csv")
     folds = {"fold_0": examples[:5], "fold_1": examples[5:]}
@@ -242,7 +242,7 @@ def test_round_trip_check_passes_for_split_example(rows: int) -> None:
     assert tf_factory.assert_example_serialize_deserialize_is_ok(example, src_data_dirpath="data")
 
 
-def test_every_keyword_reaches_the_example(rows: int) -> None:
+def test_every_keyword_reaches_load_method(rows: int) -> None:
     kind, seen = toy(), []
 
     def load(self: Any, **kwargs: Any) -> None:
@@ -271,7 +271,7 @@ def test_ratios_with_rounding_error_are_accepted(rows: int) -> None:
     assert generate(toy(), examples_train_eval_test_ratio=[0.7, 0.2, 0.1]) == {"train": 14, "eval": 4, "test": 2}
 
 
-def test_serialised_form_is_not_kept(rows: int) -> None:
+def test_serialized_examples_are_not_kept_in_memory(rows: int) -> None:
     """TFRecorder kept it with the example, and memory grew."""
     examples = toy().from_csv_file("list.csv")
     tf_factory.generate_and_save_tfrecords_files_for_examples_dict("save", {"all": examples}, src_data_dirpath="data")
@@ -279,7 +279,7 @@ def test_serialised_form_is_not_kept(rows: int) -> None:
     assert not any(isinstance(value, bytes) for example in examples for value in vars(example).values())
 
 
-def test_subclass_leaves_its_parents_fields_alone() -> None:
+def test_subclass_fields_do_not_change_parent() -> None:
     """TFRecorder kept one list for all classes."""
 
     class Parent(Example):
@@ -306,7 +306,7 @@ def test_array_of_undeclared_type_raises(rows: int) -> None:
     assert not Path("save/train").exists() or not list(Path("save/train").glob("*.tfrecord"))
 
 
-def test_writing_again_replaces_the_csv_file(rows: int) -> None:
+def test_second_write_replaces_csv_file(rows: int) -> None:
     """TFRecorder appended to it."""
     for _ in range(2):
         generate(toy())
@@ -315,7 +315,7 @@ def test_writing_again_replaces_the_csv_file(rows: int) -> None:
     assert len(read("save/train")) == 16
 
 
-def test_shuffle_can_have_seed_of_its_own(rows: int) -> None:
+def test_shuffle_accepts_own_seed(rows: int) -> None:
     labels = []
     for seed in (0, 0, 1):
         generate(toy(), examples_shuffle_seed=seed)
@@ -324,7 +324,7 @@ def test_shuffle_can_have_seed_of_its_own(rows: int) -> None:
     assert labels[0] == labels[1] != labels[2]
 
 
-def test_example_can_be_left_out(rows: int) -> None:
+def test_ignored_example_is_counted_but_not_written(rows: int) -> None:
     kind = toy()
 
     def load(self: Any, src_data_dirpath: str = "", **kwargs: Any) -> None:
@@ -341,7 +341,7 @@ def test_example_can_be_left_out(rows: int) -> None:
     assert sum(map(len, lines)) == 19
 
 
-def test_classs_blocks_are_documents() -> None:
+def test_documented_class_blocks_compile() -> None:
     """They stand in the source as they are shown to a reader: valid on their own once a class is around them."""
     for block in (FIELDS, LOAD, SPLIT, CSV):
         compile(textwrap.dedent(block), "document", "exec")

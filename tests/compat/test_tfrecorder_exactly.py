@@ -180,7 +180,7 @@ def test_async_methods_are_awaited() -> None:
         (20, 0.99, {"train": 19, "eval": 1}),
     ],
 )
-def test_splits_have_given_sizes_and_may_be_empty(rows: int, ratio: Any, counts: dict[str, int]) -> None:
+def test_splits_have_requested_sizes_and_may_be_empty(rows: int, ratio: Any, counts: dict[str, int]) -> None:
     kind = kind_of()
     assert write_splits("save", kind, listed(rows), ratio) == counts
     assert {name: len(values(f"save/{name}", kind)) for name in counts} == counts
@@ -188,7 +188,7 @@ def test_splits_have_given_sizes_and_may_be_empty(rows: int, ratio: Any, counts:
 
 
 @pytest.mark.parametrize("ratio", [[0.5, 0.4], [0.6, 0.3, 0.2], [0.25] * 4, []])
-def test_ratios_that_make_no_split_are_refused(ratio: list[float]) -> None:
+def test_invalid_ratios_are_rejected(ratio: list[float]) -> None:
     with pytest.raises(ValueError, match="ratio"):
         tf_factory.split_examples_list(list(range(20)), ratio)
 
@@ -244,7 +244,7 @@ def test_single_examples_file_fills_current_folder() -> None:
 
 
 @pytest.mark.parametrize("where", ["load", "split", "from_csv_row"])
-def test_all_examples_may_be_left_out(where: str) -> None:
+def test_write_succeeds_with_all_examples_ignored(where: str) -> None:
     def ignore(*args: Any, **kwargs: Any) -> None:
         raise IgnoreExampleException("no")
 
@@ -270,7 +270,7 @@ def test_all_examples_may_be_left_out(where: str) -> None:
         (Example.Field.TYPE_STRING, np.str_("x"), "x"),
     ],
 )
-def test_value_is_read_as_in_the_original(dtype: int, given: Any, read: Any) -> None:
+def test_value_reads_back_as_in_tfrecorder(dtype: int, given: Any, read: Any) -> None:
     kind = kind_of(dtype)
     write_dict("save", {"a": [kind(given)]})
     assert values("save/a", kind) == [read]
@@ -334,7 +334,7 @@ def test_missing_field_reads_as_zero_or_empty(dtype: int, read: Any) -> None:
     assert (value.tolist() if isinstance(value, np.ndarray) else value) == read
 
 
-def test_marshaller_tells_types_and_size() -> None:
+def test_marshaller_reports_types_and_size() -> None:
     """As its ``test_marshaller`` asks for them; a double is a float by another name."""
 
     class Two(Example):
@@ -362,7 +362,7 @@ def test_checker_raises_assertion_error() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_config_file_contains_the_arguments() -> None:
+def test_config_file_records_arguments() -> None:
     kind = kind_of(from_csv_row=classmethod(lambda cls, row, **kwargs: cls(int(row[0]))))
     write_splits(
         "save", kind, listed(10), [0.5, 0.3, 0.2], sizes=[1, 2], src_dirpath="data", examples_note="100%", other=None
@@ -401,7 +401,7 @@ def test_csv_lists_example_without_chunks() -> None:
 
 
 @pytest.mark.parametrize("folder", ["", "memory://lists/", "file://{}/"])
-def test_lists_may_be_at_the_url_of_any_store(folder: str, tmp_path: Path) -> None:
+def test_example_lists_are_read_from_any_store(folder: str, tmp_path: Path) -> None:
     folder, kind = folder.format(tmp_path), kind_of()
     for numbers in ([0, 1], [2]):  # added to, as it added
         Example.to_csv_file(f"{folder}all.csv", [kind(number) for number in numbers])

@@ -25,7 +25,7 @@ def run(script: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_script_prints_the_same_with_changed_imports(
+def test_script_output_is_unchanged_after_changing_imports(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

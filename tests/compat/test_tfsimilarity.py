@@ -10,7 +10,7 @@ from asyncrec.compat import tfsimilarity
 from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler
 
 
-def test_parameters_and_their_defaults_are_documents() -> None:
+def test_parameters_and_defaults_match_documentation() -> None:
     parameters = inspect.signature(TFRecordDatasetSampler).parameters.values()
     required = inspect.Parameter.empty
     assert {each.name: each.default for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD} == {

@@ -25,7 +25,7 @@ async def test_scope_without_deadline_keeps_own_timeout() -> None:
 
 
 @pytest.mark.parametrize(("late", "seconds"), [(0, 7), (2, 9)])
-async def test_nearer_deadline_ends_scope_under_way(late: float, seconds: float) -> None:
+async def test_earlier_deadline_shortens_running_scope(late: float, seconds: float) -> None:
     deadline = Deadline()
     async with anyio.create_task_group() as group:
         deadline_at = anyio.current_time() + 7
@@ -48,7 +48,7 @@ async def test_later_scope_obeys_deadline_plus_cleanup_allowance(late: float, pa
     assert await seconds_of(deadline, late=late) == pytest.approx(seconds)
 
 
-async def test_deadline_spares_ended_scopes_and_honours_shield() -> None:
+async def test_deadline_ignores_ended_scopes_and_honours_shield() -> None:
     deadline = Deadline()
     with deadline.within(60) as scope:
         before = scope.deadline

@@ -61,7 +61,7 @@ async def test_in_thread_raises_on_unrelated_start_failure(monkeypatch: pytest.M
         await in_thread(pytest.fail, "called")
 
 
-def test_names_are_resolved_without_a_thread(ending: None) -> None:
+def test_executor_runs_calls_without_starting_thread(ending: None) -> None:
     with LastExecutor() as executor:
         assert executor.submit(socket.gethostbyname, "localhost").result() == "127.0.0.1"
         with pytest.raises(ValueError, match="invalid literal"):
@@ -84,7 +84,7 @@ def throw() -> NoReturn:
     raise NO_THREAD
 
 
-def test_executor_that_was_shut_down_says_so() -> None:
+def test_executor_rejects_work_after_shutdown() -> None:
     executor = LastExecutor()
     executor.shutdown()
     with pytest.raises(RuntimeError, match="after shutdown"):
@@ -92,7 +92,7 @@ def test_executor_that_was_shut_down_says_so() -> None:
 
 
 @pytest.mark.parametrize("links", ["__cause__", "__context__"])
-def test_error_caused_by_another_is_recognised(links: str) -> None:
+def test_chained_thread_start_error_is_recognised(links: str) -> None:
     error = TransientStorageError("no connection")
     between = OSError("no address")
     setattr(error, links, between)

@@ -13,7 +13,7 @@ from asyncrec._concurrency.tasks import TaskScope
 pytestmark = pytest.mark.anyio
 
 
-async def test_one_result_is_made_ahead_and_no_more() -> None:
+async def test_read_ahead_fetches_exactly_one_result() -> None:
     taken: list[int] = []
 
     def plans() -> Iterator[int]:

@@ -59,7 +59,7 @@ async def at_once(writer: asyncrec.RecordWriter | asyncrec.ShardedWriter) -> Non
 
 @pytest.mark.parametrize("write", [one_by_one, at_once])
 @pytest.mark.parametrize("sharded", [False, True])
-async def test_others_run_while_many_rows_are_written(
+async def test_other_tasks_run_while_many_rows_are_written(
     tmp_path: Path, write: Callable[[asyncrec.RecordWriter | asyncrec.ShardedWriter], Awaitable[None]], sharded: bool
 ) -> None:
     opened = (asyncrec.open_sharded_writer if sharded else asyncrec.open_writer)(tmp_path / "a", schema=SCHEMA)
@@ -69,7 +69,7 @@ async def test_others_run_while_many_rows_are_written(
         assert len(had) >= 150
 
 
-async def test_others_run_while_many_examples_are_read(tmp_path: Path) -> None:
+async def test_other_tasks_run_while_many_examples_are_read(tmp_path: Path) -> None:
     await asyncrec.write_examples(tmp_path / "a", ROWS, schema=SCHEMA)
     async with asyncrec.open_reader(tmp_path / "a") as reader, turns_of_others() as had:
         examples = reader.examples(SCHEMA)

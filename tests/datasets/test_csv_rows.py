@@ -22,7 +22,7 @@ def rows_of(content: bytes, encoding: str = "utf-8") -> list[list[str]]:
     st.lists(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=1), min_size=1),
     st.sampled_from(["\n", "\r\n", "\r"]),
 )
-def test_rows_come_back_as_csv_wrote_them(rows: list[list[str]], ending: str) -> None:
+def test_csv_rows_round_trip(rows: list[list[str]], ending: str) -> None:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator=ending, quoting=csv.QUOTE_ALL).writerows(rows)
     if text.getvalue().startswith("\ufeff"):
@@ -31,7 +31,7 @@ def test_rows_come_back_as_csv_wrote_them(rows: list[list[str]], ending: str) ->
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff")), min_size=1))
-def test_line_reads_back_as_its_row(row: list[str]) -> None:
+def test_csv_line_round_trips(row: list[str]) -> None:
     assert rows_of(csv_line(row).encode()) == [row]
 
 
@@ -56,7 +56,7 @@ def test_csv_rows_drop_byte_order_mark() -> None:
     assert rows_of(b"\xef\xbb\xbfa,1\n") == [["a", "1"]]
 
 
-def test_other_encodings() -> None:
+def test_csv_rows_decode_with_given_encoding() -> None:
     assert rows_of("é,1\n".encode("latin-1"), "latin-1") == [["é", "1"]]
     assert rows_of("é,1\nb,2\n".encode("utf-16"), "utf-16") == [["é", "1"], ["b", "2"]]
     with pytest.raises(LookupError):

@@ -63,7 +63,7 @@ def test_description_yields_matching_schema_and_table(values: list[Any], entry: 
     schema.decode_batch([encode_example({"x": value}) for value in values])
 
 
-def test_feature_without_any_value_is_left_out() -> None:
+def test_feature_without_values_is_omitted() -> None:
     description = described({"x": [], "y": 1})
     assert description.table().keys() == {"y"}
     schema = description.schema()
@@ -102,7 +102,7 @@ class TestConflicts:
 
 
 class TestSparse:
-    def test_arrays_of_two_axes_have_their_shape_beside_them(self) -> None:
+    def test_two_dimensional_arrays_are_stored_with_their_shape(self) -> None:
         examples = [{"m": np.ones((1, n), np.float32), "m_shape": [1, n]} for n in (1, 3, 0)]
         description = described(*examples, sparse=("m",))
         schema = description.schema()
@@ -123,7 +123,7 @@ class TestSparse:
 class TestRecords:
     """Of somebody else's serializer."""
 
-    def test_record_gives_types_and_features_give_agreeing_shapes(self) -> None:
+    def test_types_come_from_record_and_shapes_from_features(self) -> None:
         description = Description()
         features = {"m": [[1, 2], [3, 4]], "label": "cat", "gone": 1}
         record = encode_example({"m": [1.0, 2.0, 3.0, 4.0], "label": 3, "more": [-1, 300], "none": []})
@@ -133,12 +133,12 @@ class TestRecords:
         )
 
     @pytest.mark.parametrize("value", [0x7F, 0x80, 0x81, 0x4000, -(2**63)])
-    def test_numbers_are_counted_however_many_bytes_they_take(self, value: int) -> None:
+    def test_integers_of_any_encoded_size_are_counted(self, value: int) -> None:
         description = Description()
         description.see_record(encode_example({"x": [value, value, 1]}), {}, 0)
         assert description.schema() == Schema({"x": FixedLen((3,), "int64")})
 
-    def test_records_that_are_no_examples_have_no_schema(self) -> None:
+    def test_records_other_than_examples_have_no_schema(self) -> None:
         description = Description()
         description.see_record(encode_example({"x": 1}), {"x": 1}, 0)
         description.see_record(b"\xff\xff", {"x": 1}, 1)
@@ -157,7 +157,7 @@ values = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), values, max_size=3), min_size=1, max_size=8))
-def test_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any]]) -> None:
+def test_inferred_schema_decodes_every_example_or_is_rejected(examples: list[dict[str, Any]]) -> None:
     try:
         schema = described(*examples).schema()
     except SchemaError:
@@ -169,7 +169,7 @@ def test_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any
 
 
 class TestOfTable:
-    def test_datum_s_table_is_a_schema(self) -> None:
+    def test_datum_table_converts_to_schema(self) -> None:
         table = {
             "image": {"type": "string", "shape": [28, 28, 3], "dense": True},
             "label": {"type": "int", "shape": [], "dense": True},
@@ -189,12 +189,12 @@ class TestOfTable:
         )
 
     @pytest.mark.parametrize("table", [{"x": {}}, {"x": 3}, {"x": {"type": "complex", "shape": [], "dense": True}}])
-    def test_another_json_is_refused(self, table: dict[str, Any]) -> None:
+    def test_invalid_table_is_rejected(self, table: dict[str, Any]) -> None:
         with pytest.raises(SchemaError, match="the table of feature types and shapes cannot be read:"):
             schema_of_table(table)
 
 
-def test_table_holds_image_shape_and_schema_its_bytes() -> None:
+def test_table_describes_image_by_shape_and_schema_by_bytes() -> None:
     """datum decodes by the table. What is no single text or bytes in each example is no image."""
     description = described({"image": b"JPEG", "n": 1, "several": [b"a", b"b"]})
     description.see_images({"image": [4, 5, 3], "n": [4, 5, 3], "several": [4, 5, 3], "other": [1, 1]})

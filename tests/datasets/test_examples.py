@@ -17,24 +17,24 @@ def test_nested_dicts_are_flattened_with_slashes() -> None:
 
 
 @pytest.mark.parametrize("datum", [{"a/b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a/b": 2}])
-def test_one_name_for_two_features_is_refused(datum: dict[str, object]) -> None:
+def test_colliding_feature_names_are_rejected(datum: dict[str, object]) -> None:
     with pytest.raises(SchemaError, match="'a/b' occurs twice"):
         flatten(datum)
 
 
-def test_name_that_is_no_text_is_refused() -> None:
+def test_non_text_feature_name_is_rejected() -> None:
     with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 3"):
         flatten({"a": {3: 1}})  # type: ignore[dict-item]  # what is being tested
 
 
-def test_path_becomes_bytes_of_its_file(tmp_path: Path) -> None:
+def test_path_is_replaced_by_file_content(tmp_path: Path) -> None:
     path = tmp_path / "image.png"
     path.write_bytes(b"\x89PNG")
     assert prepare({"image": path}) == {"image": b"\x89PNG"}
     assert prepare({"images": [path, path]}) == {"images": [b"\x89PNG"] * 2}
 
 
-def test_text_stays_text_though_a_file_has_that_name(tmp_path: Path) -> None:
+def test_text_naming_existing_file_remains_text(tmp_path: Path) -> None:
     path = tmp_path / "secret.png"
     path.write_bytes(b"\x89PNG")
     datum = {"a": str(path), "b": [str(path)], "c": "https://example.org/cat.png", "d": "nowhere.jpg"}
@@ -46,7 +46,7 @@ def test_missing_file_error_names_feature(tmp_path: Path) -> None:
         prepare({"in": {"image": tmp_path / "nowhere.png"}})
 
 
-def test_nested_lists_become_arrays_that_go_into_an_example() -> None:
+def test_nested_lists_become_encodable_arrays() -> None:
     found = prepare({"i": [[1, 2], [3, 4]], "f": [[0.1], [0.2]], "s": [["a"], ["b"]], "b": [[b"x\0", b""]]})
     assert found["i"].shape == (2, 2)
     assert found["f"].dtype == np.float32
@@ -64,11 +64,11 @@ def test_float64_array_in_list_keeps_dtype() -> None:
         encode_example(found, narrow=False)
 
 
-def test_single_float64_makes_whole_list_float64() -> None:
+def test_single_float64_makes_entire_list_float64() -> None:
     assert prepare({"f": [[0.1, np.float64(0.2)]]})["f"].dtype == np.float64
 
 
-def test_rows_of_different_lengths_are_refused() -> None:
+def test_ragged_nested_list_is_rejected() -> None:
     with pytest.raises(
         SchemaError, match="feature 'x': the rows of the nested list differ in length, so it has no shape; pad"
     ):
@@ -90,7 +90,7 @@ def test_shapes_are_added_for_multidimensional_sparse_features() -> None:
     assert "two_shape" not in datum
 
 
-def test_list_without_values_stays_one() -> None:
+def test_empty_list_remains_a_list() -> None:
     assert prepare({"x": [], "y": {"z": ()}}) == {"x": [], "y/z": ()}
     assert with_shapes({"x": []}, ["x"]) == {"x": []}
     assert with_shapes({"x": [1, 2]}, ["x"]) == {"x": [1, 2]}

@@ -22,12 +22,12 @@ def jpeg(height: int, width: int, components: int, *, frame: int = 0xC0, before:
 
 
 @pytest.mark.parametrize(("colour", "axes"), [(0, []), (2, [3]), (3, []), (4, [2]), (6, [4])])
-def test_png_size_is_in_its_header(colour: int, axes: list[int]) -> None:
+def test_png_shape_is_read_from_header(colour: int, axes: list[int]) -> None:
     assert image_shape(io.BytesIO(png(3, 5, colour))) == [3, 5, *axes]
 
 
 @pytest.mark.parametrize(("components", "axes"), [(1, []), (3, [3]), (4, [4])])
-def test_jpeg_size_is_in_its_frame(components: int, axes: list[int]) -> None:
+def test_jpeg_shape_is_read_from_frame(components: int, axes: list[int]) -> None:
     assert image_shape(io.BytesIO(jpeg(3, 5, components))) == [3, 5, *axes]
 
 
@@ -39,7 +39,7 @@ def test_image_shape_skips_segments_before_frame() -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from([b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n"]), st.integers(0, 40))
-def test_arbitrary_bytes_have_at_most_one_shape(data: bytes, start: bytes, cut: int) -> None:
+def test_image_shape_accepts_arbitrary_bytes(data: bytes, start: bytes, cut: int) -> None:
     for content in (start + data, png(3, 5, 2)[:cut], jpeg(3, 5, 3)[:cut]):
         shape = image_shape(io.BytesIO(content))
         assert shape is None or len(shape) in (2, 3)

@@ -27,12 +27,12 @@ def test_ratios_with_rounding_error_are_accepted(ratios: object, names: list[str
     assert list(weights_of(ratios)) == names  # type: ignore[arg-type]  # of several types, by the parameters
 
 
-def test_one_ratio_leaves_the_rest_to_eval() -> None:
+def test_single_ratio_assigns_remainder_to_eval() -> None:
     assert weights_of(0.75) == {"train": 0.75, "eval": 0.25}
 
 
 @pytest.mark.parametrize("ratios", [0, 1, 1.5, -0.1, float("nan"), [], [1.0], [1, 0, 0], [0, 0.5, 0.5], [0.25] * 4])
-def test_other_ratios_are_refused(ratios: object) -> None:
+def test_invalid_ratios_are_rejected(ratios: object) -> None:
     with pytest.raises(ValueError, match=r"ratios=.*one ratio between 0 and 1"):
         weights_of(ratios)  # type: ignore[arg-type]  # what is tested
 
@@ -43,17 +43,17 @@ def test_misplaced_zero_ratio_is_rejected_with_advice(ratios: list[float]) -> No
         weights_of(ratios)
 
 
-def test_ratios_that_do_not_sum_to_one_are_refused() -> None:
+def test_ratios_not_summing_to_one_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"sum to 0\.9; they must sum to 1"):
         weights_of([0.7, 0.1, 0.1])
 
 
-def test_ten_rows_at_seven_two_one() -> None:
+def test_ten_rows_split_into_seven_two_and_one() -> None:
     dealt = deal([None] * 10, weights_of([0.7, 0.2, 0.1]), seed=0)
     assert {name: len(rows) for name, rows in dealt.items()} == {"train": 7, "eval": 2, "test": 1}
 
 
-def test_seed_decides_and_nothing_else() -> None:
+def test_deal_depends_only_on_seed() -> None:
     weights = weights_of(0.8)
     first = deal([None] * 100, weights, seed=1)
     assert deal([None] * 100, weights, seed=1) == first
@@ -64,7 +64,7 @@ def test_seed_decides_and_nothing_else() -> None:
 @given(
     st.lists(st.integers(0, 5), max_size=200), st.lists(st.integers(1, 20), min_size=2, max_size=3), st.integers(0, 5)
 )
-def test_deal_gives_each_split_share_of_every_stratum(strata: list[int], parts: list[int], seed: int) -> None:
+def test_deal_assigns_each_split_share_of_every_stratum(strata: list[int], parts: list[int], seed: int) -> None:
     weights = {str(number): part / sum(parts) for number, part in enumerate(parts)}
     dealt = deal(strata, weights, seed=seed)
     assert sorted(row for rows in dealt.values() for row in rows) == list(range(len(strata)))
@@ -75,12 +75,12 @@ def test_deal_gives_each_split_share_of_every_stratum(strata: list[int], parts: 
             assert abs(count - weights[name] * sizes[stratum]) < 8 / 3
 
 
-def test_folds_are_equal() -> None:
+def test_folds_have_equal_size() -> None:
     dealt = deal([None] * 50, {str(fold): 1 / 5 for fold in range(5)}, seed=3)
     assert [len(rows) for rows in dealt.values()] == [10] * 5
 
 
-def test_strata_of_one_row_each_are_shared_out_too() -> None:
+def test_single_row_strata_are_shared_among_splits() -> None:
     """Rounding each stratum by itself would give them all to train."""
     dealt = deal(list(range(100)), weights_of([0.7, 0.2, 0.1]), seed=0)
     assert [len(rows) for rows in dealt.values()] == [70, 20, 10]

@@ -40,7 +40,7 @@ async def ids(storage: Storage, split: str, path: str = "") -> list[int]:
     return found
 
 
-async def test_parts_of_splits_behave_like_list_slices() -> None:
+async def test_split_slices_behave_like_list_slices() -> None:
     storage = MemoryStorage()
     await written(storage, train=100, extra=25)
     train, extra = await ids(storage, "train"), await ids(storage, "extra")
@@ -65,7 +65,7 @@ async def test_index_locates_part_in_any_compression(compression: Any) -> None:
         assert await ids(storage, f"train[{start}:]") == train[start:]
 
 
-async def test_part_is_found_without_index() -> None:
+async def test_split_slice_is_read_without_index() -> None:
     storage = MemoryStorage()
     await written(storage, train=100)
     train = await ids(storage, "train")
@@ -95,7 +95,7 @@ async def test_reader_skips_bytes_before_part() -> None:
     assert size * 0.45 < start < size * 0.55
 
 
-async def test_batches_and_records_continue_each_other() -> None:
+async def test_reader_mixes_single_records_and_batches() -> None:
     storage = MemoryStorage()
     await written(storage, train=100)
     train = await ids(storage, "train")
@@ -128,7 +128,7 @@ async def test_open_split_accepts_path_url_and_prefix(tmp_path: Path) -> None:
         assert len(await ids(storage, "train", "a/b")) == 5
 
 
-async def test_schemas_of_several_splits_are_merged_or_refused() -> None:
+async def test_schemas_of_several_splits_are_merged_or_rejected() -> None:
     def other(split: str, value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 0, {"id": value}
 
@@ -143,7 +143,7 @@ async def test_schemas_of_several_splits_are_merged_or_refused() -> None:
             pass
 
 
-async def test_combined_splits_lose_schema_missing_from_one() -> None:
+async def test_combined_splits_lose_schema_missing_from_any_split() -> None:
     storage = MemoryStorage()
     plain: Any = lambda features: b"\xff%d" % features["id"]  # noqa: E731  # no Example
     await written(storage, one=3)
@@ -176,7 +176,7 @@ async def test_combined_table_marks_features_dense_in_all_splits(tmp_path: Path)
     }
 
 
-async def test_records_without_a_schema_are_given_as_they_are() -> None:
+async def test_records_without_schema_are_returned_as_bytes() -> None:
     storage = MemoryStorage()
     plain: Any = lambda features: b"\xff%d" % features["id"]  # noqa: E731  # no Example
     await DatasetWriter(numbered, plain, "", "train", storage=storage, count=3).create_records()
@@ -201,7 +201,7 @@ async def test_open_split_reads_shards_of_open_sharded_writer() -> None:
 
 
 class TestErrors:
-    async def test_split_that_is_not_there(self) -> None:
+    async def test_missing_split_raises_value_error(self) -> None:
         with pytest.raises(
             ValueError, match=r": there is no split 'train', because this folder has no data sets\. A split is a"
         ):
@@ -231,7 +231,7 @@ class TestErrors:
         async with open_split(path, "train", storage=storage) as reader:
             assert [record async for batch in reader.batches() for record in batch] == [b"x"]
 
-    async def test_bound_beyond_split(self) -> None:
+    async def test_slice_bound_beyond_split_raises_value_error(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=5)
         with pytest.raises(ValueError, match=r"train\[:6\] is out of range, because 'train' has only 5 records"):
@@ -252,7 +252,7 @@ class TestErrors:
                     found.append(features["id"])
         assert found == train[:59]
 
-    async def test_shard_that_is_short_or_gone(self) -> None:
+    async def test_short_or_missing_shard_raises_dataset_error(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=90)
         await asyncrec.write_records(
@@ -282,13 +282,13 @@ class TestOfDatum:
         await storage.put("shard_info.json", json.dumps(info).encode())
         await storage.put("datum_to_type_and_shape_mapping.json", json.dumps(table).encode())
 
-    async def test_splits_are_read_by_their_json_files(self) -> None:
+    async def test_datum_splits_are_read_through_their_json_files(self) -> None:
         storage = MemoryStorage()
         await self.put(storage)
         assert await ids(storage, "train") == list(range(20))
         assert await ids(storage, "train[25%:-5]") == list(range(5, 15))
 
-    async def test_datum_splits_are_read_with_ours(self) -> None:
+    async def test_datum_splits_combine_with_own_splits(self) -> None:
         storage = MemoryStorage()
         await self.put(storage)
 
@@ -303,7 +303,7 @@ class TestOfDatum:
         [b"[]", b"{", b'{"train": 3}', b'{"train": {"../train": 1}}', b'{"train": {"a/b": 1}}', b'{"train": {"x": -1}}',
          b'{"train": {".hidden": 1}}', b'{"train": {"x": "many"}}'],
     )  # fmt: skip
-    async def test_file_that_says_something_else_is_refused(self, content: bytes) -> None:
+    async def test_invalid_shard_info_is_rejected(self, content: bytes) -> None:
         storage = MemoryStorage()
         await storage.put("shard_info.json", content)
         with pytest.raises(ManifestError, match=r"shard_info\.json"):

@@ -58,7 +58,7 @@ def test_repeated_settle_changes_no_records_or_bytes(tmp_path: Path, on_duplicat
     shuffler.close()
 
 
-def test_another_split_has_another_order() -> None:
+def test_record_order_differs_between_splits() -> None:
     assert order_of(list("abcdefgh"), "train") != order_of(list("abcdefgh"), "test")
     orders = []
     for split in ("train", "test"):
@@ -74,7 +74,7 @@ def test_another_split_has_another_order() -> None:
     st.randoms(use_true_random=False),
     st.integers(1, 30_000),
 )
-def test_order_in_which_records_come_does_not_matter(
+def test_output_order_is_independent_of_insertion_order(
     tmp_path_factory: pytest.TempPathFactory, records: dict[str, bytes], rng: random.Random, memory_limit: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "spilled"
@@ -88,7 +88,7 @@ def test_order_in_which_records_come_does_not_matter(
     shuffler.close()
 
 
-def test_digest_equates_number_with_text_and_takes_bytes_raw() -> None:
+def test_digest_equates_number_with_text_and_uses_bytes_unchanged() -> None:
     shuffler = HashShuffler("s")
     assert shuffler.digest(1) == shuffler.digest("1") == shuffler.digest(b"1") == shuffler.digest(bytearray(b"1"))
     assert shuffler.digest("é") == hashlib.md5("sé".encode()).digest()
@@ -136,13 +136,13 @@ class TestMemory:
         assert drained(shuffler) == [key.encode() for key in order_of(keys, "s")]
         assert shuffler.spilled_bytes > first_level * 1.5, "some twelve records a bucket, and room for seven"
 
-    def test_one_record_larger_than_the_limit_is_no_matter(self, tmp_path: Path) -> None:
+    def test_shuffler_accepts_records_larger_than_memory_limit(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=10, temporary_folder=tmp_path)
         for i in range(5):
             shuffler.add(i, bytes([i]) * 1000)
         assert sorted(drained(shuffler)) == [bytes([i]) * 1000 for i in range(5)]
 
-    def test_bucket_files_are_deleted_with_the_shuffler(self, tmp_path: Path) -> None:
+    def test_bucket_files_are_deleted_with_shuffler(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=10, temporary_folder=tmp_path)
         for i in range(5):
             shuffler.add(i, b"record")
@@ -174,7 +174,7 @@ class TestDuplicates:
         with pytest.raises(DuplicateKeyError, match=r"number 3 has 'k3', number 1000 has 'k3'"):
             shuffler.add("k3", bytes(10))
 
-    def test_duplicate_beyond_known_keys_raises_while_sorting(
+    def test_duplicate_of_forgotten_key_raises_while_sorting(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "_KNOWN_KEYS", 0)
@@ -187,7 +187,9 @@ class TestDuplicates:
 
     @pytest.mark.parametrize("memory_limit", [1 << 20, 5000])
     @pytest.mark.parametrize("on_duplicate", ["first", "last"])
-    def test_first_or_last_record_is_kept(self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate) -> None:
+    def test_first_or_last_duplicate_is_kept(
+        self, tmp_path: Path, memory_limit: int, on_duplicate: OnDuplicate
+    ) -> None:
         rng = random.Random(memory_limit)
         shuffler = HashShuffler("s", memory_limit=memory_limit, temporary_folder=tmp_path, on_duplicate=on_duplicate)
         expected: dict[str, bytes] = {}
@@ -202,7 +204,7 @@ class TestDuplicates:
         shuffler.close()
         assert list(tmp_path.iterdir()) == []
 
-    def test_one_key_a_million_times_takes_one_record(self, tmp_path: Path) -> None:
+    def test_repeated_key_occupies_memory_of_one_record(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=2000, temporary_folder=tmp_path, on_duplicate="last")
         for i in range(10_000):
             shuffler.add("same", i.to_bytes(2))
@@ -211,7 +213,7 @@ class TestDuplicates:
 
 
 class TestDisk:
-    def test_bucket_that_disk_garbled_is_found(self, tmp_path: Path) -> None:
+    def test_corrupted_bucket_is_detected(self, tmp_path: Path) -> None:
         shuffler = HashShuffler("s", memory_limit=5000, temporary_folder=tmp_path)
         for i in range(1000):
             shuffler.add(i, bytes(100))
@@ -238,7 +240,7 @@ class TestDisk:
         shuffler.close()
         assert list(tmp_path.iterdir()) == []
 
-    def test_unlistable_folder_still_takes_spill_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unlistable_folder_still_accepts_spill_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What processes that were killed have left there stays, then."""
 
         def refused(path: str) -> list[str]:
@@ -260,7 +262,7 @@ class TestDisk:
             shuffler.add(2, b"record")
 
 
-def test_options_that_cannot_be_are_refused() -> None:
+def test_invalid_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         HashShuffler("s", memory_limit=0)
     with pytest.raises(ValueError, match="on_duplicate must be 'raise', 'first' or 'last', not 'skip'"):

@@ -27,7 +27,7 @@ async def committed(storage: Storage, split: str, **features: Any) -> None:
         await writer.write_many([b"a", b"b"])
 
 
-async def test_both_files_are_those_of_all_manifests(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sidecars_describe_all_manifests(caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
     await committed(storage, "train", x=INT, tags={"type": "string", "shape": [2], "dense": True})
     await committed(storage, "test", y=INT, tags={"type": "string", "shape": [3], "dense": True})
@@ -62,7 +62,7 @@ async def test_sidecars_are_not_rewritten_while_current() -> None:
     assert (await storage.head(SHARD_INFO), await storage.head(TABLE)) == before
 
 
-async def test_writer_that_comes_in_between_is_not_lost() -> None:
+async def test_concurrent_sidecar_update_is_not_lost() -> None:
     """The other's files appear, from what it read before, just after ours: whoever is last looks again."""
 
     class Interrupted(MemoryStorage):
@@ -87,7 +87,7 @@ async def test_writer_that_comes_in_between_is_not_lost() -> None:
     assert (await read_table(storage)).keys() == {"a", "b", "c"}
 
 
-async def test_splits_without_a_manifest_are_kept() -> None:
+async def test_splits_without_manifest_are_kept() -> None:
     storage = MemoryStorage()
     await storage.put(SHARD_INFO, json.dumps({"old": {"old-00000-of-00001.tfrecord": 3}}).encode())
     await storage.put(TABLE, json.dumps({"old": INT}).encode())

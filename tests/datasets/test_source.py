@@ -39,7 +39,7 @@ def padded(features: Mapping[str, Any]) -> bytes:
     return bytes(features["size"])
 
 
-async def test_examples_of_an_asynchronous_generator_wait_by_their_bytes() -> None:
+async def test_async_generator_examples_are_batched_by_bytes() -> None:
     """A batch is as many as make a MiB: all of 256 small ones, few large ones."""
     for size, most in ((100, 256), (1 << 20, 3), (100 << 10, 12)):
         kept = Kept()
@@ -102,7 +102,7 @@ async def test_cancelled_asynchronous_generator_is_closed() -> None:
     assert len(kept.taken) == 1
 
 
-async def test_loop_goes_on_while_generator_blocks() -> None:
+async def test_event_loop_runs_while_generator_blocks() -> None:
     turns = 0
     enough = threading.Event()
 

@@ -102,7 +102,7 @@ async def contents(storage: Storage) -> dict[str, bytes]:
 # -- what it does -----------------------------------------------------------------------------------------------------
 
 
-async def test_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
+async def test_tfrecorder_usage_example_works_on_disk(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(csv_of(10))
     result = await write_splits_from_csv(tmp_path / "out", Toy, tmp_path / "list.csv", scale=2)
     assert result.examples == result.records == {"train": 8, "eval": 2}
@@ -121,7 +121,7 @@ async def test_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
         assert data.tolist() == [[0, 2], [4, 6]]
 
 
-async def test_urls_of_any_storage_do(anyio_backend_name: str) -> None:
+async def test_write_splits_accepts_storage_urls(anyio_backend_name: str) -> None:
     root = f"memory://tabular-{anyio_backend_name}/a"
     async with asyncrec.open_storage(root) as storage:
         await storage.put("list.csv", csv_of())
@@ -145,7 +145,7 @@ async def test_example_belongs_to_one_split_listed_in_csv() -> None:
     assert sorted(everything) == sorted(f"n{i}" for i in range(30))
 
 
-async def test_examples_csv_is_input_again() -> None:
+async def test_examples_csv_can_be_used_as_input() -> None:
     storage = await stored_csv()
     await write(storage)
     before = sorted(await names(storage, "train"))
@@ -155,7 +155,7 @@ async def test_examples_csv_is_input_again() -> None:
         assert sorted([values[0] async for values in dataset]) == before
 
 
-async def test_stratify_by_gives_splits_equal_shares() -> None:
+async def test_stratify_by_assigns_splits_equal_shares() -> None:
     storage = await stored_csv(50)
     for stratify_by in (1, lambda row: int(row[1])):
         await write(storage, stratify_by=stratify_by)
@@ -197,7 +197,7 @@ async def test_split_example_has_one_csv_row() -> None:
     assert await names(storage, "train") == [f"{row[0]}/{part}" for row in rows for part in range(3)]
 
 
-async def test_part_may_be_given_several_times() -> None:
+async def test_split_method_may_return_example_repeatedly() -> None:
     class Twice(Toy):
         def split(self, **kwargs: Any) -> Any:
             other = Twice("other", 0, self.data)
@@ -300,7 +300,7 @@ async def test_loading_overlaps_within_limit_and_keeps_seeded_order() -> None:
     assert await names(storage, "train") == order
 
 
-async def test_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptureFixture) -> None:
+async def test_ignore_example_omits_example(caplog: pytest.LogCaptureFixture) -> None:
     class Choosy(Toy):
         def load(self, **kwargs: Any) -> None:
             if self._label == 3:
@@ -321,7 +321,7 @@ async def test_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptureFi
     assert sum("split() returned no example" in message for message in caplog.messages) == 4
 
 
-async def test_folds_are_written_from_examples_by_the_dict() -> None:
+async def test_write_folds_writes_examples_of_each_dict_entry() -> None:
     storage = MemoryStorage()
     folds = {f"fold_{k}": [Toy(f"{k}/{i}", i) for i in range(4)] for k in range(3)}
     result = await write_folds("out", folds, storage=storage, scale=3)
@@ -351,7 +351,7 @@ async def test_write_folds_rejects_invalid_folds() -> None:
 # -- TFRecorder's faults ----------------------------------------------------------------------------------------------
 
 
-async def test_fault_maximal_size_is_kept() -> None:
+async def test_maximum_shard_size_is_respected() -> None:
     class Large(Toy):
         def load(self, **kwargs: Any) -> None:
             self.data = np.zeros(25_000, np.float32)
@@ -366,13 +366,13 @@ async def test_fault_maximal_size_is_kept() -> None:
     assert all(shard.bytes <= 300_000 for shard in result.manifests["train"].shards)
 
 
-async def test_fault_ratios_with_a_rounding_error_are_taken() -> None:
+async def test_write_accepts_ratios_with_rounding_error() -> None:
     assert 0.7 + 0.2 + 0.1 != 1
     storage = await stored_csv(10)
     assert (await write(storage, ratios=[0.7, 0.2, 0.1])).records == {"train": 7, "eval": 2, "test": 1}
 
 
-async def test_fault_keeps_no_written_arrays_alive() -> None:
+async def test_written_arrays_are_released() -> None:
     """Of the loaded arrays, no more are alive at once than examples are in work; in the end none is."""
     alive, most = 0, 0
     lock = threading.Lock()
@@ -398,7 +398,7 @@ async def test_fault_keeps_no_written_arrays_alive() -> None:
     assert alive == 0, "the examples are still there, their arrays are not"
 
 
-async def test_fault_subclasses_leave_their_parents_fields_alone() -> None:
+async def test_subclass_fields_do_not_change_parent() -> None:
     class Scored(Toy):
         @tfrecordable(dtype=Field.TYPE_DOUBLE)
         def score(self) -> float:
@@ -424,7 +424,7 @@ async def test_array_of_undeclared_dtype_is_rejected() -> None:
     assert await contents(storage) == before
 
 
-async def test_fault_running_again_replaces_shards_and_csv() -> None:
+async def test_second_run_replaces_shards_and_csv() -> None:
     storage = await stored_csv(20)
     await write(storage)
     await write(storage)
@@ -435,7 +435,7 @@ async def test_fault_running_again_replaces_shards_and_csv() -> None:
     assert len(shards) == 2, "the replaced ones are gone"
 
 
-async def test_fault_the_shuffle_is_seeded() -> None:
+async def test_shuffle_depends_on_seed() -> None:
     storage = await stored_csv(50)
     orders = []
     for seed in (1, 2, 1):
@@ -445,7 +445,7 @@ async def test_fault_the_shuffle_is_seeded() -> None:
     assert orders[0][0] != sorted(orders[0][0])
 
 
-async def test_fault_a_double_is_kept_exactly() -> None:
+async def test_double_is_stored_exactly() -> None:
     class Precise(Toy):
         @tfrecordable(dtype=Field.TYPE_DOUBLE)
         def third(self) -> float:
@@ -493,7 +493,7 @@ async def test_method_error_names_row_and_keeps_earlier_dataset(method: str, is_
     assert await contents(storage) == before
 
 
-async def test_short_row_is_named() -> None:
+async def test_invalid_csv_row_is_named() -> None:
     storage = MemoryStorage()
     await storage.put("list.csv", b"a,1\nb\n")
     with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: Toy\.from_csv_row: IndexError: [^.]*$"):
@@ -519,7 +519,7 @@ async def test_short_row_is_named() -> None:
         ),
     ],
 )
-async def test_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
+async def test_unusable_csv_changes_nothing(content: bytes, message: str) -> None:
     storage = await stored_csv()
     await write(storage)
     await storage.put("list.csv", content)
@@ -543,7 +543,7 @@ async def test_split_without_remaining_examples_raises() -> None:
     assert list(await contents(storage)) == ["list.csv"]
 
 
-async def test_example_of_another_class_is_refused() -> None:
+async def test_split_returning_non_example_is_rejected() -> None:
     class Strange(Toy):
         def split(self, **kwargs: Any) -> Any:
             return ["no example"]
@@ -578,7 +578,7 @@ async def test_misuse_raises_before_any_write() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("anyio_backend", "when"), [("asyncio", "before"), ("trio", "after")])
-async def test_storage_fault_leaves_each_split_whole_old_or_new(when: Any) -> None:
+async def test_storage_fault_leaves_each_split_entirely_old_or_new(when: Any) -> None:
     """And the old ones all, unless a note names those that were committed."""
     base = await stored_csv(6)
     await write(base, ratios=0.5)
@@ -608,7 +608,7 @@ async def _copy(storage: Storage) -> MemoryStorage:
     return copy
 
 
-async def test_disk_that_fills_leaves_earlier_splits(tmp_path: Path) -> None:
+async def test_full_disk_keeps_earlier_splits(tmp_path: Path) -> None:
     """Seen by the system's own answer, with records in several shards already."""
     (tmp_path / "list.csv").write_bytes(csv_of(40))
     async with asyncrec.open_storage(tmp_path) as storage:
@@ -638,7 +638,7 @@ class _FullDisk:
         return getattr(os, name)
 
 
-async def test_missing_csv_is_named(tmp_path: Path) -> None:
+async def test_missing_csv_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"none\.csv"):
         await write_splits_from_csv(f"{tmp_path}/out/", Toy, tmp_path / "none.csv")
     (tmp_path / "list.csv").write_bytes(csv_of(10))
@@ -646,7 +646,7 @@ async def test_missing_csv_is_named(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["eval", "train"]
 
 
-async def test_cancelled_nothing_is_left() -> None:
+async def test_cancelled_write_leaves_nothing_behind() -> None:
     started = anyio.Event()
 
     class Endless(Toy):
@@ -665,7 +665,7 @@ async def test_cancelled_nothing_is_left() -> None:
 # -- reading back -----------------------------------------------------------------------------------------------------
 
 
-async def test_paths_are_read_from_an_existing_manifest(tmp_path: Path) -> None:
+async def test_paths_are_taken_from_manifest(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_bytes(csv_of())
     await write_splits_from_csv(tmp_path / "out", Toy, tmp_path / "list.csv")
     train = tmp_path / "out" / "train"
@@ -695,7 +695,7 @@ async def test_data_files_are_found_by_name_without_manifest(tmp_path: Path) -> 
             pass
 
 
-async def test_files_of_different_schemas_are_not_read_as_one() -> None:
+async def test_files_with_different_schemas_are_rejected() -> None:
     class Scored(Toy):
         score = tfrecordable(dtype=Field.TYPE_DOUBLE)(lambda self: 0.5)
 
@@ -744,14 +744,14 @@ async def test_readers_accept_splits_of_every_writer() -> None:
             assert sorted([values async for values in dataset]) == [(i, f"w{i}") for i in range(5)]
 
 
-async def test_progress_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     await write(await stored_csv(20), progress=True)
     assert "20/20" in capsys.readouterr().err
     await write(await stored_csv(20))
     assert capsys.readouterr().err == "", "stderr is no terminal here"
 
 
-async def test_leaving_early_is_clean() -> None:
+async def test_dataset_can_be_closed_early() -> None:
     storage = await stored_csv(50)
     await write(storage, max_shard_bytes=300)
     paths = await get_tfrecord_filepaths("out/train", storage=storage)
@@ -761,7 +761,7 @@ async def test_leaving_early_is_clean() -> None:
             break
 
 
-async def test_event_loop_goes_on_while_methods_block() -> None:
+async def test_event_loop_runs_while_methods_block() -> None:
     """Each load ends only when the loop has answered it."""
     started, answered = threading.Semaphore(0), threading.Semaphore(0)
 

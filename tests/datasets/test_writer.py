@@ -84,7 +84,7 @@ class TestGenerators:
         assert sorted(await ids(storage)) == list(range(3, 10))
         assert writer.current_examples == 7
 
-    async def test_asynchronous_generator(self) -> None:
+    async def test_writer_accepts_async_generator(self) -> None:
         storage = MemoryStorage()
 
         async def examples(split: str, count: int) -> AsyncIterator[tuple[str, Datum]]:
@@ -95,7 +95,7 @@ class TestGenerators:
         await DatasetWriter(examples, None, "", "train", storage=storage, count=700).create_records()
         assert await ids(storage) == order_of(700)
 
-    async def test_whatever_gives_an_iterable(self) -> None:
+    async def test_writer_accepts_any_callable_returning_iterable(self) -> None:
         class Generator:
             def __call__(self, split: str) -> Iterator[tuple[str, Datum]]:
                 yield from numbers(split, 5)
@@ -140,7 +140,7 @@ class TestGenerators:
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     @pytest.mark.parametrize("kind", ["sync", "async", "partial", "object"])
-    async def test_serializer_of_any_kind(self, asynchronous: bool, kind: str) -> None:
+    async def test_writer_accepts_any_kind_of_serializer(self, asynchronous: bool, kind: str) -> None:
         def sync(features: Datum) -> bytes:
             return encode_example({"id": features["id"], "twice": 2 * features["id"]})
 
@@ -177,7 +177,7 @@ class TestGenerators:
         with pytest.raises(TypeError, match="the generator returned a NoneType"):
             await DatasetWriter(nothing, None, "", "train", storage=MemoryStorage()).create_records()
 
-    async def test_cancelled_generator_is_closed_and_nothing_is_left(self, tmp_path: Path) -> None:
+    async def test_cancelled_write_closes_generator_and_leaves_nothing(self, tmp_path: Path) -> None:
         closed = threading.Event()
         begun = anyio.Event()
 
@@ -207,7 +207,7 @@ class TestGenerators:
 
 
 class TestOrder:
-    async def test_records_stand_in_order_of_datum(self) -> None:
+    async def test_records_are_in_datum_order(self) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage).create_records()
         assert await ids(storage) == order_of(100)
@@ -242,7 +242,7 @@ class TestOrder:
             assert len(await list_shards("train", storage=storage)) == num_shards
         assert all(order == order_of(100) for order in orders)
 
-    async def test_duplicates_are_kept_as_asked(self) -> None:
+    async def test_duplicates_follow_on_duplicate_option(self) -> None:
         def twice(split: str) -> Iterator[tuple[str, Datum]]:
             yield from numbers(split, 10)
             yield "key 3", {"id": 1003, "name": "again"}
@@ -265,8 +265,8 @@ class TestOrder:
             assert (await read_manifest("train", storage=storage)).records == 10
 
 
-class TestWhatIsWritten:
-    async def test_files_shard_info_table_manifest_and_index(self) -> None:
+class TestWrittenFiles:
+    async def test_writer_creates_shards_sidecars_manifest_and_index(self) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=3).create_records()
         names = [f"train-{i:05d}-of-00003.tfrecord" for i in range(3)]
@@ -288,7 +288,7 @@ class TestWhatIsWritten:
         assert manifest.schema is not None
         assert Schema.from_json(manifest.schema) == Schema({"id": FixedLen((), "int64"), "name": FixedLen((), "str")})
 
-    async def test_steps_can_be_taken_one_by_one(self) -> None:
+    async def test_writer_steps_can_be_called_separately(self) -> None:
         storage = MemoryStorage()
         writer = DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=1)
         with pytest.raises(RuntimeError, match="call cache_records first"):
@@ -304,14 +304,14 @@ class TestWhatIsWritten:
         assert await json_of(storage, "shard_info.json") == shard_info | {"other": {"other-00000-of-00001.tfrecord": 5}}
 
     @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB", CompressionOptions(type="GZIP", level=1)])
-    async def test_any_compression(self, compression: Any) -> None:
+    async def test_split_round_trips_compressed(self, compression: Any) -> None:
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, compression=compression).create_records()
         assert await ids(storage) == order_of(100)
         found = await read_records("train-00000-of-00001.tfrecord", storage=storage)
         assert [decode_example(record)["id"] for record in found] == order_of(100)
 
-    async def test_local_folder_and_url(self, tmp_path: Path) -> None:
+    async def test_writer_accepts_folder_and_url(self, tmp_path: Path) -> None:
         await DatasetWriter(numbers, None, tmp_path / "data", "train").create_records()
         assert (await read_manifest(tmp_path / "data" / "train")).records == 100
         await DatasetWriter(numbers, None, (tmp_path / "url").as_uri() + "/", "train").create_records()
@@ -327,7 +327,7 @@ class TestWhatIsWritten:
         async with open_split("", "train[:5]") as reader:
             assert len([features async for features in reader]) == 5
 
-    async def test_large_records_go_through(self, tmp_path: Path) -> None:
+    async def test_records_of_several_mebibytes_round_trip(self, tmp_path: Path) -> None:
         def large(split: str) -> Iterator[tuple[int, Datum]]:
             for i in range(5):
                 yield i, {"id": i, "data": bytes([i]) * (2 << 20)}
@@ -341,7 +341,7 @@ class TestWhatIsWritten:
                 (i, bytes([i]), 2 << 20) for i in range(5)
             ]
 
-    async def test_progress_is_shown_when_asked_for(self, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test_progress_is_shown_on_request(self, capsys: pytest.CaptureFixture[str]) -> None:
         await DatasetWriter(numbers, None, "", "train", 100, storage=MemoryStorage(), progress=True).create_records()
         shown = capsys.readouterr().err
         assert "train: examples" in shown
@@ -370,7 +370,7 @@ class TestWhatIsWritten:
 class TestReplacing:
     """A split written again: whole, or the earlier one is."""
 
-    async def test_fewer_and_other_shards_replace_all_of_the_old(self) -> None:
+    async def test_new_shards_replace_all_old_shards(self) -> None:
         storage = MemoryStorage()
         for count, num_shards in ((100, 3), (50, 3), (20, 2), (60, 4)):
             await DatasetWriter(
@@ -389,7 +389,7 @@ class TestReplacing:
 
     @pytest.mark.parametrize("num_shards", [3, 5])
     @pytest.mark.parametrize("failure", ["empty", "raises midway", "raises at once", "duplicate", "conflict", "None"])
-    async def test_generator_that_fails_leaves_earlier_split_whole(self, failure: str, num_shards: int) -> None:
+    async def test_failing_generator_keeps_earlier_split(self, failure: str, num_shards: int) -> None:
         def failing(split: str) -> Iterator[tuple[str, Datum]]:
             if failure == "empty":
                 return
@@ -470,7 +470,7 @@ class TestReplacing:
             assert sorted(await ids(inner)) == list(range(100, 160)), about
         assert outcomes == {"as it was", "new, and told that something beside it is not up to date", "new"}
 
-    async def test_disk_that_fills_leaves_earlier_split_whole(self, tmp_path: Path) -> None:
+    async def test_full_disk_keeps_earlier_split(self, tmp_path: Path) -> None:
         class Full:
             """`os`, but that its disk is full after some writes."""
 
@@ -498,7 +498,7 @@ class TestReplacing:
                 assert await contents(LocalStorage(tmp_path)) == before
                 assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
 
-    async def test_cancelled_while_writing_nothing_is_left(self) -> None:
+    async def test_cancelled_write_leaves_nothing_behind(self) -> None:
         inner = MemoryStorage()
         calm = FlakyStorage(inner)
         await DatasetWriter(numbers, None, "", "train", storage=calm, num_shards=3).create_records()
@@ -527,7 +527,7 @@ class TestReplacing:
 class TestFaultsOfDatum:
     """Each fault that datum's writer has, and that it is gone."""
 
-    async def test_split_written_again_has_its_new_counts(self) -> None:
+    async def test_rewritten_split_updates_counts(self) -> None:
         storage = MemoryStorage()
         for count in (100, 40):
             await DatasetWriter(numbers, None, "", "train", storage=storage, count=count).create_records()
@@ -551,7 +551,7 @@ class TestFaultsOfDatum:
         info = await json_of(storage, "shard_info.json")
         assert {split: sum(files.values()) for split, files in info.items()} == {f"s{i}": i + 1 for i in range(8)}
 
-    async def test_schema_is_of_all_examples_and_all_splits(self) -> None:
+    async def test_schema_covers_all_examples_and_splits(self) -> None:
         def ragged(split: str, extra: bool) -> Iterator[tuple[int, Datum]]:
             yield 0, {"tags": ["a", "b"], "x": 1, **({"more": 1.5} if extra else {})}
             yield 1, {"tags": ["a"], "x": 1}
@@ -570,11 +570,11 @@ class TestFaultsOfDatum:
             {"more": VarLen("float32"), "tags": VarLen("str"), "x": FixedLen((), "int64")}
         )
 
-    async def test_empty_generator_is_clear_error(self) -> None:
+    async def test_empty_generator_raises_dataset_error(self) -> None:
         with pytest.raises(DatasetError, match="train: the generator yielded no example; nothing was written"):
             await DatasetWriter(numbers, None, "", "train", storage=MemoryStorage(), count=0).create_records()
 
-    async def test_strings_with_axes_come_back_as_strings(self) -> None:
+    async def test_multidimensional_strings_round_trip(self) -> None:
         """datum took them for JPEGs."""
 
         def grids(split: str) -> Iterator[tuple[int, Datum]]:
@@ -627,7 +627,7 @@ class TestFaultsOfDatum:
         assert shard_count(600 << 30, 1000) in range(600, 1001)
 
     @pytest.mark.slow
-    async def test_fifty_thousand_examples_in_a_few_mebibytes_and_files(self, tmp_path: Path) -> None:
+    async def test_fifty_thousand_examples_need_few_mebibytes_and_files(self, tmp_path: Path) -> None:
         """datum held up to 1,000 files open. 50,000 examples of 1 KiB here; a million in tests/benchmarks."""
         limit = 4 << 20
         payload = random.Random(0).randbytes(1 << 20)
@@ -655,8 +655,8 @@ class TestFaultsOfDatum:
                 assert batch
         assert sorted(os.listdir(tmp_path)) == ["data"]
 
-    async def test_any_compression_and_all_or_nothing(self) -> None:
-        """datum had neither: TestWhatIsWritten.test_any_compression and TestReplacing are about them."""
+    async def test_split_can_be_compressed(self) -> None:
+        """datum had neither: TestWrittenFiles.test_split_round_trips_compressed and TestReplacing are about them."""
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, compression="GZIP").create_records()
         assert (await storage.get("train-00000-of-00001.tfrecord"))[:2] == b"\x1f\x8b"
@@ -665,7 +665,7 @@ class TestFaultsOfDatum:
 class TestOfDatum:
     """What datum wrote is taken over."""
 
-    async def test_split_of_datum_is_replaced_and_others_kept(self) -> None:
+    async def test_rewriting_datum_split_keeps_other_splits(self) -> None:
         storage = MemoryStorage()
         for name in ("train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "val-00000-of-00001.tfrecord"):
             await storage.put(name, b"")
@@ -693,7 +693,7 @@ class TestOfDatum:
         await DatasetWriter(numbers, None, "", "train", storage=storage).create_records()
         assert len(await ids(storage, "train-extra+train")) == 200
 
-    async def test_sparse_features_come_back_in_their_shape(self) -> None:
+    async def test_sparse_features_round_trip_with_shape(self) -> None:
         def examples(split: str) -> Iterator[tuple[int, Datum]]:
             for i in range(1, 5):
                 yield i, {"i": i, "m": np.arange(2 * i, dtype=np.int32).reshape(2, i), "v": list(range(i))}

@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("format*.md"))
 
 
-def test_pages_have_each_pattern_of_name() -> None:
+def test_format_pages_list_each_name_pattern() -> None:
     patterns = re.findall(r"^    (\S+)  ", names.__doc__ or "", re.MULTILINE)
     assert len(patterns) > 10
     assert [pattern for pattern in patterns if f"`{pattern}`" not in PAGES] == []
 
 
-def test_pages_list_each_stored_member() -> None:
+def test_format_pages_list_each_stored_member() -> None:
     folder = ROOT / "tests" / "vectors" / "datasets" / "1"
     stored = [path.read_bytes() for path in folder.glob("_manifest/*/*.json*")]
     unzipped = [gzip.decompress(each) if each.startswith(b"\x1f\x8b") else each for each in stored]

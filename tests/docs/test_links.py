@@ -20,7 +20,7 @@ LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+def test_every_relative_link_points_to_existing_file(page: Path) -> None:
     links = LINK.findall(page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
@@ -39,12 +39,12 @@ def test_every_named_make_target_exists() -> None:
     assert named - targets == set()
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
     pages = [str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")]
     assert [page for page in pages if page not in navigation] == []
 
 
-def test_link_that_leads_nowhere_is_found() -> None:
+def test_link_patterns_find_relative_links_and_names() -> None:
     assert LINK.findall("[a](b.md) [c](https://d) [e](#f) [g](h/i.md#j)") == ["b.md", "h/i.md"]
     assert NAMED.findall("`tests/a` and `asyncrec/b/c.py`, `asyncrec.d`") == ["tests/a", "asyncrec/b/c.py"]

@@ -40,7 +40,7 @@ def test_llms_files_list_each_page_and_document_each_name(tmp_path: Path) -> Non
     assert "progress: 'Progress' = ..., " in full
 
 
-def test_names_that_cannot_be_imported_are_read_from_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unimportable_names_are_documented_from_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise ImportError(name)
 
@@ -78,5 +78,5 @@ def test_kit_shows_inherited_cases(imported: bool, monkeypatch: pytest.MonkeyPat
         ("See [Read a data set](x.md) and [Resume](y.md).", ""),
     ],
 )
-def test_summary_is_first_sentence_that_says_something(body: str, sentence: str) -> None:
+def test_summary_is_first_meaningful_sentence(body: str, sentence: str) -> None:
     assert llms.title_and_sentence(f"# Title\n\n{body}\n") == ("Title", sentence)

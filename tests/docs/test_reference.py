@@ -34,7 +34,7 @@ def names_of(module: str) -> list[str]:
         "asyncrec.integrations.tensorflow", "asyncrec.plugins", "asyncrec.storage",
     ],
 )  # fmt: skip
-def test_every_name_of_a_submodule_is_in_the_reference(module: str) -> None:
+def test_every_submodule_name_is_in_reference(module: str) -> None:
     names = names_of(module)
     assert names
     # A function of the same name as its module is documented by its full path.
@@ -48,7 +48,7 @@ def test_command_page_mentions_every_name_of_cli_module() -> None:
     assert [name for name in import_module("asyncrec.cli").__all__ if not re.search(rf"\b{name}\b", page)] == []
 
 
-def test_every_class_of_blocking_is_in_the_reference() -> None:
+def test_every_blocking_class_is_in_reference() -> None:
     """Its functions have the parameters of their namesakes, which are."""
     blocking = import_module("asyncrec.blocking")
     namesakes = {

@@ -84,7 +84,7 @@ def test_snippet_test_finds_every_python_block(page: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_snippet_that_prints_something_else_fails() -> None:
+async def test_snippet_with_unexpected_output_fails() -> None:
     (snippet,) = snippets_of("```python\nprint('a', 2)\n```\n\n```text\na 1\n```\n")
     with pytest.raises(AssertionError, match=r"page\.md:1 printed"):
         await snippet.run("page.md", {})
@@ -110,7 +110,7 @@ print(anyio.run(main))
         await snippet.run("page.md", namespace)
 
 
-def test_home_page_begins_with_readmes_examples() -> None:
+def test_home_page_begins_with_readme_examples() -> None:
     """They run there, where a site is crawled; on the home page they are only shown."""
     shown = [snippet.code for snippet in snippets_of(PAGES["docs/index.md"])]
     assert len(shown) == 2

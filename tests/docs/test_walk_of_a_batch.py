@@ -81,5 +81,5 @@ async def test_walk_section_names_every_class_on_stack(tmp_path: Path) -> None:
     assert sorted(name for name in classes if f"`{name}" not in section()) == []
 
 
-def test_walk_has_ten_stops_at_most() -> None:
+def test_walk_has_at_most_ten_stops() -> None:
     assert 5 <= len(stops()) <= 10

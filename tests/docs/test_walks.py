@@ -53,7 +53,7 @@ class Called:
             self.order.append((path.relative_to(ROOT).as_posix(), code.co_qualname))
 
 
-async def test_written_record_makes_every_stop_of_walk_in_order() -> None:
+async def test_written_record_passes_every_documented_stop_in_order() -> None:
     storage = MemoryStorage()
     walk = stops("The walk of a record")
     assert 1 < len(walk) <= 10

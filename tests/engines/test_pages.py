@@ -11,6 +11,6 @@ from pages import run_page
 @pytest.mark.parametrize("page", ["tables", "use-ray"])
 @pytest.mark.usefixtures("started_ray")
 @pytest.mark.timeout(600)
-def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(page)

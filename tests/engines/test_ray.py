@@ -90,7 +90,7 @@ def test_records_are_read_once_by_shards_and_ranges(tmp_path: Path) -> None:
     assert len(read_asyncrec(path).take(7)) == 7
 
 
-def test_types_round_trip(tmp_path: Path) -> None:
+def test_column_types_round_trip(tmp_path: Path) -> None:
     table = pa.table(
         {
             "when": pa.array([0, 10**9], pa.timestamp("us")),
@@ -179,7 +179,7 @@ def test_unfitting_row_is_named_by_column_and_number(tmp_path: Path) -> None:
     assert isinstance(getattr(raised.value, "cause", raised.value), SchemaError)
 
 
-def test_blocks_that_fail_and_may_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tolerated_block_failures_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(batch: Any) -> Any:
         if 3999 in batch["id"]:
             raise RuntimeError("no more")
@@ -194,7 +194,7 @@ def test_blocks_that_fail_and_may_are_not_counted(tmp_path: Path, monkeypatch: p
     check_clean(tmp_path / "d")
 
 
-def test_shard_that_did_not_arrive_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_shard_fails_whole_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgets(AsyncrecDatasink):
         def write(self, blocks: Any, ctx: Any) -> Any:
             entries = super().write(blocks, ctx)
@@ -206,7 +206,7 @@ def test_shard_that_did_not_arrive_fails_whole(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.glob("d-*")) == []
 
 
-def test_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_commit_leaves_no_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise StorageError("the store is full")
 
@@ -219,7 +219,7 @@ def test_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     check_clean(tmp_path / "d")
 
 
-def test_lost_commit_answer_is_resolved_by_next_run(tmp_path: Path, monkeypatch: Any) -> None:
+def test_lost_commit_response_is_resolved_by_next_run(tmp_path: Path, monkeypatch: Any) -> None:
     commit = writing.DriverJob.commit
 
     def lose(self: Any, entries: Any, records: int) -> None:
@@ -236,7 +236,7 @@ def test_lost_commit_answer_is_resolved_by_next_run(tmp_path: Path, monkeypatch:
     check_clean(tmp_path / "d")
 
 
-def test_empty_data_set_is_written_as_one(tmp_path: Path) -> None:
+def test_empty_data_set_can_be_written(tmp_path: Path) -> None:
     schema = Schema({"id": FixedLen((), "int64")})
     empty = read_asyncrec(source(tmp_path)).filter(lambda row: row["id"] < 0)
     report = write_asyncrec(empty, tmp_path / "d", schema=schema)
@@ -245,7 +245,7 @@ def test_empty_data_set_is_written_as_one(tmp_path: Path) -> None:
     assert read_asyncrec(tmp_path / "d").count() == 0
 
 
-def test_modes_are_those_of_writers(tmp_path: Path) -> None:
+def test_write_modes_match_writer_modes(tmp_path: Path) -> None:
     dataset = read_asyncrec(source(tmp_path), columns=["id"])
     write_asyncrec(dataset, tmp_path / "d", mode="new")
     with pytest.raises(StorageError):
@@ -299,7 +299,7 @@ def test_killed_driver_reruns_with_same_job_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_ten_thousand_tasks(tmp_path: Path) -> None:
+def test_ten_thousand_tasks_write_each_row_once(tmp_path: Path) -> None:
     rows = ray.data.range(20_000, override_num_blocks=10_000)
     report = write_asyncrec(rows, tmp_path / "d")
     assert report.rows == 20_000
@@ -307,7 +307,7 @@ def test_ten_thousand_tasks(tmp_path: Path) -> None:
     check_clean(tmp_path / "d")
 
 
-def test_lost_node_loses_and_doubles_no_row(tmp_path: Path) -> None:
+def test_lost_node_neither_loses_nor_duplicates_rows(tmp_path: Path) -> None:
     script = Path(__file__).parent / "lost_node.py"
     ran = subprocess.run([sys.executable, script, tmp_path], check=False, capture_output=True, text=True)
     assert "4000 1 True True" in ran.stdout, ran.stdout + ran.stderr

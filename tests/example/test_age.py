@@ -25,7 +25,7 @@ def age(value: Any, name: str = "n") -> bytes:
 
 
 @given(st.one_of(st.tuples(TEXTS, TEXTS), st.tuples(INTS, INTS), st.tuples(FLOATS, FLOATS)))
-def test_ages_sort_as_the_values_do(values: tuple[Any, Any]) -> None:
+def test_ages_sort_like_values(values: tuple[Any, Any]) -> None:
     first, second = (age(value) for value in values)
     assert (first < second, first == second) == (values[0] < values[1], values[0] == values[1])
     assert len(first) == len(second) == AGE_BYTES
@@ -33,7 +33,7 @@ def test_ages_sort_as_the_values_do(values: tuple[Any, Any]) -> None:
 
 
 @given(st.one_of(TEXTS, INTS, FLOATS))
-def test_record_without_feature_is_older_than_any(value: Any) -> None:
+def test_record_without_feature_sorts_oldest(value: Any) -> None:
     assert age(value, "other") == b"" < age(value)
 
 
@@ -44,7 +44,7 @@ def test_age_of_non_number_sorts_oldest() -> None:
     assert age(-math.inf) > b""
 
 
-def test_values_of_several_types_have_no_order() -> None:
+def test_age_rejects_values_of_different_types() -> None:
     known = Age("n", None, "pages")
     known.of(features_in(asyncrec.encode_example({"n": 1})))
     with pytest.raises(ValueError, match="pages: the feature 'n' has values of different types"):
@@ -60,13 +60,13 @@ def test_values_of_several_types_have_no_order() -> None:
         (asyncrec.example.Sequence(asyncrec.FixedLen((), "int64")), "there is no feature|Sequence"),
     ],
 )
-def test_declared_array_has_no_order(entry: Any, said: str) -> None:
+def test_age_rejects_declared_array(entry: Any, said: str) -> None:
     schema = asyncrec.Schema({"n": entry}).to_json()
     with pytest.raises(ValueError, match=said):
         Age("n", schema, "pages")
 
 
-def test_newest_rejects_name_absent_from_schema_at_once() -> None:
+def test_age_rejects_name_absent_from_schema_at_once() -> None:
     schema = asyncrec.Schema({"n": asyncrec.FixedLen((), "int64"), "m": asyncrec.example.Tensor("int64")})
     with pytest.raises(ValueError, match="pages: there is no feature 'date'; the features are m, m_shape, n"):
         Age("date", schema.to_json(), "pages")
@@ -78,7 +78,7 @@ def test_newest_rejects_name_absent_from_schema_at_once() -> None:
         Age("", None, "pages")
 
 
-def test_newest_rejects_name_absent_from_records_at_end() -> None:
+def test_age_rejects_name_absent_from_records_at_end() -> None:
     known = Age("date", None, "pages")
     known.of(features_in(asyncrec.encode_example({"n": 1})))
     with pytest.raises(ValueError, match="there is no feature 'date'; the features are n"):
@@ -88,5 +88,5 @@ def test_newest_rejects_name_absent_from_records_at_end() -> None:
 @pytest.mark.parametrize(
     "entry", [asyncrec.FixedLen((), "str"), asyncrec.VarLen("int64"), asyncrec.FixedLen((1,), "int64")]
 )
-def test_optional_or_single_value_has_order(entry: Any) -> None:
+def test_age_accepts_optional_or_single_value(entry: Any) -> None:
     Age("n", asyncrec.Schema({"n": entry}).to_json(), "pages")

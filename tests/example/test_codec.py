@@ -68,7 +68,7 @@ def test_encoded_values_decode_unchanged(features: dict[str, Any]) -> None:
         assert (found if isinstance(found, list) else found.tolist()) == expected
 
 
-def test_byte_vector_of_format() -> None:
+def test_encoding_matches_known_bytes() -> None:
     assert encode_example({"a": [1]}).hex() == "0a0c0a0a0a016112051a030a0101"
 
 
@@ -90,7 +90,7 @@ def test_numbers_decode_to_writable_arrays_and_bytes_to_list() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 124, 127, 128, 16_378, 16_384, 2_100_000])
-def test_lengths_of_every_width_match_protobuf(size: int) -> None:
+def test_encoded_lengths_of_every_width_match_protobuf(size: int) -> None:
     for value in (bytes(size), [bytes(size), b""]):
         message = Example(features=Features(feature={"a": message_of(value)}))
         assert encode_example({"a": value}) == message.SerializeToString(deterministic=True)
@@ -99,7 +99,7 @@ def test_lengths_of_every_width_match_protobuf(size: int) -> None:
     assert encode_example({"a": array}) == message.SerializeToString(deterministic=True)
 
 
-def test_array_is_stored_as_its_bytes() -> None:
+def test_array_is_stored_as_raw_bytes() -> None:
     array = np.arange(256, dtype=np.float32)
     assert array.tobytes() in encode_example({"emb": array})
 
@@ -119,7 +119,7 @@ def test_float64_values_are_rounded_by_default() -> None:
     assert encode_sequence_example({}, steps) == encode_sequence_example({}, {"emb": [[0.5], [0.1]]})
 
 
-def test_names_are_text_that_utf8_can_hold() -> None:
+def test_encoder_rejects_names_other_than_utf8_text() -> None:
     with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 1"):
         encode_example({1: 2})  # type: ignore[dict-item]  # what is tested
     with pytest.raises(TypeError, match="the name of a feature must be a str"):
@@ -141,7 +141,7 @@ def test_encoder_accepts_own_message_and_rejects_others() -> None:
 
 
 @pytest.mark.parametrize("convert", [bytes, bytearray, memoryview])
-def test_any_buffer_is_decoded(convert: Any) -> None:
+def test_decoder_accepts_any_buffer(convert: Any) -> None:
     assert decode_example(convert(encode_example({"a": "x"}))) == {"a": [b"x"]}
 
 
@@ -160,7 +160,7 @@ STEPS = st.one_of(
 
 @settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, STEPS, max_size=3))
-def test_sequence_examples_are_those_protobuf_writes_and_come_back(context: Any, lists: Any) -> None:
+def test_sequence_examples_match_protobuf_and_round_trip(context: Any, lists: Any) -> None:
     message = SequenceExample(
         context=Features(feature={name: message_of(value) for name, value in context.items()}),
         feature_lists=FeatureLists(
@@ -181,12 +181,12 @@ def test_sequence_examples_are_those_protobuf_writes_and_come_back(context: Any,
             assert (found if isinstance(found, list) else found.tolist()) == expected
 
 
-def test_steps_of_array_are_its_first_axis() -> None:
+def test_array_steps_follow_first_axis() -> None:
     _, lists = decode_sequence_example(encode_sequence_example({}, {"x": np.arange(6, dtype=np.float32).reshape(3, 2)}))
     assert [step.tolist() for step in lists["x"] if not isinstance(step, list)] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_feature_list_faults_name_list_and_step() -> None:
+def test_feature_list_errors_name_list_and_step() -> None:
     with pytest.raises(
         SchemaError, match="feature list 'x', step 1: the value is None; leave the feature out, or pass a value"
     ):
@@ -254,7 +254,7 @@ def test_encoding_leaks_no_reference() -> None:
     assert [sys.getrefcount(value) for value in values] == before
 
 
-def test_features_come_in_the_order_of_their_utf8() -> None:
+def test_features_are_sorted_by_utf8_name() -> None:
     names = ["b", "a", "\U0001f600", "é", "ab", "", "\uffff", *(f"n{n}" for n in range(40))]
     encoded = encode_example(dict.fromkeys(names, 1))
     assert list(decode_example(encoded)) == sorted(names, key=str.encode)

@@ -121,7 +121,7 @@ def test_columns_accept_many_layouts_in_one_batch() -> None:
     assert {name: plain(column) for name, column in read.items()} == one_by_one(records, wanted)
 
 
-def test_large_batch_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_large_batch_match_single_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_BLOCK_BYTES", 2000)
     records = [encode_example({"label": i, "url": "u" * (i % 50), "tags": ["a"] * (i % 3)}) for i in range(400)]
     records[100] = encode_example({"label": 7, "url": "u" * 5000})
@@ -139,7 +139,7 @@ def test_columns_ignore_any_number_of_unwanted_names(names: int) -> None:
     assert read["absent"].counts.tolist() == [-1] * 300
 
 
-def test_thousand_features_and_more_may_be_wanted() -> None:
+def test_columns_accept_over_thousand_requested_features() -> None:
     wanted = {f"f{i}": INT64 for i in range(1001)}
     records = [encode_example({"f0": 1, f"f{i}": i}) for i in range(0, 1001, 100)]
     for count in (1000, 1001):
@@ -148,7 +148,7 @@ def test_thousand_features_and_more_may_be_wanted() -> None:
         assert {name: plain(column) for name, column in read.items()} == one_by_one(records, some)
 
 
-def test_rows_that_grow_longer_than_the_first_have_room() -> None:
+def test_columns_accept_rows_longer_than_first() -> None:
     records = [
         encode_example({"emb": np.arange(n, dtype=np.float32), "tokens": list(range(n)), "tags": ["t"] * n})
         for n in range(1, 300)
@@ -178,7 +178,7 @@ def test_columns_of_empty_batch_are_empty() -> None:
 
 @pytest.mark.parametrize("count", [3, 100])
 @pytest.mark.parametrize("record_type", [bytearray, memoryview])
-def test_records_may_be_any_buffers(count: int, record_type: Any) -> None:
+def test_columns_accept_any_record_buffers(count: int, record_type: Any) -> None:
     records = [encode_example({"label": i, "url": "x"}) for i in range(count)]
     read = read_columns([record_type(record) for record in records], KINDS, accept)
     assert read["label"].flat.tolist() == list(range(count))
@@ -186,7 +186,7 @@ def test_records_may_be_any_buffers(count: int, record_type: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 100])
-def test_fault_names_its_record(count: int) -> None:
+def test_damaged_record_error_names_record(count: int) -> None:
     good = [encode_example({"label": 77, "emb": [1.5]}) for _ in range(count)]
     for damaged, message in [
         (good[0][:-1], "record 2 of the batch: offset"),
@@ -198,14 +198,14 @@ def test_fault_names_its_record(count: int) -> None:
             read_columns(records, KINDS, accept)
 
 
-def test_bytes_lists_that_are_damaged_inside_name_their_record() -> None:
+def test_damaged_bytes_list_error_names_record() -> None:
     good = [encode_example({"tags": ["ab", "cd"]}) for _ in range(100)]
     bad = good[0].replace(b"\x0a\x02cd", b"\x0a\x7fcd")
     with pytest.raises(DecodeError, match="record 50 of the batch: offset"):
         read_columns([*good[:50], bad, *good[51:]], KINDS, accept)
 
 
-def test_check_sees_one_record_of_each_layout() -> None:
+def test_check_is_called_once_per_layout() -> None:
     seen: list[int] = []
 
     def check(features: Mapping[str, Raw], row: int) -> None:

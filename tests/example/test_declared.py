@@ -92,7 +92,7 @@ def stored(kind: int, value: object) -> Any:
     return cls.decode(example.encode())[0]
 
 
-def test_usage_of_tfrecorders_page(tmp_path: Path) -> None:
+def test_tfrecorder_usage_example_works(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(24, dtype=np.float32).reshape(12, 2))
     example = ToyExample.from_csv_row(["a", "3"])
     example.load(src_data_dirpath=tmp_path, normalize=True)
@@ -113,7 +113,7 @@ def test_fields_decode_to_tuple_in_declaration_order() -> None:
     assert Page.decode(Page().encode()) == ("z", 1, True)
 
 
-def test_types_are_eight_of_tfrecorder_and_bytes() -> None:
+def test_field_types_match_tfrecorder_plus_bytes() -> None:
     assert [kind.name for kind in Field] == [
         "TYPE_BOOL", "TYPE_INT32", "TYPE_INT64", "TYPE_FLOAT", "TYPE_DOUBLE", "TYPE_STRING", "TYPE_ARRAY_FLOAT32",
         "TYPE_ARRAY_INT32", "TYPE_BYTES",
@@ -139,7 +139,7 @@ def test_types_are_eight_of_tfrecorder_and_bytes() -> None:
         (Field.TYPE_BYTES, b"\xff\0", bytes),
     ],
 )
-def test_value_comes_back_as_its_type(kind: int, value: object, type_: type) -> None:
+def test_value_round_trips_with_type(kind: int, value: object, type_: type) -> None:
     found = stored(kind, value)
     assert type(found) is type_
     if kind != Field.TYPE_FLOAT:
@@ -148,13 +148,13 @@ def test_value_comes_back_as_its_type(kind: int, value: object, type_: type) -> 
 
 @settings(deadline=None)
 @given(st.floats(allow_nan=False))
-def test_double_is_kept_exactly(value: float) -> None:
+def test_double_round_trips_exactly(value: float) -> None:
     assert struct.pack("<d", stored(Field.TYPE_DOUBLE, value)) == struct.pack("<d", value)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 4), (1, 2, 3, 4)])
 @pytest.mark.parametrize("kind", [Field.TYPE_ARRAY_FLOAT32, Field.TYPE_ARRAY_INT32])
-def test_array_keeps_its_type_and_its_shape(kind: Any, shape: tuple[int, ...]) -> None:
+def test_array_round_trips_with_type_and_shape(kind: Any, shape: tuple[int, ...]) -> None:
     dtype = np.float32 if kind == Field.TYPE_ARRAY_FLOAT32 else np.int32
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
     found = stored(kind, array)
@@ -181,7 +181,7 @@ def test_array_of_other_type_is_accepted_without_loss(array: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", Field)
-def test_missing_value_is_error_never_zero(kind: int) -> None:
+def test_missing_value_raises_instead_of_storing_zero(kind: int) -> None:
     with pytest.raises(SchemaError, match=r"^One\.x: the value is None; set it in load\(\)"):
         one_field(kind)(None).encode()
 
@@ -242,7 +242,7 @@ def test_wrong_type_error_names_class_and_field(kind: int, value: Any, message: 
         one_field(kind)(value).encode()
 
 
-def test_float_beyond_float32_is_error() -> None:
+def test_float_beyond_float32_raises() -> None:
     with pytest.raises(SchemaError, match="'x': 1e\\+300 is out of range for float32"):
         one_field(Field.TYPE_FLOAT)(1e300).encode()
 
@@ -276,7 +276,7 @@ def test_redeclared_field_keeps_place_and_plain_attribute_removes_field() -> Non
     assert list(Without.fields()) == ["data"]
 
 
-def test_subclass_may_give_parents_field_another_setter() -> None:
+def test_subclass_may_override_setter_of_parent_field() -> None:
     class Checked(ToyExample):
         @ToyExample.label.setter  # type: ignore[attr-defined]  # as of a property
         def label(self, value: int) -> None:
@@ -300,7 +300,7 @@ def test_class_with_unstorable_fields_is_rejected_at_definition() -> None:
         tfrecordable(dtype=99)
 
 
-def test_class_has_a_schema() -> None:
+def test_declared_class_has_matching_schema() -> None:
     schema = ToyExample.schema()
     assert schema == Schema({"label": FixedLen((), "int32"), "data": Tensor("float32", raw=True)})
     example = ToyExample("a", 1)
@@ -333,7 +333,7 @@ def test_tfrecorder_record_reads_back_flat() -> None:
     assert (label, data.tolist()) == (3, [0, 1, 2, 3, 4, 5])
 
 
-def test_release_gives_arrays_and_bytes_back_and_nothing_else() -> None:
+def test_release_drops_only_arrays_and_bytes() -> None:
     example = ToyExample("a", 1)
     example.data = np.zeros(5, np.float32)
     example.release()
@@ -344,11 +344,11 @@ def test_release_gives_arrays_and_bytes_back_and_nothing_else() -> None:
     assert unset.x == b"x"
 
 
-def test_class_that_forgets_base_constructor_works() -> None:
+def test_class_without_base_constructor_call_works() -> None:
     assert one_field(Field.TYPE_INT32)(5).encode() == encode_example({"x": 5})
 
 
-def test_methods_to_override_say_so() -> None:
+def test_default_methods_name_required_override() -> None:
     example = one_field(Field.TYPE_INT32)(1)
     assert example.load(anything=1) is None
     assert example.split(anything=1) == [example]
@@ -392,7 +392,7 @@ class Waiting(ToyExample):
         self.data = np.zeros(1, np.float32)
 
 
-def test_checker_finds_values_that_do_not_round_trip() -> None:
+def test_checker_detects_values_that_do_not_round_trip() -> None:
     with pytest.raises(SchemaError, match=r"Changing\.x: \d+ was written, but \d+ was read"):
         check_round_trip(Changing())
     with pytest.raises(SchemaError, match="to_csv_row returned"):

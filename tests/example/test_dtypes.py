@@ -20,7 +20,7 @@ COUNTS = np.array([1, 0, -1, 2])  # the third value is in row 3
         ("uint32", [0, 2**32 - 1, 5]), ("uint64", [0, 2**63 - 1, 5]), ("int64", [-(2**63), 2**63 - 1, 5]),
     ],
 )  # fmt: skip
-def test_integers_become_the_type_when_it_holds_them(dtype: str, values: list[int]) -> None:
+def test_integers_are_cast_to_type_that_fits(dtype: str, values: list[int]) -> None:
     found = cast(np.array(values), dtype, COUNTS)
     assert found.dtype == dtype
     assert found.tolist() == values
@@ -29,7 +29,7 @@ def test_integers_become_the_type_when_it_holds_them(dtype: str, values: list[in
 @pytest.mark.parametrize(
     ("dtype", "wrong"), [("bool", 2), ("int8", 128), ("uint8", -1), ("int32", 2**31), ("uint32", 2**32), ("uint64", -1)]
 )
-def test_out_of_range_integer_is_misfit_of_its_row(dtype: str, wrong: int) -> None:
+def test_out_of_range_integer_raises_misfit_with_row(dtype: str, wrong: int) -> None:
     with pytest.raises(Misfit, match=f"{wrong} is not a valid {dtype}") as caught:
         cast(np.array([1, 0, wrong]), dtype, COUNTS)
     assert caught.value.row == 3
@@ -45,7 +45,7 @@ def test_floats_widen_exactly_and_narrow_only_without_loss() -> None:
         assert caught.value.row == 3
 
 
-def test_text_is_utf8_or_a_misfit_of_its_row() -> None:
+def test_invalid_utf8_text_raises_misfit_with_row() -> None:
     assert cast(["é".encode(), b"", b"b"], "str", COUNTS).tolist() == ["é", "", "b"]
     with pytest.raises(Misfit, match='is not UTF-8; declare the feature as "bytes"') as caught:
         cast([b"a", b"b", b"\xff"], "str", COUNTS)
@@ -54,7 +54,7 @@ def test_text_is_utf8_or_a_misfit_of_its_row() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint64", "bool"])
-def test_raw_bytes_are_the_array_little_endian(dtype: str) -> None:
+def test_raw_bytes_decode_as_little_endian_array(dtype: str) -> None:
     array: Any = np.array([0, 1, 1], dtype)
     little = array.astype(array.dtype.newbyteorder("<")).tobytes()
     found = raw_array([little, little], dtype)

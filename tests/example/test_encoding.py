@@ -35,7 +35,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == (other.tolist() if isinstance(other, np.ndarray) else other))
 
 
-def test_record_is_one_that_encode_example_makes() -> None:
+def test_schema_encoding_matches_encode_example() -> None:
     assert PAGE.encode(ROW) == encode_example(ROW)
 
 
@@ -66,7 +66,7 @@ def test_default_is_stored_for_omitted_feature() -> None:
         ({"other": 1}, ("'other'", "not in the schema", "allow_extra")),
     ],
 )
-def test_misfit_error_names_feature_given_and_wanted(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+def test_misfit_error_names_feature_expected_and_given_value(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
     with pytest.raises(SchemaError) as caught:
         PAGE.encode({**ROW, **changes})
     for part in parts:
@@ -136,7 +136,7 @@ def test_encode_rejects_non_mapping() -> None:
         PAGE.encode([("url", "a")])  # type: ignore[arg-type]
 
 
-def test_extra_features_are_stored_where_the_schema_allows_them() -> None:
+def test_extra_features_are_stored_with_allow_extra() -> None:
     schema = Schema({"a": FixedLen((), "int64")}, allow_extra=True)
     assert schema.encode({"a": 1, "b": [b"x", b"y"]}) == encode_example({"a": 1, "b": [b"x", b"y"]})
 
@@ -158,7 +158,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.data())
-def test_accepted_values_of_an_entry_round_trip(data: st.DataObject) -> None:
+def test_accepted_values_of_entry_round_trip(data: st.DataObject) -> None:
     features: dict[str, Any] = {}
     values: dict[str, Any] = {}
     for number in range(data.draw(st.integers(1, 5))):
@@ -228,7 +228,7 @@ def test_encode_small_declines_large_record() -> None:
     assert encoder.encode_small({"a": "", "b": b"x"}) == small
 
 
-def test_sparse_array_and_lists_of_steps_come_back() -> None:
+def test_sparse_array_and_step_lists_round_trip() -> None:
     schema = Schema(
         {
             "s": Sparse("float32", (3, 4), ("row", "column"), "value"),
@@ -286,7 +286,7 @@ def test_sparse_arrays_sharing_index_agree_or_are_rejected() -> None:
         (Tensor("bytes"), [np.zeros((2, 2)), np.zeros((2, 3))]),
     ],
 )
-def test_entry_rejects_unsuitable_value_by_name(entry: Any, value: Any) -> None:
+def test_entry_error_names_feature_of_unsuitable_value(entry: Any, value: Any) -> None:
     with pytest.raises(SchemaError, match="feature 'x'"):
         Schema({"x": entry}).encode({"x": value})
 
@@ -325,7 +325,7 @@ def test_incompatible_change_names_feature(old: Any, new: Any) -> None:
     assert reason.startswith("feature '")
 
 
-def test_allowing_other_features_may_begin_but_not_end() -> None:
+def test_allow_extra_may_be_added_but_not_removed() -> None:
     closed, open_ = Schema({"a": VarLen("int64")}), Schema({"a": VarLen("int64")}, allow_extra=True)
     assert open_.reads(closed) is None
     assert "allow_extra" in str(closed.reads(open_))

@@ -88,6 +88,8 @@ def test_feature_helper_produces_its_kind(feature: Feature, kind: str, values: l
         (float_list_feature, ["a"], SchemaError, "expected float, not bytes"),
     ],
 )
-def test_value_of_another_kind_is_error(helper: Any, value: object, error: type[Exception], message: str) -> None:
+def test_feature_helper_rejects_value_of_wrong_kind(
+    helper: Any, value: object, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         helper(value)

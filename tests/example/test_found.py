@@ -69,7 +69,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("path")
 @given(st.lists(OF_ONE_KIND, max_size=5), st.integers(1, 40))
-def test_columns_hold_values_in_order_found(rows: list[Any], times: int) -> None:
+def test_columns_match_single_records_in_order(rows: list[Any], times: int) -> None:
     records = [encode_example(row) for row in rows] * times
     found, expected = plain(records), one_by_one(records)
     assert found == expected

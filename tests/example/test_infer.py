@@ -14,7 +14,7 @@ from asyncrec.example._codec import encode_example, encode_sequence_example
 from asyncrec.example._schema import FixedLen, Schema, Sequence, VarLen
 
 
-def test_infer_looks_at_every_record_not_the_last() -> None:
+def test_infer_considers_every_record() -> None:
     records = [
         encode_example({"label": 1, "emb": [0.5, 1.5], "url": "u", "tags": ["a", "b"], "once": 1, "never": []}),
         encode_example({"label": 2, "emb": [0.5, 2.5], "url": "v", "tags": []}),
@@ -46,7 +46,7 @@ def test_infer_reads_sequence_examples() -> None:
     assert schema.decode_batch(records)["some"].row_splits.tolist() == [0, 1, 1]
 
 
-def test_infer_refuses_contradictory_records() -> None:
+def test_infer_rejects_contradictory_records() -> None:
     with pytest.raises(SchemaError, match="feature 'a': its values are int64 in record 0 and float in record 2"):
         Schema.infer([encode_example({"a": value}) for value in (1, [], 1.5)])
     with pytest.raises(SchemaError, match="cannot be inferred from no records"):
@@ -68,7 +68,7 @@ ROWS = st.dictionaries(
 
 @settings(deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4), st.lists(ROWS, min_size=1, max_size=4))
-def test_schemas_of_parts_merge_to_one_that_reads_both(one: list[Any], other: list[Any]) -> None:
+def test_merged_schemas_equal_schema_of_all_records(one: list[Any], other: list[Any]) -> None:
     first, second = [encode_example(row) for row in one], [encode_example(row) for row in other]
     try:
         together = Schema.infer(first + second)

@@ -55,7 +55,7 @@ def test_entries_merge_to_common_reader_or_not_at_all(one: Entry, other: Entry, 
         assert (merged and merged.to_json()) == (expected and expected.to_json())
 
 
-def test_raw_entries_of_two_types_do_not_merge() -> None:
+def test_raw_entries_of_different_types_do_not_merge() -> None:
     """The bytes of int32 are not those of int64: there the type is the format."""
     assert FixedLen((), "int32", raw=True).merged(FixedLen((), "int64", raw=True)) is None
     assert Tensor("int32", raw=True).merged(Tensor("int64", raw=True)) is None
@@ -76,7 +76,7 @@ def test_raw_entries_of_two_types_do_not_merge() -> None:
         (Sequence(FixedLen((2, 2), "int64")), None),
     ],
 )
-def test_absent_invents_no_values(entry: Entry, expected: Entry | None) -> None:
+def test_entry_for_absent_feature_adds_no_values(entry: Entry, expected: Entry | None) -> None:
     assert entry.where_absent() == expected
 
 
@@ -109,6 +109,6 @@ def test_invalid_entry_is_rejected_on_construction(make: object, message: str) -
         make()  # type: ignore[operator]  # a lambda
 
 
-def test_entries_are_values() -> None:
+def test_equal_entries_have_equal_hashes() -> None:
     assert hash(FixedLen((2,), "int64", default=[1, 2])) == hash(FixedLen((2,), "int64", default=[1, 2]))
     assert len({VarLen("int64"), VarLen("int64"), Tensor("int64")}) == 2

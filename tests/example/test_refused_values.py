@@ -21,7 +21,7 @@ class Unreadable:
 
 
 @pytest.mark.parametrize("entry", [FixedLen((3,), "float32"), VarLen("float32"), FixedLen((3,), "str")])
-def test_tensor_that_numpy_cannot_read_is_refused(entry: Any) -> None:
+def test_tensor_unreadable_by_numpy_is_rejected(entry: Any) -> None:
     """The error says which type it has, and what to do."""
     with pytest.raises(SchemaError, match=r"^feature 'a': expected .*, got Unreadable of torch\.bfloat16; ") as raised:
         Schema({"a": entry}).encode({"a": Unreadable()})

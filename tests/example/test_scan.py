@@ -15,7 +15,7 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**35 - 1), min_size=1, max_size=30))
-def test_lengths_of_any_width_are_read_at_once(lengths: list[int]) -> None:
+def test_scan_reads_varints_of_any_width(lengths: list[int]) -> None:
     encoded = [varint(length) for length in lengths]
     ends = np.cumsum([len(piece) for piece in encoded])
     starts = ends - [len(piece) for piece in encoded]

@@ -42,7 +42,7 @@ def test_record_decodes_to_scalars_and_shaped_arrays() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 100])
-def test_batch_is_stacked(count: int) -> None:
+def test_batch_decodes_to_stacked_arrays(count: int) -> None:
     batch = PAGE.decode_batch([page(i, tags=["x"] * (i % 3)) for i in range(count)])
     assert equal(batch["label"], np.arange(count))
     assert batch["emb"].shape == (count, 2, 2)
@@ -134,12 +134,12 @@ def test_text_and_bytes_of_any_rank_keep_type() -> None:
     assert batch["images"].tolist() == [[[[b"\xff\xd8\0", b""]]]] * 2
 
 
-def test_schema_crosses_to_another_process() -> None:
+def test_schema_round_trips_through_pickle() -> None:
     schema = Schema({"a": FixedLen((), "int64", default=3), "b": Sequence(VarLen("str"))}, allow_extra=True)
     assert pickle.loads(pickle.dumps(schema)) == schema
 
 
-def test_tensors_come_back_in_the_shape_stored_beside_them() -> None:
+def test_tensors_decode_with_stored_shape() -> None:
     schema = Schema({"x": Tensor("float32")})
     shapes = [(2, 3), (0, 4), (), (5,)]
     arrays = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
@@ -204,13 +204,13 @@ def test_sparse_batch_sorts_indices_and_has_dense_shape() -> None:
         ),
     ],
 )
-def test_sparse_indices_that_do_not_fit_are_an_error(features: dict[str, Any], message: str) -> None:
+def test_invalid_sparse_indices_raise_schema_error(features: dict[str, Any], message: str) -> None:
     schema = Schema({"m": Sparse("float32", (3, 4), ("row", "column"), "value")})
     with pytest.raises(SchemaError, match=message):
         schema.decode(encode_example(features))
 
 
-def test_sequence_example_decodes_its_context_and_its_steps() -> None:
+def test_sequence_example_decodes_to_context_and_steps() -> None:
     schema = Schema(
         {"id": FixedLen((), "int64"), "frames": Sequence(FixedLen((2,), "float32")), "words": Sequence(VarLen("str"))}
     )
@@ -299,7 +299,7 @@ def test_schema_round_trips_through_json() -> None:
         {"version": 1, "features": {"a": 3}},
     ],
 )
-def test_json_that_is_no_schema_is_refused(value: Any) -> None:
+def test_invalid_schema_json_is_rejected(value: Any) -> None:
     with pytest.raises(SchemaError):
         Schema.from_json(value)
 
@@ -381,7 +381,7 @@ def test_damaged_record_decodes_alike_alone_and_in_batch(flips: Any, cut: int) -
     assert len(batch["d"].values) == 80 + len(alone["d"])
 
 
-def test_every_truncation_of_a_record_is_an_error() -> None:
+def test_every_truncation_of_record_raises() -> None:
     for cut in range(1, len(WHOLE)):
         with pytest.raises((DecodeError, SchemaError)):
             EVERYTHING.decode(WHOLE[:cut])
@@ -446,7 +446,7 @@ def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 900, 50_000])
-def test_nested_sequences_are_refused_at_the_first(levels: int) -> None:
+def test_nested_sequences_are_rejected_at_first_level(levels: int) -> None:
     """Parsing each first took minutes on Python 3.13."""
     with pytest.raises(SchemaError, match="a step of a Sequence must be a FixedLen or a VarLen"):
         Schema.from_json({"version": 1, "features": {"a": {"kind": "Sequence", "entry": _nested(levels)}}})
@@ -455,7 +455,7 @@ def test_nested_sequences_are_refused_at_the_first(levels: int) -> None:
 @pytest.mark.parametrize(
     "more", [{"allow_extra": "no"}, {"allow_extra": None}, {"features": {5: {}}}, {"features": []}]
 )
-def test_schema_of_other_types_is_schema_error(more: dict[str, Any]) -> None:
+def test_from_json_rejects_values_of_wrong_type(more: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {}, **more})
 
@@ -507,7 +507,7 @@ def test_decode_rejects_non_record_with_clear_message(wrong: Any) -> None:
     assert schema.decode(bytearray(record)) == schema.decode(memoryview(record)) == {"a": 3}
 
 
-def test_json_text_makes_the_schema_that_gave_it() -> None:
+def test_schema_round_trips_through_json_text() -> None:
     schema = Schema({"url": FixedLen((), "str"), "tags": VarLen("int64")}, allow_extra=True)
     text = json.dumps(schema.to_json())
     assert Schema.from_json(text) == Schema.from_json(text.encode()) == schema

@@ -82,12 +82,12 @@ def floats(*values: float) -> tuple[int, bytes]:
     # Without the addresses in some reprs: tests that run side by side are told apart by their names.
     ids=lambda value: repr(value).split(" at 0x")[0],
 )
-def test_value_that_feature_can_hold(value: object, expected: object) -> None:
+def test_storable_value_converts_to_raw_feature(value: object, expected: object) -> None:
     assert raw_of(value) == expected
 
 
 @pytest.mark.parametrize("value", [math.nan, [math.nan], np.array([math.nan]), np.float64(math.nan)], ids=repr)
-def test_nan_is_a_value(value: object) -> None:
+def test_nan_is_storable(value: object) -> None:
     kind, payload = raw_of(value)
     assert kind == FLOAT
     assert np.isnan(np.frombuffer(payload, "<f4")).all()  # type: ignore[call-overload]  # no list: of FLOAT
@@ -151,7 +151,7 @@ def test_unstorable_value_raises(value: object, message: str) -> None:
     ],
     ids=repr,
 )
-def test_wide_numbers_are_rounded_unless_narrowing_is_forbidden(value: object, narrowed: object) -> None:
+def test_wide_numbers_are_rounded_unless_narrow_is_false(value: object, narrowed: object) -> None:
     assert raw_of(value) == narrowed
     with pytest.raises(SchemaError, match=r"omit narrow=False to round them|mixes float and int"):
         raw_of(value, narrow=False)
@@ -162,7 +162,7 @@ def test_narrow_false_accepts_values_exact_in_float32() -> None:
     assert raw_of([0.1], narrow=False) == floats(0.1)  # Python has no other float
 
 
-def test_tensor_equals_its_array() -> None:
+def test_tensor_converts_like_its_array() -> None:
     class Tensor:
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:  # type: ignore[type-arg]  # of floats
             return np.array([0.1, 2.0])

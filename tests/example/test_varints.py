@@ -17,7 +17,7 @@ INT64S = st.integers(-(2**63), 2**63 - 1)
 @settings(deadline=None)
 @given(st.lists(INT64S, max_size=40))
 @example([2**63 - 1, -1, 0, 127, 128, 2**35])
-def test_packed_integers_of_any_width_are_read(values: list[int]) -> None:
+def test_packed_integers_of_any_width_are_decoded(values: list[int]) -> None:
     packed = b"".join(Int64List(value=[value]).SerializeToString()[2:] for value in values)
     read = int64_values(packed)
     assert read.tolist() == values

@@ -35,7 +35,7 @@ def plain(values: Any) -> list[Any]:
     return [value.hex() for value in values] if isinstance(values, list) else values.tolist()
 
 
-def test_tensorflow_examples_decode_to_what_the_manifest_says(vectors: Path) -> None:
+def test_tensorflow_examples_decode_as_listed_in_manifest(vectors: Path) -> None:
     rows = rows_of(vectors, "examples.tfrecord")
     records = list(payloads(vectors / "examples.tfrecord"))
     assert [{name: plain(values) for name, values in decode_example(record).items()} for record in records] == rows
@@ -43,7 +43,7 @@ def test_tensorflow_examples_decode_to_what_the_manifest_says(vectors: Path) -> 
         assert decode_example(encode_example(decode_example(record))).keys() == decode_example(record).keys()
 
 
-def test_tensorflow_sequence_examples_decode_to_what_the_manifest_says(vectors: Path) -> None:
+def test_tensorflow_sequence_examples_decode_as_listed_in_manifest(vectors: Path) -> None:
     rows = rows_of(vectors, "sequence_examples.tfrecord")
     for row, record in zip(rows, payloads(vectors / "sequence_examples.tfrecord"), strict=True):
         context, lists = decode_sequence_example(record)

@@ -102,7 +102,7 @@ def test_parser_agrees_with_protobuf_on_every_truncation(message: Example) -> No
 
 @settings(deadline=None)
 @given(st.lists(EXAMPLES, min_size=2, max_size=3))
-def test_example_in_pieces_is_merged_and_last_entry_wins(messages: list[Example]) -> None:
+def test_concatenated_examples_merge_like_protobuf(messages: list[Example]) -> None:
     agree(b"".join(message.SerializeToString() for message in messages))
 
 
@@ -137,7 +137,7 @@ def record(feature: bytes, name: bytes = b"a") -> bytes:
         pytest.param(delimited(3, delimited(1, b"\x80\x00")), (INT64, [0]), id="a number longer than it need be"),
     ],
 )
-def test_odd_but_valid_forms_are_read(feature: bytes, expected: tuple[int, list[object]]) -> None:
+def test_unusual_valid_encodings_are_parsed(feature: bytes, expected: tuple[int, list[object]]) -> None:
     agree(record(feature))
     kind, payload = parse_example(record(feature))["a"]
     if kind == INT64:
@@ -166,7 +166,7 @@ def test_odd_but_valid_forms_are_read(feature: bytes, expected: tuple[int, list[
         pytest.param(record(delimited(2, delimited(1, b"abc"))), "offset 13: 3 bytes of packed floats", id="floats"),
     ],
 )
-def test_malformed_data_is_an_error_that_names_the_offset(data: bytes, message: str) -> None:
+def test_malformed_data_error_names_offset(data: bytes, message: str) -> None:
     with pytest.raises(DecodeError, match=message):
         parse_example(data)
 
@@ -190,7 +190,7 @@ def test_parser_agrees_with_protobuf_on_overlong_numbers(size: int, high: int) -
     st.dictionaries(st.text(max_size=4), FEATURES, max_size=3),
     st.dictionaries(st.text(max_size=4), st.lists(FEATURES, max_size=3), max_size=3),
 )
-def test_sequence_examples_are_read(context: dict[str, Feature], lists: dict[str, list[Feature]]) -> None:
+def test_sequence_examples_parse_like_protobuf(context: dict[str, Feature], lists: dict[str, list[Feature]]) -> None:
     message = SequenceExample(
         context=Features(feature=context),
         feature_lists={"feature_list": {name: {"feature": steps} for name, steps in lists.items()}},

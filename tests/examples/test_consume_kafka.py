@@ -85,7 +85,7 @@ async def test_example_stores_each_message_once(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
-async def test_consumers_that_die_store_each_message_once(seed: int) -> None:
+async def test_killed_consumers_store_each_message_once(seed: int) -> None:
     """Zombies among them; what the last ones find unread they read."""
     rng = random.Random(seed)
     storage = MemoryStorage()
@@ -145,7 +145,7 @@ class _Message:
 
 
 @pytest.mark.virtual_clock
-async def test_source_owned_by_another_writer_is_taken_after_release(tmp_path: Path) -> None:
+async def test_source_of_another_writer_is_acquired_after_release(tmp_path: Path) -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(10)
     (end,) = broker.ends.values()
@@ -169,7 +169,7 @@ async def test_source_owned_by_another_writer_is_taken_after_release(tmp_path: P
 
 
 @pytest.mark.virtual_clock
-async def test_stand_in_shares_partitions_among_its_consumers() -> None:
+async def test_fake_broker_shares_partitions_among_consumers() -> None:
     broker = Broker({"t": 5}, message, seed=1)
     watchers = [Watcher(), Watcher()]
     async with AIOKafkaConsumer(bootstrap_servers=broker, client_id="a") as first:
@@ -193,7 +193,7 @@ async def test_stand_in_shares_partitions_among_its_consumers() -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_zombie_reads_on_and_cannot_commit() -> None:
+async def test_zombie_consumer_reads_on_but_cannot_commit() -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(100)
     (partition,) = broker.ends

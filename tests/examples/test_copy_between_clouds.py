@@ -87,7 +87,7 @@ def test_copy_of_damaged_shard_fails_without_creating_data_set(s3: dict[str, str
 
 
 @pytest.mark.slow
-def test_another_store_is_named_by_its_endpoint(s3: dict[str, str], tmp_path: Path) -> None:
+def test_target_store_can_be_selected_by_endpoint(s3: dict[str, str], tmp_path: Path) -> None:
     anyio.run(write, str(tmp_path / "pages"))
     elsewhere = {name: value for name, value in s3.items() if name != "AWS_ENDPOINT_URL_S3"}
     endpoint = s3["AWS_ENDPOINT_URL_S3"]

@@ -78,7 +78,7 @@ def test_package_is_first_folder(url: str, package: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
-def test_record_holds_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
+def test_record_stores_page_with_arbitrary_bytes(tmp_path: Path, body: bytes) -> None:
     with SiteServer({"/asyncio/x": (200, {"Content-Type": "text/plain; charset=utf-8"}, body)}) as server:
         assert crawl(tmp_path, "--start-url", f"{server.url}asyncio/x", "--delay", "0").returncode == 0
         (page,) = pages_in(tmp_path / "demo-data" / "pages").values()
@@ -88,7 +88,7 @@ def test_record_holds_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> Non
 
 
 @pytest.mark.slow
-def test_second_crawl_continues_beside_the_first(tmp_path: Path) -> None:
+def test_second_crawl_continues_alongside_first(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
 
     first = crawl(tmp_path, "--pages", "40")
@@ -121,7 +121,7 @@ FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package":
     [None, asyncrec.Schema({name: asyncrec.FixedLen((), kind) for name, kind in FORMER.items()})],  # type: ignore[arg-type]
     ids=["none", "former"],
 )
-def test_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
+def test_crawl_refuses_to_change_data_set_of_other_records(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
     async def write() -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, validate="none") as writer:
             await writer.write(b"no page")
@@ -276,7 +276,7 @@ def test_missing_start_page_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_any_storage_will_do(tmp_path: Path) -> None:
+def test_crawl_writes_to_any_storage(tmp_path: Path) -> None:
     done = crawl(tmp_path, "--pages", "20", "--to", "memory://crawl/pages")
     assert (done.returncode, done.stderr) == (0, "")
     assert "20 records" in done.stdout

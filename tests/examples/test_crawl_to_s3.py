@@ -136,12 +136,12 @@ def test_environment_mistakes_are_reported_by_variable(environment: dict[str, st
         Settings.of(environment)
 
 
-def test_numbers_are_of_the_type_of_their_defaults() -> None:
+def test_settings_parse_numbers_as_type_of_default() -> None:
     environment = {"CRAWL_START_URL": "u", "CRAWL_TO": "t", "CRAWL_PAGES": "5", "CRAWL_DELAY": "0.5"}
     assert Settings.of(environment) == Settings(start_url="u", to="t", pages=5, delay=0.5)
 
 
-def test_index_picks_one_site() -> None:
+def test_job_index_selects_one_site() -> None:
     environment = {"CRAWL_START_URL": "u v\n  w", "CRAWL_TO": "t", "JOB_COMPLETION_INDEX": "1"}
     assert Settings.of(environment) == Settings(start_url="v", to="t", index=1)
 

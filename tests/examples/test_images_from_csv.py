@@ -32,11 +32,11 @@ async def test_every_image_is_in_one_split_unchanged(tmp_path: Path, capsys: pyt
     assert found.items() <= drawn.items()
 
 
-async def test_class_reads_its_own_files(tmp_path: Path) -> None:
+async def test_image_class_reads_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(write_png(draw("disc", random.Random(1))))
     asyncrec.example.check_round_trip(Image, ["a.png", "disc"], images=tmp_path)
 
 
-def test_images_are_images() -> None:
+def test_png_images_round_trip() -> None:
     pixels = draw("stripes", random.Random(1))
     assert np.array_equal(read_png(write_png(pixels)), pixels)

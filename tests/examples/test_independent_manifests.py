@@ -96,7 +96,7 @@ def compare_manifests(path: Path) -> bool:
 
 
 @given(st.randoms(use_true_random=False))
-def test_any_segments_and_checkpoints_read_the_same(draw: Random) -> None:
+def test_independent_reader_agrees_for_any_segments_and_checkpoints(draw: Random) -> None:
     segments = Segments(draw)
     with TemporaryDirectory() as folder:
         path = Path(folder, "p")

@@ -51,7 +51,7 @@ async def test_golden_data_sets_have_expected_contents(version: str, name: str) 
     await compare(DATASETS / version / name)
 
 
-async def test_files_that_tensorflow_wrote(vectors: Path, tmp_path: Path) -> None:
+async def test_tensorflow_files_are_read(vectors: Path, tmp_path: Path) -> None:
     told, files = json.loads((vectors / "manifest.json").read_text())["files"], {}
     for kind, compression in (("gzip", "GZIP"), ("none", ""), ("zlib", "ZLIB")):
         name = f"records-{kind}.tfrecord"
@@ -93,7 +93,7 @@ async def test_empty_compressed_data_set_reads_same(tmp_path: Path) -> None:
     await compare(tmp_path / "pages")
 
 
-async def test_segments_behind_a_checkpoint_read_the_same(tmp_path: Path) -> None:
+async def test_segments_after_checkpoint_read_same(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     first = "first"
     keys = await write(path, range(5), max_shard_records=2, compression="GZIP", writer_id=first)
@@ -125,7 +125,7 @@ async def test_data_set_with_sources_reads_same(tmp_path: Path) -> None:
     assert (await asyncrec.read_manifest(path)).progress == {"topic/3": 917}
 
 
-async def test_data_set_with_contents_reads_the_same(tmp_path: Path) -> None:
+async def test_data_set_with_content_digests_reads_same(tmp_path: Path) -> None:
     path, options = tmp_path / "pages", {"schema": pages.PAGE, "key_feature": "url", "seen": "digest"}
     async with asyncrec.open_sharded_writer(path, max_shard_records=3, **options) as writer:
         for number in range(8):
@@ -143,7 +143,7 @@ async def test_first_committed_record_of_key_is_read(tmp_path: Path) -> None:
     await compare(tmp_path / "pages", ["k"])
 
 
-async def test_data_set_with_deleted_records_reads_the_same(tmp_path: Path) -> None:
+async def test_data_set_with_deleted_records_reads_same(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     for writer, key in (("z", "first"), ("a", "second")):
         async with asyncrec.open_sharded_writer(path, writer_id=writer, on_duplicate="write") as pages:
@@ -158,7 +158,7 @@ async def test_data_set_with_deleted_records_reads_the_same(tmp_path: Path) -> N
     assert (await run("key", path, "second"))[1].startswith("refused")
 
 
-async def test_data_set_with_joined_shards_reads_the_same(tmp_path: Path) -> None:
+async def test_data_set_with_joined_shards_reads_same(tmp_path: Path) -> None:
     """Of one key the first that was committed is in the middle, in a shard that is not joined."""
     path = tmp_path / "pages"
     for writer, size, records in (("c", 40, 3), ("b", 400, 1), ("a", 40, 3)):
@@ -188,7 +188,7 @@ async def test_abandoned_writer_keeps_its_committed_records(tmp_path: Path, clos
     await compare(path, ["0", "3"])
 
 
-async def test_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
+async def test_mismatching_index_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     await write(path, range(4), max_shard_records=2)
     first, second = sorted((tmp_path / "_index").iterdir())

@@ -152,19 +152,19 @@ async def refuse(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", OF_SEGMENT.values(), ids=OF_SEGMENT)
-async def test_invalid_segment_is_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_segment_is_rejected(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     await refuse(damaged / "pages")
 
 
 @pytest.mark.parametrize("damage", OF_CHECKPOINT.values(), ids=OF_CHECKPOINT)
-async def test_invalid_checkpoint_is_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_checkpoint_is_rejected(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     await refuse(damaged / "checked")
 
 
 @pytest.mark.parametrize("damage", OF_SHARD.values(), ids=OF_SHARD)
-async def test_invalid_shard_is_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_shard_is_rejected(damaged: Path, damage: Callable[[Path], None]) -> None:
     assert len(await read("number", damaged / "pages", 0)) == 1
     damage(damaged)
     for command in (["records", damaged / "pages"], ["number", damaged / "pages", 0]):
@@ -173,7 +173,7 @@ async def test_invalid_shard_is_refused(damaged: Path, damage: Callable[[Path], 
 
 
 @pytest.mark.parametrize("damage", OF_KEYS.values(), ids=OF_KEYS)
-async def test_invalid_keys_are_refused(damaged: Path, damage: Callable[[Path], None]) -> None:
+async def test_invalid_keys_are_rejected(damaged: Path, damage: Callable[[Path], None]) -> None:
     damage(damaged)
     assert (await run("key", damaged / "pages", "1"))[1].startswith("refused")
     assert records_in(await read("number", damaged / "pages", 1))
@@ -181,7 +181,7 @@ async def test_invalid_keys_are_refused(damaged: Path, damage: Callable[[Path], 
 
 @pytest.mark.parametrize("kind", ["none", "gzip", "zlib"])
 @pytest.mark.parametrize("damage", ["end", "begin", "more", "hole"])
-async def test_invalid_file_is_refused(vectors: Path, tmp_path: Path, kind: str, damage: str) -> None:
+async def test_invalid_file_is_rejected(vectors: Path, tmp_path: Path, kind: str, damage: str) -> None:
     whole = (vectors / f"records-{kind}.tfrecord").read_bytes()
     damaged = {"end": whole[:-1], "begin": whole[:1000], "more": whole + b"more", "hole": whole[:500] + whole[600:]}
     compression = "" if kind == "none" else kind.upper()
@@ -192,7 +192,7 @@ async def test_invalid_file_is_refused(vectors: Path, tmp_path: Path, kind: str,
         await asyncrec.read_records(tmp_path / "x.tfrecord", compression=compression)  # type: ignore[arg-type]
 
 
-async def test_refusal_names_version_and_prints_no_records(damaged: Path) -> None:
+async def test_rejection_names_version_and_prints_no_records(damaged: Path) -> None:
     OF_SEGMENT["version"](damaged)
     OF_CHECKPOINT["version"](damaged)
     for name in ("pages", "checked"):
@@ -201,5 +201,5 @@ async def test_refusal_names_version_and_prints_no_records(damaged: Path) -> Non
         assert "version" in refused
 
 
-async def test_data_set_without_manifest_is_refused() -> None:
+async def test_data_set_without_manifest_is_rejected() -> None:
     assert (await run("snapshot", DATASETS / "1" / "dead"))[1].startswith("refused")

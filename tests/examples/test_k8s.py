@@ -162,7 +162,7 @@ def said(pod: subprocess.Popen[str], timeout: float = PATIENCE) -> str:
     return pod.communicate(timeout=timeout)[1]
 
 
-def test_sigterm_ends_pods_in_time_with_everything_committed(s3: dict[str, str], tmp_path: Path) -> None:
+def test_sigterm_ends_pods_in_time_after_committing_all(s3: dict[str, str], tmp_path: Path) -> None:
     with cluster(tmp_path, s3, flush_seconds=1) as world:
         pods = [world.start(0), world.start(1)]
         until(lambda: world.left() == 2 * (1 + FIRST))
@@ -175,7 +175,7 @@ def test_sigterm_ends_pods_in_time_with_everything_committed(s3: dict[str, str],
         assert anyio.run(asyncrec.recover, world.to) == asyncrec.Recovery()
 
 
-def test_next_pod_takes_up_what_was_flushed(s3: dict[str, str], tmp_path: Path) -> None:
+def test_next_pod_recovers_flushed_records(s3: dict[str, str], tmp_path: Path) -> None:
     """At once, and from no other index, though nothing on its machine proves the writer dead."""
     with cluster(tmp_path, s3, flush_seconds=1) as world:
         killed, other = world.start(0), world.start(1)
@@ -194,7 +194,7 @@ def test_next_pod_takes_up_what_was_flushed(s3: dict[str, str], tmp_path: Path) 
         assert bodies_in(world.to) == world.pages()
 
 
-def test_another_job_takes_up_what_silent_pods_flushed(s3: dict[str, str], tmp_path: Path) -> None:
+def test_another_job_recovers_records_flushed_by_silent_pods(s3: dict[str, str], tmp_path: Path) -> None:
     with cluster(tmp_path, s3, flush_seconds=1, dead_after=3) as world:
         pods = [world.start(0), world.start(1)]
         until(lambda: world.left() == 2 * (1 + FIRST))

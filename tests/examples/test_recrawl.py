@@ -45,7 +45,7 @@ def versions(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return found, blocking.resolve(dataset, found)
 
 
-def test_second_crawl_stores_what_has_changed(tmp_path: Path) -> None:
+def test_second_crawl_stores_changed_pages(tmp_path: Path) -> None:
     answers = site_of(20)
     with SiteServer(answers) as server:
         (tmp_path / "urls.txt").write_text("\n".join(f"{server.url}{number}" for number in range(21)))

@@ -11,9 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.slow
-async def test_real_text_becomes_two_splits_that_are_read_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_real_text_round_trips_as_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await main(str(tmp_path), modules=30)
     shown = capsys.readouterr().out
     modules = {}

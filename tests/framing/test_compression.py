@@ -102,7 +102,7 @@ def test_standard_library_output_is_decompressed(type: str, pieces: list[bytes],
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_one_byte_at_a_time_both_ways(type: str) -> None:
+def test_data_round_trips_one_byte_at_a_time(type: str) -> None:
     data = b"".join(b"%d," % index for index in range(2000))
     stream = compress([[data[at : at + 1]] for at in range(len(data))], type=type, member_bytes=1000)
     assert decompress(type, (stream[at : at + 1] for at in range(len(stream))), max_bytes=1) == data
@@ -120,14 +120,14 @@ def test_uncompressed_buffers_pass_through() -> None:
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("steps", [[], [[]], [[b""]]])
-def test_file_without_records_is_one_empty_member_or_stream(type: str, steps: list[list[bytes]]) -> None:
+def test_file_without_records_holds_one_empty_stream(type: str, steps: list[list[bytes]]) -> None:
     stream = compress(steps, type=type)
     assert 8 <= len(stream) <= 40
     assert stock(type, stream) == decompress(type, [stream]) == b""
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_file_of_no_bytes_holds_nothing(type: str) -> None:
+def test_empty_file_decompresses_to_nothing(type: str) -> None:
     assert decompress(type, []) == decompress(type, [b""]) == b""
 
 
@@ -141,7 +141,7 @@ def test_output_does_not_depend_on_clock(type: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_large_buffer_comes_out_in_small_pieces(type: str) -> None:
+def test_large_buffer_is_compressed_into_small_pieces(type: str) -> None:
     data = hashlib.shake_256(b"").digest(5 << 20)
     compressor = make_compressor(CompressionOptions(type=type))
     pieces = compressor.compress([memoryview(data)])
@@ -151,7 +151,7 @@ def test_large_buffer_comes_out_in_small_pieces(type: str) -> None:
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("level", [None, *range(-1, 10)])
-def test_every_level_is_read_by_stock_readers(type: str, level: int | None) -> None:
+def test_output_of_every_level_is_readable_by_standard_library(type: str, level: int | None) -> None:
     data = b"".join(b"%d," % index for index in range(5000))
     stream = compress([[data]], type=type, level=level)
     assert stock(type, stream) == data
@@ -169,12 +169,12 @@ def test_every_level_is_read_by_stock_readers(type: str, level: int | None) -> N
         {"strategy": 4, "level": 2},
     ],
 )
-def test_every_option_is_read_by_stock_readers(type: str, options: dict[str, int]) -> None:
+def test_output_of_every_option_is_readable_by_standard_library(type: str, options: dict[str, int]) -> None:
     data = b"".join(b"%d," % index for index in range(5000))
     assert stock(type, compress([[data]], type=type, **options)) == data
 
 
-def test_options_reach_the_compressor() -> None:
+def test_options_are_passed_to_compressor() -> None:
     data = b"".join(b"%d," % (index * index) for index in range(20_000))
     sizes = {
         str(options): len(compress([[data]], type="ZLIB", **options))
@@ -221,13 +221,13 @@ def test_full_member_ends_only_with_next_record() -> None:
     assert decompress("GZIP", [stream[places[1][0] :]]) == b"y" * 99 + b"z"
 
 
-def test_zlib_is_one_stream_however_long() -> None:
+def test_zlib_output_is_single_stream_of_any_length() -> None:
     stream, places, _ = written([[b"x" * 100]] * 5, type="ZLIB", member_bytes=10)
     assert places == [(0, 0), (0, 100), (0, 200), (0, 300), (0, 400)]
     assert zlib.decompress(stream) == b"x" * 500
 
 
-def test_read_reports_its_member_and_stops_at_the_end() -> None:
+def test_read_reports_member_and_stops_at_its_end() -> None:
     members = [b"a" * 100, b"", b"b" * 50, b"c" * 70]
     packed = [gzip.compress(member, mtime=0) for member in members]
     decompressor = Decompressor("GZIP")
@@ -277,7 +277,7 @@ def test_gzip_headers_with_optional_fields_survive_any_split(size: int) -> None:
     st.integers(1, 90),
     st.integers(1, 90),
 )
-def test_optional_fields_may_hold_anything(
+def test_gzip_optional_fields_may_hold_any_bytes(
     fields: list[tuple[int, bytes, bytes, bytes]], first: int, size: int
 ) -> None:
     """The first piece is what a reader looked at to tell the compression."""
@@ -309,7 +309,7 @@ def test_gzip_header_errors_name_their_member(size: int) -> None:
             assert caught_cut.value.member_offset == len(whole)
 
 
-def test_header_without_end_takes_no_memory() -> None:
+def test_header_without_end_uses_no_memory() -> None:
     decompressor = Decompressor("GZIP")
     decompressor.feed(b"\x1f\x8b\x08\x08" + bytes(6))
     name = b"n" * (1 << 20)
@@ -326,13 +326,13 @@ def test_header_without_end_takes_no_memory() -> None:
         decompressor.finish()
 
 
-def test_zeros_after_a_member_are_padding() -> None:
+def test_zeros_after_member_are_ignored_as_padding() -> None:
     stream = gzip.compress(b"first", mtime=0) + bytes(100_000) + gzip.compress(b"second", mtime=0) + bytes(7)
     assert decompress("GZIP", [stream]) == gzip.decompress(stream) == b"firstsecond"
     assert decompress("GZIP", cut(stream, [1] * 60)) == b"firstsecond"
 
 
-def test_empty_members_cost_proportional_time_and_bounded_memory() -> None:
+def test_empty_members_take_proportional_time_and_bounded_memory() -> None:
     """A read that recursed would overflow at a thousand; one that kept them would show in the memory."""
     count, block = 20_000, EMPTY_MEMBER * 1000
     decompressor = Decompressor("GZIP")
@@ -413,7 +413,7 @@ def test_stream_cut_at_any_byte_is_truncated(type: str) -> None:
         assert f"{size:,} bytes" in str(error)
 
 
-def test_member_that_is_cut_is_named() -> None:
+def test_truncation_error_names_member() -> None:
     first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
     output, error = failing("GZIP", first + second[:-1])
     assert isinstance(error, TruncatedError)
@@ -454,7 +454,7 @@ def test_flipped_bit_never_yields_wrong_data(type: str) -> None:
     assert harmless <= 8 * 10 + 7
 
 
-def test_damage_says_how_much_was_read_before_it() -> None:
+def test_damage_error_gives_offsets_of_output_and_member() -> None:
     first = gzip.compress(TEXT, mtime=0)
     bad = bytearray(gzip.compress(TEXT, mtime=0))
     bad[-8] ^= 1
@@ -464,7 +464,7 @@ def test_damage_says_how_much_was_read_before_it() -> None:
     assert (error.offset, error.member_offset, error.part) == (len(TEXT), len(first), "compression")
 
 
-def test_garbage_after_a_member_is_corrupt() -> None:
+def test_garbage_after_member_is_reported_as_corrupt() -> None:
     output, error = failing("GZIP", gzip.compress(b"good", mtime=0) + b"garbage")
     assert output == b"good"
     assert isinstance(error, CorruptRecordError)
@@ -472,7 +472,7 @@ def test_garbage_after_a_member_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("more", [b"\0", b"x", zlib.compress(b"second")])
-def test_data_after_zlib_stream_is_an_error(more: bytes) -> None:
+def test_data_after_zlib_stream_raises(more: bytes) -> None:
     output, error = failing("ZLIB", zlib.compress(b"first") + more)
     assert output == b"first"
     assert isinstance(error, CorruptRecordError)
@@ -510,7 +510,7 @@ def test_decompression_bomb_is_decompressed_in_small_pieces(type: str) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1])
-def test_read_of_nothing_would_look_like_hunger(max_bytes: int) -> None:
+def test_read_rejects_non_positive_size(max_bytes: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Decompressor("GZIP").read(max_bytes)
 
@@ -573,7 +573,7 @@ class IntKind(enum.IntEnum):
         (Kind.ZLIB, "ZLIB"), (IntKind.GZIP, "GZIP"),
     ],
 )  # fmt: skip
-def test_every_way_to_name_a_compression(value: object, type: str) -> None:
+def test_compression_is_parsed_from_every_spelling(value: object, type: str) -> None:
     assert parse_compression(value) == CompressionOptions(type=type)  # type: ignore[arg-type]  # a parameter is a str
 
 
@@ -593,18 +593,18 @@ def test_options_are_stored_unchanged_and_pickle() -> None:
         (-1, "0, 2 or 1"),
     ],
 )
-def test_unknown_compression_is_refused_with_hint(value: object, hint: str) -> None:
+def test_unknown_compression_is_rejected_with_hint(value: object, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         parse_compression(value)
 
 
 @pytest.mark.parametrize(("value", "kind"), [("gzip", "GZIP"), ("Zlib", "ZLIB"), ("none", ""), ("NONE", "")])
-def test_names_of_compressions_are_known_in_any_case(value: str, kind: str) -> None:
+def test_compression_names_are_case_insensitive(value: str, kind: str) -> None:
     assert parse_compression(value) == CompressionOptions(type=kind)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, b"GZIP", object(), ["GZIP"]])
-def test_wrong_type_is_type_error(value: object) -> None:
+def test_compression_of_wrong_type_raises_type_error(value: object) -> None:
     with pytest.raises(TypeError, match="expected"):
         parse_compression(value)
 
@@ -625,7 +625,7 @@ def test_wrong_type_is_type_error(value: object) -> None:
         ({"type": "GZIP", "member_bytes": 0}, "must be at least 1"),
     ],
 )
-def test_out_of_range_options_are_refused_with_expected_values(options: dict[str, Any], hint: str) -> None:
+def test_out_of_range_options_are_rejected_with_expected_values(options: dict[str, Any], hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         CompressionOptions(**options)
 
@@ -639,7 +639,7 @@ def tensorflow_options(**given: object) -> SimpleNamespace:
     return SimpleNamespace(**(dict.fromkeys(names) | given))
 
 
-def test_tensorflow_options_that_have_a_meaning_are_taken() -> None:
+def test_meaningful_tensorflow_options_are_applied() -> None:
     assert parse_compression(tensorflow_options()) == CompressionOptions()
     options = tensorflow_options(
         compression_type=2,
@@ -658,12 +658,12 @@ def test_tensorflow_options_that_have_a_meaning_are_taken() -> None:
 
 
 @pytest.mark.parametrize("name", ["flush_mode", "input_buffer_size", "output_buffer_size", "compression_method"])
-def test_meaningless_tensorflow_options_are_refused_with_reason(name: str) -> None:
+def test_meaningless_tensorflow_options_are_rejected_with_reason(name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name}=4\b.*:.* \w+"):
         parse_compression(tensorflow_options(compression_type="GZIP", **{name: 4}))
 
 
-def test_levels_go_to_the_library_that_has_them(engine: str) -> None:
+def test_compression_levels_select_supporting_library(engine: str) -> None:
     """zlib marks its fastest and best levels in the GZIP header and its system as Unix (3); isal says unknown (255)."""
 
     def system(**options: Any) -> int:
@@ -682,7 +682,7 @@ def test_levels_go_to_the_library_that_has_them(engine: str) -> None:
 @pytest.mark.slow(but=["777"])
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block", [1, 777, 1 << 20])
-def test_files_tensorflow_compressed_are_read(vectors: Path, type: str, block: int) -> None:
+def test_tensorflow_compressed_files_are_read(vectors: Path, type: str, block: int) -> None:
     name = f"records-{type.lower()}.tfrecord"
     held = json.loads((vectors / "manifest.json").read_text())["files"][name]
     stream = (vectors / name).read_bytes()

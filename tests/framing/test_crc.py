@@ -36,7 +36,7 @@ def bitwise_crc32c(data: bytes, value: int = 0) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def test_known_values() -> None:
+def test_crc_matches_known_values() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert mask(0xE3069283) == masked_crc32c(b"123456789") == 0xC78AB0E5
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720
@@ -57,7 +57,7 @@ def test_every_crc_implementation_matches_definition(crc: Sum, data: bytes, valu
 
 
 @given(st.integers(0, 20_000), st.integers(0, 40), st.randoms(use_true_random=False))
-def test_every_length_and_alignment_gives_the_same_checksum(crc: Sum, size: int, skipped: int, random: Random) -> None:
+def test_checksum_is_same_for_any_alignment_and_split(crc: Sum, size: int, skipped: int, random: Random) -> None:
     """Long data are summed in stretches side by side, whatever byte they begin at."""
     data = memoryview(random.randbytes(size + skipped))[skipped:]
     whole = crc(data)
@@ -67,14 +67,14 @@ def test_every_length_and_alignment_gives_the_same_checksum(crc: Sum, size: int,
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, None, [1], np.zeros((2, 2))[:, :1]])
-def test_crc_refuses_values_other_than_buffers(crc: Sum, wrong: object) -> None:
+def test_crc_rejects_values_other_than_buffers(crc: Sum, wrong: object) -> None:
     with pytest.raises((TypeError, ValueError, BufferError)):
         crc(wrong)
     with pytest.raises((TypeError, ValueError)):
         crc(b"", "value")
 
 
-def test_long_data_are_summed_while_other_threads_run(crc: Sum) -> None:
+def test_checksums_of_long_data_match_across_threads(crc: Sum) -> None:
     data = bytes(8 << 20)
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(crc(data))) for _ in range(4)]
@@ -92,14 +92,14 @@ def test_unmask_undoes_mask(crc: int) -> None:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 2**20), max_size=40))
-def test_batched_length_checksums_equal_single_ones(lengths: list[int]) -> None:
+def test_batched_length_checksums_equal_single_checksums(lengths: list[int]) -> None:
     crcs = masked_crc32c_of_lengths(np.array(lengths, np.uint64))
     assert crcs.dtype == np.uint32
     assert crcs.tolist() == [masked_crc32c(length.to_bytes(8, "little")) for length in lengths]
 
 
 @pytest.mark.parametrize("bits", range(65))
-def test_lengths_of_every_number_of_bits(bits: int) -> None:
+def test_batched_length_checksums_match_for_every_bit_width(bits: int) -> None:
     length = (1 << bits) - 1
     crcs = masked_crc32c_of_lengths(np.array([length], np.uint64))
     assert crcs.tolist() == [masked_crc32c(length.to_bytes(8, "little"))]
@@ -107,7 +107,7 @@ def test_lengths_of_every_number_of_bits(bits: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_length_follows_from_its_checksum(length: int) -> None:
+def test_length_is_recovered_from_its_checksum(length: int) -> None:
     assert length_of(masked_crc32c(length.to_bytes(8, "little"))) == length
 
 

@@ -44,7 +44,7 @@ def test_late_ambiguous_range_is_listed_by_offset() -> None:
     assert log.listed[-1] == Damage(40, 10, "length", 2)
 
 
-def test_thousand_ranges_are_listed_and_all_are_counted() -> None:
+def test_damage_log_lists_thousand_ranges_and_counts_all() -> None:
     log = DamageLog()
     for n in range(1500):
         log.add(Damage(10 * n, 3, "data", n))
@@ -54,7 +54,7 @@ def test_thousand_ranges_are_listed_and_all_are_counted() -> None:
     assert (log.lost_ranges, log.lost_bytes) == (1500, 6000)
 
 
-def test_damage_crosses_between_processes_and_into_json() -> None:
+def test_damage_round_trips_through_pickle_and_json() -> None:
     damage = Damage(3, 4, "data", 5, 6)
     assert pickle.loads(pickle.dumps(damage)) == damage
     assert damage.to_json() == {

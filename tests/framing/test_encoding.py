@@ -39,24 +39,24 @@ def frame(record: bytes) -> bytes:
     return length + struct.pack("<I", masked_crc32c(length)) + record + footer
 
 
-def test_bytes_of_two_known_records(encode: Encode) -> None:
+def test_frames_of_known_records_match_expected_bytes(encode: Encode) -> None:
     assert b"".join(encode([b""])) == bytes.fromhex("000000000000000029039807d8ea82a2")
     assert b"".join(encode([b"abc"])) == bytes.fromhex("0300000000000000b099490e6162636e57f121")
 
 
 @given(small_records | sized_records)
 @settings(deadline=None)
-def test_frames_are_those_of_the_layout(encode: Encode, records: list[bytes]) -> None:
+def test_frames_match_documented_layout(encode: Encode, records: list[bytes]) -> None:
     assert b"".join(encode(records)) == b"".join(map(frame, records))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 1024])
-def test_every_size_of_batch_gives_the_same_frames(encode: Encode, count: int) -> None:
+def test_frames_are_independent_of_batch_size(encode: Encode, count: int) -> None:
     records = [bytes([index % 256]) * index for index in range(count)]
     assert b"".join(encode(records)) == b"".join(map(frame, records))
 
 
-def test_empty_record_list_gives_no_buffers(encode: Encode) -> None:
+def test_empty_record_list_yields_no_buffers(encode: Encode) -> None:
     assert encode([]) == []
 
 
@@ -69,7 +69,7 @@ def test_large_records_are_passed_on_as_same_objects(encode: Encode, count: int)
 
 
 @pytest.mark.parametrize("around", [2, 30])
-def test_small_records_around_large_one_are_joined(encode: Encode, around: int) -> None:
+def test_small_records_around_large_record_are_joined(encode: Encode, around: int) -> None:
     large = bytes(LARGE)
     records = [b"small"] * around + [large] + [b"small"] * around
     buffers = encode(records)
@@ -78,24 +78,24 @@ def test_small_records_around_large_one_are_joined(encode: Encode, around: int) 
     assert b"".join(buffers) == b"".join(map(frame, records))
 
 
-def test_run_of_small_records_is_one_buffer(encode: Encode) -> None:
+def test_small_records_are_joined_into_one_buffer(encode: Encode) -> None:
     assert len(encode([b"small"] * 1024)) == 1
 
 
 @given(sized_records)
 @settings(deadline=None)
-def test_both_ways_cut_the_buffers_alike(records: list[bytes]) -> None:
+def test_c_and_python_framing_split_buffers_alike(records: list[bytes]) -> None:
     assert list(map(bytes, encode_frames(records))) == list(map(bytes, encode_frames_in_python(records)))
 
 
 @pytest.mark.parametrize("length", [0, 1, 255, 256, 65_535, 65_536, 16_777_215, 16_777_216])
-def test_every_byte_of_a_length_counts_in_its_checksum(encode: Encode, length: int) -> None:
+def test_length_checksum_covers_every_byte(encode: Encode, length: int) -> None:
     record = bytes(length)
     assert b"".join(encode([record]))[:12] == frame(record)[:12]
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_text_record_is_refused(encode: Encode, count: int) -> None:
+def test_text_record_is_rejected(encode: Encode, count: int) -> None:
     with pytest.raises(TypeError):
         encode([b"good"] * count + ["text"])  # type: ignore[list-item]  # the mistake
 

@@ -65,14 +65,14 @@ def damaged(stream: bytes, **options: bool | int) -> tuple[list[bytes], FormatEr
 
 
 @given(small_records, st.lists(st.integers(1, 100), max_size=60))
-def test_small_records_come_back_from_any_split(records: list[bytes], sizes: list[int]) -> None:
+def test_small_records_are_decoded_from_any_split(records: list[bytes], sizes: list[int]) -> None:
     stream = b"".join(encode_frames(records))
     assert decode(cut(stream, sizes)) == records
 
 
 @given(sized_records, st.lists(st.integers(1, 300_000) | st.integers(1, 40), max_size=60), st.booleans())
 @settings(deadline=None)
-def test_records_of_all_sizes_come_back_from_any_split(records: list[bytes], sizes: list[int], verify: bool) -> None:
+def test_records_of_all_sizes_are_decoded_from_any_split(records: list[bytes], sizes: list[int], verify: bool) -> None:
     stream = b"".join(encode_frames(records))
     assert decode(cut(stream, sizes), verify=verify) == records
 
@@ -94,12 +94,12 @@ def test_requested_bytes_yield_records_when_fed(records: list[bytes], block: int
 
 
 @given(small_records)
-def test_one_byte_at_a_time(records: list[bytes]) -> None:
+def test_records_are_decoded_one_byte_at_a_time(records: list[bytes]) -> None:
     stream = b"".join(encode_frames(records))
     assert decode(stream[at : at + 1] for at in range(len(stream))) == records
 
 
-def test_record_is_returned_by_the_feed_completing_the_frame() -> None:
+def test_record_is_returned_by_feed_completing_its_frame() -> None:
     decoder = FrameDecoder()
     stream = frame(b"first") + frame(b"second")
     border = len(frame(b"first"))
@@ -113,7 +113,7 @@ def test_record_is_returned_by_the_feed_completing_the_frame() -> None:
     decoder.finish()
 
 
-def test_records_are_bytes_however_they_were_read() -> None:
+def test_records_are_bytes_for_any_split() -> None:
     records = [b"a", bytes(5000), bytes(LARGE)] * 2
     stream = b"".join(encode_frames(records))
     for size in (1000, 4096, 150_000, len(stream)):
@@ -123,7 +123,7 @@ def test_records_are_bytes_however_they_were_read() -> None:
 # --- large records without a copy -------------------------------------------------------------------------------------
 
 
-def test_large_record_is_the_same_object_as_fed() -> None:
+def test_large_record_is_same_object_as_fed() -> None:
     bodies = [bytes([index]) * LARGE for index in range(3)]
     frames = [frame(body) for body in bodies]
     decoder = FrameDecoder()
@@ -139,7 +139,7 @@ def test_large_record_is_the_same_object_as_fed() -> None:
     assert [id(record) for record in found] == [id(body) for body in bodies]
 
 
-def test_large_record_begun_within_block_wants_its_exact_rest() -> None:
+def test_decoder_wants_exact_remainder_of_large_record() -> None:
     stream = frame(b"small") + frame(bytes(LARGE))
     decoder = FrameDecoder()
     assert decoder.feed(stream[:1000]) == [b"small"]
@@ -153,7 +153,7 @@ def test_large_record_begun_within_block_wants_its_exact_rest() -> None:
     assert decoder.wanted == 0
 
 
-def test_footer_of_record_alone_is_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_footer_of_large_record_is_processed_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be fed on an event loop: what takes long is done with the last bytes of the record itself."""
     record = bytes(3_000_000)
     stream = b"".join(encode_frames([record, b"next"]))
@@ -217,7 +217,7 @@ def test_every_flipped_bit_is_detected(count: int) -> None:
 
 @given(st.data())
 @settings(deadline=None)
-def test_flipped_bit_is_found_whatever_split(data: st.DataObject) -> None:
+def test_flipped_bit_is_detected_in_any_split(data: st.DataObject) -> None:
     records = [*SAMPLE, bytes(5000), bytes(LARGE), b"last"]
     stream = bytearray(b"".join(map(frame, records)))
     at = data.draw(st.integers(0, len(SAMPLE_STREAM) + 100) | st.integers(0, len(stream) - 1))
@@ -249,7 +249,7 @@ def test_stream_cut_within_record_is_truncated() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[7], [3, 4]])
-def test_stray_header_bytes_are_reported_with_their_number(pieces: list[int]) -> None:
+def test_stray_header_bytes_are_counted_in_error(pieces: list[int]) -> None:
     decoder = FrameDecoder()
     decoder.feed(frame(b"whole"))
     for size in pieces:
@@ -258,7 +258,7 @@ def test_stray_header_bytes_are_reported_with_their_number(pieces: list[int]) ->
         decoder.finish()
 
 
-def test_truncation_error_gives_present_and_promised_bytes() -> None:
+def test_truncation_error_states_present_and_expected_bytes() -> None:
     for size in (50_000, LARGE + HEADER_BYTES + 2):
         _, error = damaged(frame(bytes(LARGE))[:size])
         assert isinstance(error, TruncatedError)
@@ -298,7 +298,7 @@ def test_error_location_counts_from_start_of_reader() -> None:
 
 @pytest.mark.parametrize("length", [MAX_RECORD_BYTES + 1, 2**40, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("split", [5, 12, 40])
-def test_insane_length_is_refused_without_allocation(length: int, split: int) -> None:
+def test_excessive_length_is_rejected_without_allocation(length: int, split: int) -> None:
     stream = frame(b"good") + header(length) + bytes(100)
     decoder = FrameDecoder()
     tracemalloc.start()
@@ -317,7 +317,7 @@ def test_insane_length_is_refused_without_allocation(length: int, split: int) ->
 
 @pytest.mark.parametrize("length", [0, 5, 2**31, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("count", [1, 50])
-def test_length_with_wrong_checksum_is_not_believed(length: int, count: int) -> None:
+def test_length_with_wrong_checksum_is_rejected(length: int, count: int) -> None:
     stream = frame(b"good") * count + struct.pack("<QI", length, 12345) + bytes(1000) + frame(b"good")
     records, error = damaged(stream)
     assert records == [b"good"] * count
@@ -337,7 +337,7 @@ def test_limit_applies_to_records_within_single_block(count: int) -> None:
 
 @pytest.mark.parametrize("size", [4, LARGE])
 @pytest.mark.parametrize("more", [1, 50])
-def test_unverified_decoder_returns_changed_payload_but_no_changed_length(size: int, more: int) -> None:
+def test_unverified_decoder_returns_changed_payload_but_rejects_changed_length(size: int, more: int) -> None:
     stream = bytearray(frame(b"a") + frame(bytes(size)) + frame(b"c") * more)
     stream[17 + HEADER_BYTES] ^= 1
     changed = b"\x01" + bytes(size - 1)
@@ -359,7 +359,7 @@ def test_random_bytes_never_crash_decoder(data: bytes) -> None:
             decoder.finish()
 
 
-def test_file_that_is_no_tfrecord_gets_hint() -> None:
+def test_non_tfrecord_file_error_includes_hint() -> None:
     _, error = damaged(b"%PDF-1.7 and so on, and on")
     assert "check that this is a TFRecord file" in str(error)
 

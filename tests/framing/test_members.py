@@ -53,7 +53,7 @@ def salvaged(
 
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 18])
-def test_members_that_are_whole_come_out_as_they_are(block: int) -> None:
+def test_intact_members_are_returned_unchanged(block: int) -> None:
     found, damage, members = salvaged(DATA, block)
     assert (found, damage) == (records_of(*range(6)), [])
     assert members == [(14 * n, begin) for n, begin in enumerate(BEGINS[:6])]
@@ -127,7 +127,7 @@ def test_record_across_two_members_is_lost_with_either() -> None:
     assert damage[-1] == Damage(0, 5 * 1016 - 4500, "compression", 2, after)
 
 
-def test_damage_of_frames_is_placed_in_its_member() -> None:
+def test_frame_damage_is_located_within_its_member() -> None:
     bad = changed(framed([b"one", b"two", b"three"]), 19 + 12)
     data = MEMBERS[0] + gzip.compress(bad) + MEMBERS[1]
     found, damage, _ = salvaged(data)
@@ -152,7 +152,7 @@ def test_zlib_records_before_fault_are_salvaged(level: int) -> None:
     assert damage == [Damage(len(packed), 4, "compression", 42)]
 
 
-def test_reading_begins_at_any_member_and_finds_the_same() -> None:
+def test_salvage_from_any_member_finds_same_records() -> None:
     data = changed(changed(DATA, BEGINS[1] + 100), BEGINS[3] + 100)
     found, _, members = salvaged(data)
     for record, byte in members:

@@ -60,21 +60,21 @@ def test_undamaged_stream_is_returned_unchanged(step: int) -> None:
 
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("place", [0, 5, 8, 11])
-def test_record_with_half_header_is_given_out(number: int, place: int) -> None:
+def test_record_with_half_damaged_header_is_returned(number: int, place: int) -> None:
     data = changed(framed(RECORDS), BORDERS[number] + place)
     assert salvaged(data) == (RECORDS, [Damage(BORDERS[number], 12, "length", number)])
 
 
 @pytest.mark.parametrize("step", [64, 1 << 20])
 @pytest.mark.parametrize("number", [0, 2, 3, 5])
-def test_record_with_changed_data_is_the_only_loss(number: int, step: int) -> None:
+def test_record_with_changed_data_is_only_loss(number: int, step: int) -> None:
     data = changed(framed(RECORDS), BORDERS[number] + 12)
     lost = Damage(BORDERS[number], BORDERS[number + 1] - BORDERS[number], "data", number)
     assert salvaged(data, step) == (RECORDS[:number] + RECORDS[number + 1 :], [lost])
 
 
 @pytest.mark.parametrize("number", [0, 2, 3, 5])
-def test_next_record_is_found_behind_lost_header(number: int) -> None:
+def test_next_record_is_found_after_lost_header(number: int) -> None:
     data = changed(framed(RECORDS), *range(BORDERS[number], BORDERS[number] + 12))
     found, damage = salvaged(data)
     assert found == RECORDS[:number] + RECORDS[number + 1 :]
@@ -83,7 +83,7 @@ def test_next_record_is_found_behind_lost_header(number: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 70_405), st.integers(1, 500))
-def test_missing_bytes_lose_only_the_records_they_touch(place: int, size: int) -> None:
+def test_missing_bytes_lose_only_records_they_touch(place: int, size: int) -> None:
     # Not so many as a few records have: then another header stands where the damaged one says, and it is believed.
     assume(size not in {end - begin for begin in BORDERS for end in BORDERS} or place in BORDERS)
     data = framed(RECORDS)
@@ -102,7 +102,7 @@ def test_missing_bytes_lose_only_the_records_they_touch(place: int, size: int) -
 
 @settings(deadline=None)
 @given(st.integers(0, 6), st.binary(min_size=1, max_size=500))
-def test_garbage_between_records_is_passed_over(number: int, garbage: bytes) -> None:
+def test_garbage_between_records_is_skipped(number: int, garbage: bytes) -> None:
     garbage = b"\xff" * 8 + garbage  # no length that points to a header by chance
     data = framed(RECORDS[:number]) + garbage + framed(RECORDS[number:])
     found, damage = salvaged(data)
@@ -132,8 +132,8 @@ INNER = [b"one", b"two", b"three"]
 NESTED = [b"before", b"front" + framed(INNER) + b"rest", b"after"]
 
 
-class TestARecordThatHoldsFrames:
-    def test_nested_record_with_damaged_data_is_lost_whole(self) -> None:
+class TestNestedFrames:
+    def test_nested_record_with_damaged_data_is_lost_entirely(self) -> None:
         data = changed(framed(NESTED), 22 + 12)
         assert salvaged(data) == ([b"before", b"after"], [Damage(22, len(NESTED[1]) + 16, "data", 1)])
 
@@ -149,7 +149,7 @@ class TestARecordThatHoldsFrames:
             Damage(39 + len(framed(INNER)), 4 + 4, "length", 4),
         ]
 
-    def test_index_boundary_keeps_or_loses_record_whole(self) -> None:
+    def test_index_boundary_keeps_or_loses_entire_record(self) -> None:
         begins = [0, 22, 22 + 16 + len(NESTED[1])]
         found, damage = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=begins)
         assert (found, damage) == (NESTED, [Damage(22, 12, "length", 1)])
@@ -157,7 +157,7 @@ class TestARecordThatHoldsFrames:
         assert found == [b"before", b"after"]
         assert damage == [Damage(22, begins[2] - begins[1], "length", 1)]
 
-    def test_index_of_another_file_is_not_believed(self) -> None:
+    def test_index_of_another_file_is_ignored(self) -> None:
         found, _ = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=[0, 23, 50, 77])
         assert found == [b"before", *INNER, b"after"]
 
@@ -197,7 +197,7 @@ class TestARecordThatHoldsFrames:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=40), st.booleans()), max_size=60), st.integers(1, 400), st.integers(0, 3))
-def test_good_records_among_bad_ones_are_salvaged(drawn: list[tuple[bytes, bool]], step: int, times: int) -> None:
+def test_intact_records_among_damaged_ones_are_salvaged(drawn: list[tuple[bytes, bool]], step: int, times: int) -> None:
     """In any number, so that they are looked at one by one and many at a time."""
     drawn = drawn * 5**times
     stream = bytearray()
@@ -256,7 +256,7 @@ def test_interruption_loses_current_record_and_finds_next() -> None:
     assert log.listed == [Damage(35, 16, "compression", 1)]
 
 
-def test_half_valid_header_is_believed_up_to_16_mib() -> None:
+def test_half_valid_header_is_trusted_up_to_16_mib() -> None:
     """Behind garbage whose checksum would mean a record of 200 MB nothing is waited for."""
     length = struct.pack("<Q", 200_000_000)
     data = b"\xff" * 8 + struct.pack("<I", masked_crc32c(length)) + framed(RECORDS)

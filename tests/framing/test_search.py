@@ -40,7 +40,7 @@ def find(data: bytes, step: int, *, base: int = 0, start: int | None = None) -> 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 2**20), st.binary(max_size=9)), max_size=5))
-def test_headers_are_those_whose_checksum_holds(front: bytes, headers: list[tuple[int, bytes]]) -> None:
+def test_headers_are_found_by_matching_checksum(front: bytes, headers: list[tuple[int, bytes]]) -> None:
     data = front + b"".join(header(length) + junk for length, junk in headers)
     found = find_headers(data, MOST)
     assert found == [
@@ -53,7 +53,7 @@ def test_headers_are_those_whose_checksum_holds(front: bytes, headers: list[tupl
 
 
 @pytest.mark.parametrize("most", [MOST, 2**32 - 1, 2**32, 2**40])
-def test_length_is_believed_up_to_limit(most: int) -> None:
+def test_length_is_accepted_up_to_limit(most: int) -> None:
     assert find_headers(header(most), most) == [(0, most)]
     assert find_headers(header(most + 1), most) == []
 
@@ -93,7 +93,7 @@ def test_outermost_of_nested_frames_is_found_first(step: int) -> None:
     assert find(b"x" * 10 + bytes(broken), step) == 10 + 12 + 5
 
 
-def test_large_claims_are_checked_in_one_pass() -> None:
+def test_overlapping_large_frames_are_checked_in_one_pass() -> None:
     """Each of many large frames that overlap: those that do not hold are dropped, the one that does is found."""
     source = random.Random(1)
     body = source.randbytes(200_000)
@@ -103,7 +103,7 @@ def test_large_claims_are_checked_in_one_pass() -> None:
         assert find(data, step) == len(lies)
 
 
-def test_search_without_whole_frame_returns_no_offset() -> None:
+def test_search_without_complete_frame_returns_no_offset() -> None:
     assert find(random.Random(2).randbytes(5000), 100) is None
     assert find(b"", 1) is None
     assert find(frame(b"cut short")[:-1], 5) is None

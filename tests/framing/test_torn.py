@@ -13,7 +13,7 @@ from asyncrec._records.torn_end import finish_member
 
 @pytest.mark.parametrize("level", [None, 1, 6])
 @pytest.mark.parametrize("flushed", [b"", b"text" * 1000, os.urandom(100_000)])
-def test_everything_flushed_is_kept_and_nothing_after_it(level: int | None, flushed: bytes) -> None:
+def test_repaired_member_keeps_exactly_flushed_data(level: int | None, flushed: bytes) -> None:
     compressor = make_compressor(CompressionOptions(type="GZIP", level=level))
     member = b"".join(compressor.compress([flushed])) + compressor.flush()
     torn = member + b"".join(compressor.compress([os.urandom(300_000)]))
@@ -22,7 +22,7 @@ def test_everything_flushed_is_kept_and_nothing_after_it(level: int | None, flus
     assert gzip.decompress(torn[:keep] + tail) == flushed
 
 
-def test_flush_marker_inside_data_does_not_mislead() -> None:
+def test_flush_marker_within_data_is_not_mistaken_for_flush() -> None:
     data = b"\x00\x00\xff\xff" * 50
     compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored: as they are
     member = b"".join(compressor.compress([data])) + compressor.flush()
@@ -32,5 +32,5 @@ def test_flush_marker_inside_data_does_not_mislead() -> None:
 
 
 @pytest.mark.parametrize("member", [b"", b"\x1f\x8b", b"no member at all", b"\x1f\x8b\x08\x00" + bytes(5000)])
-def test_member_never_flushed_keeps_no_bytes(member: bytes) -> None:
+def test_unflushed_member_keeps_no_bytes(member: bytes) -> None:
     assert finish_member(member) == (0, b"")

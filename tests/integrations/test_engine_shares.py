@@ -40,7 +40,7 @@ def test_rows_appear_only_after_commit(tmp_path: Path) -> None:
         assert again.committed is not None
 
 
-def test_bad_row_is_named_and_leaves_no_shard(tmp_path: Path) -> None:
+def test_invalid_row_is_named_and_leaves_no_shard(tmp_path: Path) -> None:
     bodies = [b"x" * 200_000 for _ in range(20)]
     table = pa.table({"id": [*range(19), None], "body": bodies})  # more than a MiB, and so made records in pieces
     schema = Schema({"id": FixedLen((), "int64"), "body": FixedLen((), "bytes")})
@@ -51,7 +51,7 @@ def test_bad_row_is_named_and_leaves_no_shard(tmp_path: Path) -> None:
     assert blocking.recover(tmp_path / "d").shards == ()
 
 
-def test_parts_are_dealt_in_order_and_by_size() -> None:
+def test_parts_are_grouped_in_order_and_by_size() -> None:
     parts = tuple(Part(path=f"{n}", compression="", records=1, bytes=size) for n, size in enumerate([4, 1, 1, 1, 1, 4]))
     dealt = groups(parts, 3)
     assert [part for group in dealt for part in group] == list(parts)

@@ -44,7 +44,7 @@ def read(source: RecordDataSource, index: int) -> tuple[int, bytes, str]:
     return os.getpid(), source[index], repr(source)
 
 
-def test_any_record_and_many(source: RecordDataSource) -> None:
+def test_source_returns_single_and_multiple_records(source: RecordDataSource) -> None:
     assert len(source) == COUNT
     assert source[3] == b"3"
     assert source[-1] == b"499"
@@ -121,7 +121,7 @@ if child:
 
 
 @pytest.mark.slow
-def test_child_of_fork_opens_its_own(numbers: str) -> None:
+def test_forked_child_reopens_source(numbers: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, numbers], check=True, timeout=100)
 
 
@@ -132,7 +132,7 @@ def test_closed_source_reopens(source: RecordDataSource) -> None:
     assert source[2] == b"2"
 
 
-def test_newest_versions_are_records(tmp_path: Path) -> None:
+def test_source_contains_newest_versions_only(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="write") as writer:
         for number in range(6):
             writer.write(encode_example({"n": number, "date": number % 4}), key=f"k{number % 3}")

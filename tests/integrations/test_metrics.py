@@ -69,7 +69,7 @@ async def test_writer_is_counted_on_any_thread(tmp_path: Path) -> None:
         assert (await anyio.to_thread.run_sync(writer_totals)).writers >= 1
 
 
-async def test_child_of_fork_has_no_writers(tmp_path: Path) -> None:
+async def test_forked_child_has_no_writers(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "a") as writer:
         await writer.write(b"one")
         child = os.fork()

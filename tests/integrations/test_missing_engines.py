@@ -19,9 +19,7 @@ import pytest
         ("spark", "pyspark"),
     ],
 )
-def test_missing_library_error_names_the_extra_to_install(
-    extra: str, needs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_library_error_names_extra_to_install(extra: str, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package = f"asyncrec.integrations.{extra}"
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -40,7 +40,7 @@ def fake_torch(rank: int | None, ranks: int, worker: int | None, workers: int) -
         (1, 2, 0, 3, (1, 6)), (1, 2, 2, 3, (5, 6)), (1, 2, 0, 1, (1, 2)),
     ],
 )  # fmt: skip
-def test_shares_are_dealt_to_ranks_then_to_their_workers(
+def test_shares_are_assigned_by_rank_then_worker(
     monkeypatch: pytest.MonkeyPatch,
     rank: int | None,
     ranks: int,
@@ -60,7 +60,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, method: str, *place: Any) -> Any
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_workers_never_share_a_batch_across_uneven_ranks(workers: list[int]) -> None:
+def test_workers_never_share_batch_across_uneven_ranks(workers: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         shares = [
             with_torch(patch, "fork", rank, len(workers), worker, count).worker_shard()
@@ -81,7 +81,7 @@ def test_spawned_worker_without_rank_fails(monkeypatch: pytest.MonkeyPatch, meth
         torch.worker_shard()
 
 
-def test_dataset_takes_its_rank_to_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_carries_rank_to_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_stream(worker: tuple[int, int]) -> Any:
         raise AssertionError(worker)
 

@@ -221,6 +221,6 @@ def test_datum_comparison_differs_only_as_listed(name: str, tmp_path: Path) -> N
     assert same(original, here) == (name not in named("datum")), f"{original!r} there, {here!r} here"
 
 
-def test_list_names_no_check_that_is_not_there() -> None:
+def test_listed_differences_name_existing_checks() -> None:
     assert named("datum") <= CHECKS.keys()
     assert len(CHECKS) == listed("datum")["compared"]

@@ -151,6 +151,6 @@ def test_tfsimilarity_comparison_differs_only_as_listed(theirs: Any, name: str, 
     assert same(original, mine) == (name not in named("tfsimilarity")), f"{original!r} there, {mine!r} here"
 
 
-def test_list_names_no_check_that_is_not_there() -> None:
+def test_listed_differences_name_existing_checks() -> None:
     assert named("tfsimilarity") <= CHECKS.keys()
     assert len(CHECKS) == listed("tfsimilarity")["compared"]

@@ -63,7 +63,7 @@ def check(batch: dict[str, Any], row: int) -> int:
     return number
 
 
-def test_datum_reads_our_files(tmp_path: Path) -> None:
+def test_datum_reads_asyncrec_files(tmp_path: Path) -> None:
     write_ours(tmp_path)
     configs = TheirConfigs()
     configs.batch_size_train = 1  # it stacks without padding
@@ -73,14 +73,14 @@ def test_datum_reads_our_files(tmp_path: Path) -> None:
     assert len(list(half)) == COUNT // 2
 
 
-def test_datum_files_are_read(tmp_path: Path) -> None:
+def test_asyncrec_reads_datum_files(tmp_path: Path) -> None:
     write_theirs(tmp_path)
     dataset = load(str(tmp_path), DatasetConfigs(drop_remainder=False)).train_fn()
     assert sorted(check(batch, row) for batch in dataset for row in range(len(batch["n"]))) == list(range(COUNT))
     assert sum(len(batch["n"]) for batch in load(str(tmp_path)).test_fn("train[:-5%]")) == COUNT - 3
 
 
-def test_both_write_the_same_records_in_the_same_order(tmp_path: Path) -> None:
+def test_both_writers_produce_same_records_in_same_order(tmp_path: Path) -> None:
     """Names, counts, the order of the keys' hashes and the features: only the manifest and the index are ours alone."""
     write_theirs(tmp_path / "theirs")
     write_ours(tmp_path / "ours")
@@ -99,7 +99,7 @@ def test_both_write_the_same_records_in_the_same_order(tmp_path: Path) -> None:
             }
 
 
-def test_our_split_stands_beside_theirs_in_one_folder(tmp_path: Path) -> None:
+def test_asyncrec_and_datum_splits_share_folder(tmp_path: Path) -> None:
     write_theirs(tmp_path, "val")
     write_ours(tmp_path, "train")
     for split in ("train", "val"):
@@ -111,7 +111,7 @@ def test_our_split_stands_beside_theirs_in_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_dataset_gives_padded_batches_that_train_a_model(tmp_path: Path, shuffle: bool) -> None:
+def test_padded_batches_train_a_model(tmp_path: Path, shuffle: bool) -> None:
     write_ours(tmp_path)
     configs = DatasetConfigs(batch_size_train=16, drop_remainder=False)
     dataset = load(tmp_path, configs).train_fn(repeat=2, shuffle=shuffle)
@@ -236,7 +236,7 @@ def test_datasets_of_equal_configuration_match_datum(pictures: str, name: str) -
             assert _values(ours) == _values(expected)
 
 
-def test_files_are_read_as_configured(pictures: str) -> None:
+def test_read_configuration_matches_datum(pictures: str) -> None:
     found = []
     for load_it, configs in ((their_load, TheirConfigs()), (load, DatasetConfigs())):
         configs.batch_size_train = 1
@@ -248,7 +248,7 @@ def test_files_are_read_as_configured(pictures: str) -> None:
     assert found[0] == found[1]
 
 
-def test_batches_by_length_and_a_whole_set_at_once(pictures: str) -> None:
+def test_length_buckets_and_whole_set_batches_match_datum(pictures: str) -> None:
     for load_it, configs in ((their_load, TheirConfigs()), (load, DatasetConfigs())):
         configs.batch_size_val = 21
         configs.use_datum_padding = True
@@ -263,7 +263,7 @@ def test_batches_by_length_and_a_whole_set_at_once(pictures: str) -> None:
     assert {(4, 2), (2, 4)} <= {*sizes}
 
 
-def test_both_accept_each_others_configurations(pictures: str) -> None:
+def test_both_libraries_accept_each_others_configurations(pictures: str) -> None:
     configs = theirs.DatasetConfigs()
     configs.use_datum_padding = True
     ours = DatasetConfigs(use_datum_padding=True)
@@ -286,14 +286,14 @@ def test_images_of_other_modes_decode_equally(tmp_path: Path, mode: str) -> None
         assert np.shape(values[0][0]["image"][1]) == (1, 256, 256, 1 if mode in "LP" else 3)
 
 
-def test_tensorflows_padding_is_a_padding(pictures: str) -> None:
+def test_tensorflow_padding_equals_datum_padding(pictures: str) -> None:
     """datum fails with today's TensorFlow, which takes no specs for shapes."""
     assert _values(load(pictures, DatasetConfigs(use_tf_padding=True)).val_fn()) == _values(
         load(pictures, DatasetConfigs(use_datum_padding=True)).val_fn()
     )
 
 
-def test_cache_is_used(pictures: str, tmp_path: Path) -> None:
+def test_dataset_uses_configured_cache_file(pictures: str, tmp_path: Path) -> None:
     """datum fails: it asks its configurations for a method that they do not have."""
     configs = DatasetConfigs(cache=True, cache_filename=str(tmp_path / "cache"), use_datum_padding=True)
     dataset = load(pictures, configs).val_fn()
@@ -310,7 +310,7 @@ def test_image_shapes_of_every_mode_match_pillow() -> None:
             assert image_shape(file) == list(np.asarray(Image.open(io.BytesIO(file.getvalue()))).shape), mode
 
 
-def test_boundaries_and_numbers_of_shards_are_datums() -> None:
+def test_shard_boundaries_and_counts_match_datum() -> None:
     from asyncrec._datasets.from_generator.publishing import shard_count
     from asyncrec._shards.writing.ordered_writer import shard_boundaries
 
@@ -325,7 +325,7 @@ def test_boundaries_and_numbers_of_shards_are_datums() -> None:
         assert shard_count(size, records) == shard_utils._get_number_shards(size, records)
 
 
-def test_shards_unreadable_for_tensorflow_are_read(tmp_path: Path) -> None:
+def test_shards_unreadable_by_tensorflow_are_read(tmp_path: Path) -> None:
     """And compressed ones, which datum cannot read."""
     for path, options in (("memory://of-datum/set", {}), (str(tmp_path), {"compression": "GZIP", "num_shards": 3})):
         TFRecordWriter(generator, None, path, "train", COUNT, ["m"], writer_options=options).create_records()
@@ -354,7 +354,7 @@ def test_store_interleaves_shards_in_same_order_as_disk(tmp_path: Path, instruct
         assert orders[0][: COUNT // 4] != [int(decode_example(record)["n"][0]) for record in stored[: COUNT // 4]]
 
 
-def test_text_of_two_axes_is_text(tmp_path: Path) -> None:
+def test_two_dimensional_text_decodes_as_text(tmp_path: Path) -> None:
     """datum decoded it as an image."""
     words = [["a", "b"], ["c", "d"]]
     TFRecordWriter(

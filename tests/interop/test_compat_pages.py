@@ -29,7 +29,7 @@ def run(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **namespace: A
     exec(code, {"__name__": "__main__", **namespace})
 
 
-def test_tensorboardx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboardx_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new, installed, *_ = blocks("tensorboardx")
     monkeypatch.chdir(tmp_path)
     os.mkdir("old")
@@ -51,7 +51,7 @@ def test_tensorboardx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(list(store.list_objects("logs/events"))) == 1
 
 
-def test_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new, *_ = blocks("tensorflow")
     run(old, tmp_path / "old", monkeypatch)
     run(new, tmp_path / "new", monkeypatch)
@@ -63,7 +63,7 @@ def test_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(examples[0]) == 1
 
 
-def test_datum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_datum_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     old, new, *_ = blocks("datum")
     printed = []
     for name, script in (("old", old), ("new", new)):
@@ -81,7 +81,7 @@ def test_datum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert len(records[0]) == 100
 
 
-def test_tfsimilarity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tfsimilarity_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, new, *_ = blocks("tfsimilarity")
     for label in range(16):
         records = [encode_example({"x": [float(label)], "label": label})] * 10

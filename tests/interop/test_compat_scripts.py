@@ -66,7 +66,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("config", "data"), [("image_clf", "clf"), ("image_det", "det/voc"), ("text_json", "text")])
-def test_datums_command_with_its_sample_configurations(datum: Path, tmp_path: Path, config: str, data: str) -> None:
+def test_datum_command_runs_with_sample_configurations(datum: Path, tmp_path: Path, config: str, data: str) -> None:
     script = datum / "its" / "create_tfrecord.py"
     for name, each in (("old", script), ("new", changed(script, tmp_path / "create_tfrecord.py", WRITER))):
         run(
@@ -134,7 +134,7 @@ for batch in dataset.train_fn("train+val", False):
 
 
 @pytest.mark.timeout(300)
-def test_readmes_export_and_its_reading(datum: Path, tmp_path: Path) -> None:
+def test_readme_export_is_readable_by_both_libraries(datum: Path, tmp_path: Path) -> None:
     """The export's import is in datum's own script; the reading of what either wrote is each one's."""
     export, load = tmp_path / "export.py", tmp_path / "load.py"
     export.write_text(EXPORT)
@@ -200,7 +200,7 @@ print([f"{loss:.5f}" for loss in model.fit(pairs, steps_per_epoch=20, epochs=2, 
 
 
 @pytest.mark.timeout(300)
-def test_tensorflow_similaritys_sampler_draws_the_same_batches(tmp_path: Path) -> None:
+def test_tensorflow_similarity_sampler_draws_same_batches(tmp_path: Path) -> None:
     package = similarity_wheel(tmp_path / "wheel")
     spec = importlib.util.spec_from_file_location("sampler", package / "samplers" / "tfrecords_samplers.py")
     assert spec is not None

@@ -44,7 +44,7 @@ def event(step: int, value: float = 0.5) -> event_pb2.Event:
 # -- as tensorboardX tests its own ------------------------------------------------------------------------------------
 
 
-def test_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
+def test_record_occupies_sixteen_bytes_more_than_payload(tmp_path: Path) -> None:
     writer = RecordWriter(str(tmp_path / "x"))
     writer.write(b"x" * 64)
     writer.close()
@@ -52,7 +52,7 @@ def test_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("records", [[b""], [b"hello world"] * 50], ids=["empty", "fifty"])
-def test_tensorboard_record_reader_reads_the_files(tmp_path: Path, records: list[bytes]) -> None:
+def test_tensorboard_record_reader_reads_files(tmp_path: Path, records: list[bytes]) -> None:
     writer = RecordWriter(str(tmp_path / "x"))
     for record in records:
         writer.write(record)
@@ -63,7 +63,7 @@ def test_tensorboard_record_reader_reads_the_files(tmp_path: Path, records: list
         assert reader.record() == record
 
 
-def test_names_are_made_valid() -> None:
+def test_tf_name_is_sanitized() -> None:
     assert make_valid_tf_name("$ave/&sound") == "._ave/_sound"
 
 
@@ -85,7 +85,7 @@ def test_event_file_writer_writes_version_and_events(tmp_path: Path, installed: 
 # -- a live file ------------------------------------------------------------------------------------------------------
 
 
-def test_tensorboards_event_loader_follows_a_file_as_it_grows(tmp_path: Path) -> None:
+def test_tensorboard_event_loader_follows_growing_file(tmp_path: Path) -> None:
     """One loader, asked again and again, as TensorBoard does: each event comes once, as soon as it was flushed."""
     path = str(tmp_path / "events.out.tfevents.1.host")
     writer = RecordWriter(path)
@@ -122,7 +122,7 @@ def test_partial_record_is_loaded_once_complete(tmp_path: Path) -> None:
         assert early + [each.step for each in loader.Load()] == [2]
 
 
-def test_accumulator_sees_all_of_summary_writers_run(tmp_path: Path, installed: None) -> None:
+def test_accumulator_sees_all_summary_writer_events(tmp_path: Path, installed: None) -> None:
     writer = tensorboardX.SummaryWriter(str(tmp_path))
     accumulator = EventAccumulator(str(tmp_path))
     for step in range(5):
@@ -148,7 +148,7 @@ def test_summary_writer_writes_to_store(installed: None) -> None:
     assert (scalar.step, scalar.summary.value[0].simple_value) == (7, 0.25)
 
 
-def test_both_write_the_same_events(tmp_path: Path) -> None:
+def test_both_writers_produce_same_events(tmp_path: Path) -> None:
     def write(folder: Path) -> list[bytes]:
         with tensorboardX.SummaryWriter(str(folder)) as writer:
             for step in range(100):
@@ -162,7 +162,7 @@ def test_both_write_the_same_events(tmp_path: Path) -> None:
     assert len(theirs) == 100
 
 
-def test_install_keeps_factories_and_is_undone_on_exit(tmp_path: Path) -> None:
+def test_install_keeps_factories_and_is_reverted_on_exit(tmp_path: Path) -> None:
     opened = []
 
     class Factory:

@@ -29,7 +29,7 @@ def at(module: Any, place: str) -> Any:
 
 
 @pytest.mark.parametrize("place", NAMES)
-def test_names_are_in_the_same_places_as_tensorflows(place: str) -> None:
+def test_names_exist_at_same_places_as_in_tensorflow(place: str) -> None:
     for name in NAMES[place]:
         assert hasattr(at(real, place), name)
         assert hasattr(at(tf, place), name)
@@ -72,7 +72,7 @@ def test_examples_are_interchangeable_with_tensorflow() -> None:
     assert str(example(tf)) == str(example(real))
 
 
-def test_features_of_either_go_into_messages_of_the_other() -> None:
+def test_features_are_interchangeable_between_message_classes() -> None:
     """TensorFlow is in this process, so that what is made here is TensorFlow's own."""
     both = {"theirs": real.train.Feature(int64_list=real.train.Int64List(value=[1])), "ours": tf.int64_feature(2)}
     before = asyncrec.example.int64_feature(3)  # as it would be from before TensorFlow was imported

@@ -91,7 +91,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("example_class", [None, ToyExample])
-def test_documents_loop_runs_over_dataset(saved: str, example_class: Any) -> None:
+def test_documented_loop_runs_over_dataset(saved: str, example_class: Any) -> None:
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath=saved)
     dataset = tf_factory.generate_dataset(tfrecord_filepaths, example_class)
     assert isinstance(dataset, tf.data.Dataset)
@@ -119,7 +119,7 @@ def test_dataset_methods_work_and_model_trains(saved: str) -> None:
     assert sum(len(label) for _, label in pairs) == 60
 
 
-def test_records_are_parsed_by_tensorflow_as_by_tfrecorder(saved: str) -> None:
+def test_tensorflow_parses_records_like_tfrecorder(saved: str) -> None:
     """By ``parse_single_example`` and ``decode_raw``: scalars of one element, arrays as their bytes."""
     features = {
         "label": tf.io.FixedLenFeature((), tf.int64),
@@ -159,7 +159,7 @@ def test_class_reads_files_written_by_tfrecorder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_scripts_print_the_same_over_tensors(
+def test_script_output_is_unchanged_with_tensors(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in ``tests/compat/test_tfrecorder_scripts.py``, with the tensors of a ``tf.data.Dataset``."""
@@ -187,7 +187,7 @@ def values(dataset: Any) -> list[Any]:
     return [[np.asarray(value).tolist() for value in example] for example in dataset.as_numpy_iterator()]
 
 
-def test_iterator_continues_from_a_checkpoint(saved: str, tmp_path: Path) -> None:
+def test_iterator_continues_from_checkpoint(saved: str, tmp_path: Path) -> None:
     dataset = tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(saved), ToyExample)
     iterator = iter(dataset)
     for _ in range(15):
@@ -198,7 +198,7 @@ def test_iterator_continues_from_a_checkpoint(saved: str, tmp_path: Path) -> Non
     assert int(next(another)[0]) == int(next(iterator)[0])
 
 
-def test_tensorflows_seed_repeats_the_order(saved: str) -> None:
+def test_tensorflow_seed_determines_order(saved: str) -> None:
     paths = tf_factory.get_tfrecord_filepaths(saved)
     orders = []
     for seed in (5, 5, 6):
@@ -210,7 +210,7 @@ def test_tensorflows_seed_repeats_the_order(saved: str) -> None:
 
 
 @pytest.mark.parametrize("example_class", [None, ToyExample])
-def test_damage_is_a_data_loss_error(saved: str, example_class: Any) -> None:
+def test_damage_raises_data_loss_error(saved: str, example_class: Any) -> None:
     path = Path(tf_factory.get_tfrecord_filepaths(saved)[0])
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -240,7 +240,7 @@ def test_overridden_parse_from_string_is_called(saved: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["a store that TensorFlow does not read", "GZIP"])
-def test_other_files_give_the_same_examples(saved: str, where: str) -> None:
+def test_files_elsewhere_or_compressed_yield_same_examples(saved: str, where: str) -> None:
     plain = tf_factory.get_tfrecord_filepaths(saved)
     other = [f"memory://of-tfrecorder/{number}.tfrecord" for number in range(len(plain))]
     if where == "GZIP":
@@ -252,7 +252,7 @@ def test_other_files_give_the_same_examples(saved: str, where: str) -> None:
     assert len(read[0]) == 40
 
 
-def test_fields_of_declared_class_are_read_exact(tmp_path: Path) -> None:
+def test_fields_of_declared_class_are_read_exactly(tmp_path: Path) -> None:
     from asyncrec.example import DeclaredExample
     from asyncrec.example import tfrecordable as declared
 

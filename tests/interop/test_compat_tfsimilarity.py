@@ -61,7 +61,7 @@ def labels(dataset: Any, batches: int | None = None) -> list[list[int]]:
 # -- what the document shows ------------------------------------------------------------------------------------------
 
 
-def test_parameters_and_their_defaults_are_documents() -> None:
+def test_parameters_and_defaults_match_documentation() -> None:
     parameters = inspect.signature(TFRecordDatasetSampler).parameters.values()
     shown = {each.name: each.default for each in parameters if each.kind is not each.KEYWORD_ONLY}
     required = inspect.Parameter.empty
@@ -72,7 +72,7 @@ def test_parameters_and_their_defaults_are_documents() -> None:
     }  # fmt: skip
 
 
-def test_sampler_is_endless_dataset_of_deserialised_batches(shards: str) -> None:
+def test_sampler_is_endless_dataset_of_deserialized_batches(shards: str) -> None:
     dataset = TFRecordDatasetSampler(shards, deserialize)
     assert isinstance(dataset, tf.data.Dataset)
     image, label = dataset.element_spec
@@ -100,7 +100,7 @@ def test_sampler_reads_stores_and_extra_arguments_without_tf_data(shards: str, m
 # -- a model ----------------------------------------------------------------------------------------------------------
 
 
-def test_keras_model_trains_for_an_epoch(shards: str) -> None:
+def test_keras_model_trains_for_one_epoch(shards: str) -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(CLASSES)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
@@ -124,7 +124,7 @@ def test_examples_alternate_between_shards_in_class_blocks(shards: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-def test_compression_must_match_the_argument(tmp_path: Path, compression: str) -> None:
+def test_files_must_match_compression_argument(tmp_path: Path, compression: str) -> None:
     write_shards(tmp_path, [10, 10], compression)
     dataset = TFRecordDatasetSampler(str(tmp_path), deserialize, compression=compression, num_repeat=2)
     assert sum(map(len, labels(dataset))) == 40
@@ -134,7 +134,7 @@ def test_compression_must_match_the_argument(tmp_path: Path, compression: str) -
         labels(TFRecordDatasetSampler(str(tmp_path), deserialize, num_repeat=1, seed=1))
 
 
-def test_other_options_change_no_record(shards: str) -> None:
+def test_performance_options_do_not_change_records(shards: str) -> None:
     for options in ({"async_cycle": True}, {"parallelism": 2, "prefetch_size": 1}, {"shards_per_cycle": 3}):
         found = labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=1, **options))
         assert Counter(label for batch in found for label in batch) == dict.fromkeys(range(CLASSES), 40)
@@ -149,7 +149,7 @@ def test_shards_with_other_suffix_are_ignored(tmp_path: Path) -> None:
     assert found == [[0] * 10]
 
 
-def test_impossible_numbers_are_refused_at_once(shards: str) -> None:
+def test_invalid_numbers_are_rejected_at_once(shards: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="Batch size must be greater than zero"):
         TFRecordDatasetSampler(shards, deserialize, batch_size=0)
     with pytest.raises(ValueError, match="example_per_class"):
@@ -179,7 +179,7 @@ def test_unequal_shards_leave_no_single_class_tail(tmp_path: Path) -> None:
     assert len(balanced) == 5
 
 
-def test_order_of_shards_has_seed(shards: str) -> None:
+def test_shard_order_depends_on_seed(shards: str) -> None:
     """There, it had none."""
     found = [labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=2, seed=seed)) for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
@@ -217,7 +217,7 @@ def numbers(dataset: Any) -> list[int]:
     return [number for batch in dataset for number in batch.numpy().tolist()]
 
 
-def test_own_test_passes(tmp_path: Path) -> None:
+def test_upstream_test_passes(tmp_path: Path) -> None:
     """TensorFlow Similarity's only test of it: 10,000 batches of pairs from 100 shards of 1,000 records."""
     for sid in range(100):
         examples = [asyncrec.encode_example({"sid": sid, "value": sid * 1000 + value}) for value in range(1000)]
@@ -238,7 +238,7 @@ def test_own_test_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"async_cycle": True}, {"shards_per_cycle": 2}, {"seed": 3}])
-def test_workers_split_records_between_them(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_workers_share_records_without_overlap(tmp_path: Path, options: dict[str, Any]) -> None:
     """By the policy that a strategy has unless told otherwise: by file where tf.data reads, else by batch."""
     from tensorflow.python.data.experimental.ops import distribute
 
@@ -296,7 +296,7 @@ def test_two_processes_get_every_record_once(tmp_path: Path, store: str) -> None
 
 @pytest.mark.parametrize("set_seed", [tf.random.set_seed, keras.utils.set_random_seed])
 @pytest.mark.parametrize("memory", [False, True])
-def test_tensorflows_seed_is_the_orders(tmp_path: Path, set_seed: Any, memory: bool) -> None:
+def test_global_tensorflow_seed_determines_order(tmp_path: Path, set_seed: Any, memory: bool) -> None:
     path = numbered(tmp_path)
     if memory:
         path = "memory://of-seeds/shards"
@@ -323,7 +323,7 @@ def test_tensorflows_seed_is_the_orders(tmp_path: Path, set_seed: Any, memory: b
     ],
 )
 @pytest.mark.parametrize("seed", [None, 1])
-def test_unusual_numbers_keep_their_meaning(
+def test_unusual_numbers_have_documented_meaning(
     tmp_path: Path, options: dict[str, Any], batches: list[int], seed: int | None
 ) -> None:
     """Whoever reads."""
@@ -337,14 +337,14 @@ def test_unusual_numbers_keep_their_meaning(
 
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("num_repeat", [-1, None])
-def test_for_ever_is_known_to_be_for_ever(tmp_path: Path, num_repeat: int | None, seed: int | None) -> None:
+def test_endless_sampler_reports_infinite_cardinality(tmp_path: Path, num_repeat: int | None, seed: int | None) -> None:
     """Keras asks: without steps_per_epoch such an epoch would never end."""
     dataset = TFRecordDatasetSampler(numbered(tmp_path), to_number, num_repeat=num_repeat, seed=seed)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert len(numbers(dataset.take(6))) == 192
 
 
-def test_iterator_goes_on_from_checkpoint(tmp_path: Path) -> None:
+def test_iterator_continues_from_checkpoint(tmp_path: Path) -> None:
     tf.random.set_seed(5)
     iterator = iter(TFRecordDatasetSampler(numbered(tmp_path / "shards"), to_number, batch_size=4))
     checkpoint = tf.train.Checkpoint(iterator=iterator)
@@ -356,7 +356,7 @@ def test_iterator_goes_on_from_checkpoint(tmp_path: Path) -> None:
     assert [next(iterator).numpy().tolist() for _ in range(20)] == expected
 
 
-def test_damage_is_a_data_loss_error(tmp_path: Path) -> None:
+def test_damage_raises_data_loss_error(tmp_path: Path) -> None:
     path = numbered(tmp_path)
     shard = tmp_path / "3.tfrec"
     data = bytearray(shard.read_bytes())
@@ -367,7 +367,7 @@ def test_damage_is_a_data_loss_error(tmp_path: Path) -> None:
             numbers(TFRecordDatasetSampler(path, to_number, num_repeat=1))
 
 
-def test_patterns_are_tensorflows_globs(tmp_path: Path) -> None:
+def test_patterns_match_like_tensorflow_globs(tmp_path: Path) -> None:
     for name in ("a.tfrec", "b.tfrec", "_u.tfrec", ".h.tfrec", "sub/f.tfrec"):
         blocking.write_records(tmp_path / name, [name.encode()])
     (tmp_path / ".a.tfrec.0123abcd.partial").write_bytes(b"of a writer that has not finished")

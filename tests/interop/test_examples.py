@@ -68,7 +68,7 @@ def test_examples_round_trip_with_tensorflow_both_ways() -> None:
         assert len(data) == message.ByteSize()
 
 
-def test_sequence_examples_go_both_ways() -> None:
+def test_sequence_examples_round_trip_with_tensorflow() -> None:
     rng = np.random.default_rng(1)
     for _ in range(COUNT // 5):
         context = {"id": random_value(rng)}
@@ -95,7 +95,7 @@ def test_small_model_floats_are_encoded_as_floats(dtype: Any) -> None:
     assert decode_example(encode_example({"x": array[0, 1]}))["x"].tolist() == [-1.5]
 
 
-def test_messages_of_both_live_in_one_process() -> None:
+def test_message_classes_coexist_with_tensorflow() -> None:
     assert Example.DESCRIPTOR.full_name != tf.train.Example.DESCRIPTOR.full_name
     data = encode_example({"a": 1})
     assert Example.FromString(data).SerializeToString() == tf.train.Example.FromString(data).SerializeToString()

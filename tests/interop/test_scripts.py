@@ -37,7 +37,7 @@ def run(script: str, folder: Path) -> tuple[str, dict[str, bytes | list[bytes]]]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_script_does_same_with_another_import(script: Path, tmp_path: Path) -> None:
+def test_script_behaves_identically_with_changed_import(script: Path, tmp_path: Path) -> None:
     old = script.read_text("utf-8")
     new, changed = old, 0
     for pattern, replacement in IMPORTS.items():

@@ -28,7 +28,7 @@ def read(path: Path) -> list[bytes]:
     return anyio.run(main)
 
 
-def test_records_of_record_writer_are_read_back(tmp_path: Path) -> None:
+def test_records_of_record_writer_are_readable(tmp_path: Path) -> None:
     writer = RecordWriter(str(tmp_path / "theirs"))
     for record in records():
         writer.write(record)
@@ -36,7 +36,7 @@ def test_records_of_record_writer_are_read_back(tmp_path: Path) -> None:
     assert read(tmp_path / "theirs") == records()
 
 
-def test_both_write_the_same_bytes(tmp_path: Path) -> None:
+def test_both_writers_produce_same_bytes(tmp_path: Path) -> None:
     async def main() -> None:
         await asyncrec.write_records(str(tmp_path / "ours"), records())
 
@@ -66,5 +66,5 @@ def test_summary_writer_events_pass_through_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "_x", "a b", "loss/train", "ü", "..", "a__b", "1", "-a", "a\tb c", "/a"])
-def test_names_are_made_valid_the_same_way(name: str) -> None:
+def test_tf_names_are_sanitized_identically(name: str) -> None:
     assert asyncrec.storage.make_valid_tf_name(name) == make_valid_tf_name(name)

@@ -115,7 +115,7 @@ def test_uncompressed_files_match_tensorflow_byte_for_byte(tmp_path: Path, recor
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
-def test_tensorflow_reads_all_members_of_a_gzip_file(tmp_path: Path) -> None:
+def test_tensorflow_reads_all_gzip_members(tmp_path: Path) -> None:
     records = text()
     asyncrec_wrote(tmp_path / "ours", records, compression="GZIP")
     assert members(tmp_path / "ours") > 3
@@ -123,7 +123,7 @@ def test_tensorflow_reads_all_members_of_a_gzip_file(tmp_path: Path) -> None:
     assert tensorflow_reads(tmp_path / "ours", "GZIP", buffer_size=1000) == records
 
 
-def test_members_of_joined_tensorflow_files_are_all_read(tmp_path: Path) -> None:
+def test_all_members_of_joined_tensorflow_files_are_read(tmp_path: Path) -> None:
     parts = [[b"a", b""], [], [bytes(MIB)], [b"z" * 17]]
     for number, part in enumerate(parts):
         tensorflow_wrote(tmp_path / f"{number}", part, "GZIP")
@@ -133,7 +133,7 @@ def test_members_of_joined_tensorflow_files_are_all_read(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_flushing_while_writing_changes_nothing_for_the_reader(tmp_path: Path, compression: str) -> None:
+def test_flushes_during_writing_do_not_affect_tensorflow_reader(tmp_path: Path, compression: str) -> None:
     records = [b"%d" % i * i for i in range(300)]
 
     async def main() -> None:
@@ -168,7 +168,7 @@ def test_tensorflow_reads_file_after_asyncrec_appends(tmp_path: Path, compressio
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 @pytest.mark.parametrize("level", [0, 1, 3, 6, 9])
-def test_every_compression_level_is_read_by_the_other(tmp_path: Path, compression: str, level: int) -> None:
+def test_every_compression_level_is_readable_by_other_library(tmp_path: Path, compression: str, level: int) -> None:
     records = text()[:500]
     options = tf.io.TFRecordOptions(compression, compression_level=level)
     tensorflow_wrote(tmp_path / "theirs", records, options)
@@ -177,7 +177,7 @@ def test_every_compression_level_is_read_by_the_other(tmp_path: Path, compressio
     assert tensorflow_reads(tmp_path / "ours", compression) == records
 
 
-def test_tensorflow_finds_the_same_damage(tmp_path: Path) -> None:
+def test_tensorflow_reports_same_damage(tmp_path: Path) -> None:
     """A flipped bit in the second of three records: both give the first, then an error."""
     path = tmp_path / "damaged"
     asyncrec_wrote(path, [b"one", b"two", b"three"])

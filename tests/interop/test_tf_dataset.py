@@ -41,7 +41,7 @@ def numbers(tmp_path: Path) -> str:
     return str(tmp_path / "numbers")
 
 
-def test_records_come_once_in_batches_of_schema_types(numbers: str) -> None:
+def test_records_are_batched_once_with_schema_types(numbers: str) -> None:
     dataset = shuffled(numbers, batch_size=64, seed=1)
     spec = dataset.element_spec
     assert (spec["number"].dtype, spec["vector"].shape.as_list()) == (tf.int64, [None, 3])
@@ -56,13 +56,13 @@ def test_records_come_once_in_batches_of_schema_types(numbers: str) -> None:
     assert sorted(seen) == list(range(COUNT))
 
 
-def test_iterations_restart_and_may_be_left_early(numbers: str) -> None:
+def test_iterations_restart_after_early_exit(numbers: str) -> None:
     dataset = shuffled(numbers, batch_size=10, seed=1)
     first = [batch["number"].numpy().tolist() for batch in dataset.take(3)]
     assert first == [batch["number"].numpy().tolist() for batch in dataset.take(3)]
 
 
-def test_newest_version_of_each_key_comes_once(tmp_path: Path) -> None:
+def test_newest_version_of_each_key_is_returned_once(tmp_path: Path) -> None:
     schema = asyncrec.Schema({"number": asyncrec.FixedLen((), "int64"), "date": asyncrec.FixedLen((), "int64")})
     for numbers in (range(100), range(100, 150)):
         with blocking.open_sharded_writer(
@@ -77,7 +77,7 @@ def test_newest_version_of_each_key_comes_once(tmp_path: Path) -> None:
         assert sorted(seen) == [*range(0, 50, 2), *range(50, 100), *range(101, 150, 2)]
 
 
-def test_missing_schema_error_names_the_argument(tmp_path: Path) -> None:
+def test_missing_schema_error_names_argument(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "plain") as writer:
         writer.write(b"1")
     with pytest.raises(asyncrec.errors.SchemaError, match="pass schema="):

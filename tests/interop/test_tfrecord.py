@@ -64,7 +64,7 @@ def test_tfrecord_reads_files_written_by_asyncrec(tmp_path: Path, compression: s
     assert [bytes(view) for view in found] == records()  # one buffer, used again for each
 
 
-def test_records_written_by_asyncrec_are_read_back(tmp_path: Path) -> None:
+def test_asyncrec_records_round_trip_through_tfrecord(tmp_path: Path) -> None:
     writer = tfrecord.TFRecordWriter(str(tmp_path / "theirs"))
     for number in range(300):
         writer.write(
@@ -75,7 +75,7 @@ def test_records_written_by_asyncrec_are_read_back(tmp_path: Path) -> None:
     assert [example.features.feature["number"].int64_list.value[0] for example in examples] == list(range(300))
 
 
-def test_our_index_is_its_index_byte_for_byte(tmp_path: Path) -> None:
+def test_index_matches_tfrecord_index_byte_for_byte(tmp_path: Path) -> None:
     """DALI's too: it is the same text."""
     shards = write_shards(tmp_path)
     assert len(shards) == 3

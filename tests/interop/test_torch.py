@@ -63,7 +63,7 @@ def test_workers_yield_every_record_once_per_reshuffled_epoch(numbers: str, work
 
 
 @WORKERS
-def test_any_stream_is_dealt_to_the_workers(numbers: str, workers: int, method: str | None) -> None:
+def test_any_stream_is_shared_among_workers(numbers: str, workers: int, method: str | None) -> None:
     dataset = StreamDataset(Interleaved(numbers), transform=int)
     loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)
     assert sorted(loader) == list(range(COUNT))
@@ -91,9 +91,7 @@ def test_pickled_dataset_keeps_snapshot_after_growth(numbers: str) -> None:
 
 
 @WORKERS
-def test_workers_and_epochs_read_the_same_snapshot(
-    numbers: str, workers: int, method: str | None, tmp_path: Path
-) -> None:
+def test_workers_and_epochs_read_same_snapshot(numbers: str, workers: int, method: str | None, tmp_path: Path) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1, cache=tmp_path / "cache")
     with blocking.open_sharded_writer(numbers, max_shard_records=10) as writer:
         writer.write(b"0")
@@ -106,7 +104,7 @@ def test_workers_and_epochs_read_the_same_snapshot(
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("given", [0, 1, 7, 31, 32])
-def test_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: int, given: int) -> None:
+def test_stateful_loader_resumes_after_last_batch(numbers: str, workers: int, given: int) -> None:
     def loader() -> StatefulDataLoader:
         dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
         return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
@@ -124,7 +122,7 @@ def test_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: in
 
 
 @pytest.mark.parametrize("workers", [(0, 2), (2, 3), (3, 1), (3, 0)])
-def test_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
+def test_training_loop_resumes_with_different_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
     def loader(count: int) -> tuple[ShuffledDataset, DataLoader]:
         dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
         return dataset, DataLoader(dataset, batch_size=None, num_workers=count, persistent_workers=count > 0)
@@ -171,14 +169,14 @@ def test_loaded_state_works_with_or_without_set_epoch(numbers: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_one_rank_gets_every_record_of_an_epoch(numbers: str, workers: int) -> None:
+def test_single_rank_reads_every_record_of_epoch(numbers: str, workers: int) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH - 1, transform=to_ints, seed=1)
     batches = list(DataLoader(dataset, batch_size=None, num_workers=workers))
     assert sorted(number for batch in batches for number in batch) == list(range(COUNT))
     assert len(batches) == len(dataset)
 
 
-def test_position_is_one_of_data_set_too(numbers: str) -> None:
+def test_loader_state_resumes_data_set_stream(numbers: str) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, seed=1)
     dataset.set_epoch(3)
     everything = list(dataset)
@@ -188,7 +186,7 @@ def test_position_is_one_of_data_set_too(numbers: str) -> None:
         assert list(stream.batches(BATCH)) == everything[5:]
 
 
-def test_unfit_state_is_refused_before_iteration(numbers: str) -> None:
+def test_mismatching_state_is_rejected_before_iteration(numbers: str) -> None:
     def made(**options: object) -> ShuffledDataset:
         return ShuffledDataset(numbers, **{"batch_size": BATCH, "seed": 1} | options)
 
@@ -219,7 +217,7 @@ def test_unfit_state_is_refused_before_iteration(numbers: str) -> None:
         made(num_repeat=-1).stream_state(0)
 
 
-def test_arguments_are_checked_when_a_dataset_is_made(numbers: str, tmp_path: Path) -> None:
+def test_arguments_are_checked_on_dataset_construction(numbers: str, tmp_path: Path) -> None:
     for wrong in (
         {"batch_size": 0}, {"seed": "a"}, {"seed": None}, {"mode": "full"}, {"shuffle": True}, {"epoch": 1},
         {"worker": (0, 2)}, {"buffer_size": 0}, {"num_repeat": -2}, {"uneven": "keep"}, {"transform": 3},
@@ -330,7 +328,7 @@ def test_state_of_later_epoch_is_resumed(numbers: str, workers: int, method: str
             list(other)
 
 
-def test_leaving_a_loader_early_ends_its_workers(numbers: str) -> None:
+def test_abandoned_loader_ends_its_workers(numbers: str) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, num_repeat=-1)
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
     batches = iter(loader)

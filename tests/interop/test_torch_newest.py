@@ -43,7 +43,7 @@ def flat(batches: object) -> list[int]:
 
 
 @WORKERS
-def test_workers_together_give_each_newest_version_once(pages: str, workers: int, method: str | None) -> None:
+def test_workers_together_return_each_newest_version_once(pages: str, workers: int, method: str | None) -> None:
     """They are told which these are: nothing is left here that they could find it by."""
     dataset = ShuffledDataset(pages, batch_size=7, transform=numbers, seed=1, newest="date")
     shutil.rmtree(Path(pages).parent / "_keys")
@@ -73,7 +73,7 @@ def test_newest_stream_resumes_with_other_worker_count(pages: str, before: int, 
 
 
 @WORKERS
-def test_map_style_dataset_has_newest_versions(pages: str, workers: int, method: str | None) -> None:
+def test_map_style_dataset_contains_newest_versions(pages: str, workers: int, method: str | None) -> None:
     dataset = RecordDataset(pages, transform=number, newest="date")
     assert len(dataset) == len(NEWEST)
     assert dataset[-1] == dataset[len(NEWEST) - 1]

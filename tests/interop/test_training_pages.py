@@ -30,7 +30,7 @@ def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, A
 
 # PyTorch warns of a fork under threads: the portal's is one, and its loop is made anew in the child.
 @pytest.mark.filterwarnings("ignore")
-def test_train_with_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_training_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run("train-with-pytorch", tmp_path, monkeypatch)
     assert float(names["loss"].detach()) < 0.3
     assert sum(names["rest"]) == 2000 - 10 * 64 + 2000  # the rest of an epoch, and another
@@ -90,7 +90,7 @@ def test_documented_loop_resumes_after_kill_with_other_workers(tmp_path: Path) -
     assert steps("killed.pt", 1, 0) == whole[50:]  # its 20th step was not saved
 
 
-def test_train_with_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_training_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run("train-with-tensorflow", tmp_path, monkeypatch)
     assert names["history"].history["accuracy"][-1] > 0.5
     assert sum(len(batch["label"]) for batch in names["dataset"]) == 2000

@@ -46,7 +46,7 @@ def test_source_satisfies_grain_protocol(source: RecordDataSource) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_shuffled_epoch_gives_each_record_once_by_seed(source: RecordDataSource, workers: int) -> None:
+def test_shuffled_epoch_returns_each_record_once_by_seed(source: RecordDataSource, workers: int) -> None:
     found = flat(batches(source, workers=workers))
     assert sorted(found) == list(range(COUNT))
     assert found != sorted(found)
@@ -96,7 +96,7 @@ def test_older_grain_loader_resumes_exactly(source: RecordDataSource, numbers: s
     again.close()
 
 
-def test_state_of_another_snapshot_is_refused(source: RecordDataSource, tmp_path: Path) -> None:
+def test_state_of_another_snapshot_is_rejected(source: RecordDataSource, tmp_path: Path) -> None:
     state = iter(loader(source, 0)).get_state()
     with blocking.open_sharded_writer(tmp_path / "another" / "numbers") as writer:
         writer.write_many(b"%d" % number for number in range(COUNT))
@@ -107,7 +107,7 @@ def test_state_of_another_snapshot_is_refused(source: RecordDataSource, tmp_path
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_damage_is_an_error_that_names_the_record(tmp_path: Path, workers: int) -> None:
+def test_damage_error_names_record(tmp_path: Path, workers: int) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write_many(b"%d" % number for number in range(100))
     source = RecordDataSource(tmp_path / "pages")

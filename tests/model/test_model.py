@@ -25,7 +25,7 @@ MOST_WITHOUT = 70_000
 
 @pytest.mark.slow(but=["log-used-twice", "folder-ender", "repeats"])
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_configuration_reaches_no_wrong_state(name: str) -> None:
+def test_configuration_reaches_no_forbidden_state(name: str) -> None:
     result = run.explore(CONFIGURATIONS[name], most=MOST)
     assert result.wrong == "", "\n".join(result.trace)
     assert result.whole or result.states >= MOST
@@ -51,12 +51,12 @@ def test_configuration_breaks_without_its_rule(rule: str) -> None:
         ("waits-behind-a-fence", "W", {"closed", "ended", "refused", "stopped"}),
     ],
 )
-def test_every_outcome_of_an_actor_is_reached(name: str, actor: str, outcomes: set[str]) -> None:
+def test_exploration_reaches_every_outcome_of_actor(name: str, actor: str, outcomes: set[str]) -> None:
     """So that nothing passes because nothing happens."""
     assert run.explore(CONFIGURATIONS[name], outcomes=True).outcomes[actor] == outcomes
 
 
-def test_mirrored_states_are_one_and_change_no_verdict() -> None:
+def test_folding_mirrored_states_does_not_change_verdict() -> None:
     twins = CONFIGURATIONS["source"]
     whole = Exploration(replace(twins, twins=None, late=0)).explore()
     folded = Exploration(replace(twins, late=0)).explore()
@@ -66,7 +66,7 @@ def test_mirrored_states_are_one_and_change_no_verdict() -> None:
         assert all(Exploration(replace(twins, twins=each)).explore().wrong for each in (twins.twins, None))
 
 
-def test_trace_is_a_shortest_path_to_the_error() -> None:
+def test_trace_is_shortest_path_to_error() -> None:
     with without(["list-before-entry"]):
         result = run.explore(CONFIGURATIONS["long-lists"])
     assert [line.partition(":")[0] for line in result.trace] == ["W", "W", "W", "W"]
@@ -74,7 +74,7 @@ def test_trace_is_a_shortest_path_to_the_error() -> None:
     assert "entry(commit" in result.trace[3]
 
 
-def test_rule_that_is_not_one_is_refused() -> None:
+def test_unknown_rule_is_rejected() -> None:
     with pytest.raises(ValueError, match="not rules of the model: gravity"), without(["gravity"]):
         pass
 
@@ -90,7 +90,7 @@ def test_power_cut_keeps_any_subset_of_unsynced_changes() -> None:
     assert {frozenset(each) for each in after_a_power_cut(store)} == {frozenset({entry}), frozenset({entry, shard})}
 
 
-def test_file_whose_content_was_not_synced_is_torn() -> None:
+def test_unsynced_file_is_torn_after_power_cut() -> None:
     entry = Name("entry", "W", 0)
     store, _ = change({}, Link(entry, Data(("a",)), content_is_synced=False))
     store, _ = change(store, Sync("entries"))
@@ -104,6 +104,6 @@ def test_page_lists_each_rule_with_its_configuration() -> None:
     assert named.keys() == RULES.keys()
 
 
-def test_every_rule_names_an_existing_configuration() -> None:
+def test_every_rule_names_existing_configuration() -> None:
     assert {rule.shown_by for rule in RULES.values()} <= CONFIGURATIONS.keys()
     assert len(CONFIGURATIONS) == len(configurations())

@@ -66,7 +66,7 @@ def test_record_with_many_features_is_decoded_in_linear_time() -> None:
     ids=["integers", "float64", "float32", "bytes"],
 )
 @pytest.mark.usefixtures("unhurried")
-def test_others_run_while_a_large_example_is_encoded(value: Any) -> None:
+def test_other_threads_run_while_large_example_is_encoded(value: Any) -> None:
     def runs_beside() -> bool:
         begun, ended = threading.Event(), []
 
@@ -105,7 +105,7 @@ class _Asked:
 
 
 @pytest.mark.parametrize("name", ["cut_frames", "encode_frames", "encode_index", "fitting", "measure_frames"])
-def test_argument_refused_ends_reading_of_arguments(name: str) -> None:
+def test_rejected_argument_stops_argument_parsing(name: str) -> None:
     if module is None:
         return
     after = [_Asked() for _ in range(3)]

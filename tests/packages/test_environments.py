@@ -51,7 +51,7 @@ def test_demo_reuses_test_environment_but_tests_extend_demo_environment(checkout
     assert "pip install" in run_by(checkout, "test")
 
 
-def test_every_plugin_is_listed_as_ours() -> None:
+def test_every_plugin_is_listed_in_requirements() -> None:
     plugins = {f"-e {path.parent.relative_to(ROOT)}" for path in ROOT.glob("plugins/*/pyproject.toml")}
     assert plugins <= set((ROOT / "requirements/ours.txt").read_text("utf-8").splitlines())
 
@@ -64,6 +64,6 @@ def test_locked_requirements_have_version_and_hash(name: str) -> None:
     assert [line for line in requirements if "==" not in line or "--hash=sha256:" not in line] == []
 
 
-def test_demo_has_versions_of_tests() -> None:
+def test_demo_uses_same_package_versions_as_tests() -> None:
     demo, tests = ((ROOT / "requirements/locked" / name).read_text("utf-8") for name in ("demo.txt", "ci.txt"))
     assert set(re.findall(r"^\S+==\S+", demo, re.MULTILINE)) <= set(re.findall(r"^\S+==\S+", tests, re.MULTILINE))

@@ -42,7 +42,7 @@ def test_distribution_keywords_are_plain_words(path: Path) -> None:
         assert str(word).replace(" ", "").isalnum(), word
 
 
-def test_readme_says_of_every_extra_what_it_is_for() -> None:
+def test_readme_describes_purpose_of_every_extra() -> None:
     """In one table, each in a row that says something, and none that is not there."""
     readme = (ROOT / "README.md").read_text("utf-8")
     _, _, after = readme.partition("| extra | what it is for | folder to add in a checkout |\n|---|---|---|\n")
@@ -58,7 +58,7 @@ def test_plugin_carries_license(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
-def test_release_changes_version_wherever_it_stands(path: Path) -> None:
+def test_release_replaces_every_occurrence_of_version(path: Path) -> None:
     text = module("release").with_version(path.read_text("utf-8"), "7.8.9")
     old = str(project(path)["version"])
     assert old not in text
@@ -73,7 +73,7 @@ def test_release_moves_unreleased_changes_under_its_heading() -> None:
 
 
 @pytest.mark.parametrize("changes", ["# Changes\n", "## Unreleased\n\n## 0.1.0\n", "## Unreleased\n"])
-def test_release_without_changelog_entries_is_refused(changes: str) -> None:
+def test_release_without_changelog_entries_is_rejected(changes: str) -> None:
     with pytest.raises(ValueError, match="Unreleased"):
         module("release").with_heading(changes, "0.2.0", "2026-02-02")
 
@@ -81,5 +81,5 @@ def test_release_without_changelog_entries_is_refused(changes: str) -> None:
 @pytest.mark.parametrize(
     ("text", "links"), [("[a](docs/a.md) ![b](https://c/d.png)", ["docs/a.md"]), ("[a](https://b/c) [d](#e)", [])]
 )
-def test_link_that_only_checkout_has_is_found(text: str, links: list[str]) -> None:
+def test_readme_links_valid_only_in_checkout_are_found(text: str, links: list[str]) -> None:
     assert module("dist").relative_links(text) == links

@@ -66,7 +66,7 @@ def recipe() -> str:
     return str(code)
 
 
-def test_recipe_stores_the_response_body(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_playwright_recipe_stores_response_body(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = recipe()
     monkeypatch.chdir(tmp_path)
     urls = [f"{root}/{name}" for name in ("page", "away", "image", "gone")]

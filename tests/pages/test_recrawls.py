@@ -163,7 +163,7 @@ async def moved(site: Site, path: Path, fetch: Fetch) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("work", [three_days, moved], ids=lambda work: work.__name__)
-async def test_httpx_crawls_again(site: Site, tmp_path: Path, work: Any) -> None:
+async def test_httpx_recrawl_stores_changes_only(site: Site, tmp_path: Path, work: Any) -> None:
     async with by_httpx() as fetch:
         await work(site, tmp_path / "pages", fetch)
 
@@ -171,6 +171,6 @@ async def test_httpx_crawls_again(site: Site, tmp_path: Path, work: Any) -> None
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # aiohttp runs on nothing else
 @pytest.mark.parametrize("work", [three_days, moved], ids=lambda work: work.__name__)
-async def test_aiohttp_crawls_again(site: Site, tmp_path: Path, work: Any, anyio_backend: str) -> None:
+async def test_aiohttp_recrawl_stores_changes_only(site: Site, tmp_path: Path, work: Any, anyio_backend: str) -> None:
     async with by_aiohttp() as fetch:
         await work(site, tmp_path / "pages", fetch)

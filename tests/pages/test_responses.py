@@ -56,7 +56,7 @@ def stored(page: dict[str, Any]) -> dict[str, Any]:
     return pages.PAGE.decode(pages.PAGE.encode(page))
 
 
-def test_aiohttp() -> None:
+def test_aiohttp_response_becomes_page() -> None:
     async def work(root: str) -> None:
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{root}/page", headers={"Referer": "http://from/"}) as response:
@@ -90,7 +90,7 @@ def test_aiohttp() -> None:
     asyncio.run(_serve(work))
 
 
-def test_httpx() -> None:
+def test_httpx_response_becomes_page() -> None:
     async def work(root: str) -> None:
         async with httpx2.AsyncClient(follow_redirects=True) as client:
             page = stored(await pages.from_httpx(await client.get(f"{root}/away", headers={"Referer": "http://from/"})))
@@ -109,7 +109,7 @@ def test_httpx() -> None:
 
 
 @pytest.mark.parametrize("client", ["aiohttp", "httpx"])
-def test_endless_answer_costs_its_limit(client: str) -> None:
+def test_endless_response_is_read_up_to_limit(client: str) -> None:
     async def work(root: str) -> None:
         if client == "aiohttp":
             async with aiohttp.ClientSession() as session, session.get(f"{root}/endless") as response:
@@ -123,16 +123,16 @@ def test_endless_answer_costs_its_limit(client: str) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 599])
-def test_status_that_may_pass_is_temporary(status: int) -> None:
+def test_retryable_status_is_temporary(status: int) -> None:
     assert pages.is_temporary(status)
 
 
 @pytest.mark.parametrize("status", [0, 200, 304, 404, 410, 451, 600])
-def test_status_that_stays_is_not_temporary(status: int) -> None:
+def test_permanent_status_is_not_temporary(status: int) -> None:
     assert not pages.is_temporary(status)
 
 
-def test_large_body_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_body_is_digested_in_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
     def page(*args: Any, **features: Any) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def scrapy_response(**changes: Any) -> Any:
     )
 
 
-def test_scrapy() -> None:
+def test_scrapy_response_becomes_page() -> None:
     page = stored(pages.from_scrapy(scrapy_response()))
     assert (page["url"], page["status"], page["elapsed"], page["depth"]) == ("http://a/b", 404, 0.25, 3)
     assert page["headers"] == b"Content-Type: text/html\nSet-Cookie: a=1\nSet-Cookie: b=2"
@@ -210,7 +210,7 @@ class Playwright:
         return {":method": "GET", "referer": "http://from/"}
 
 
-def test_playwright() -> None:
+def test_playwright_response_becomes_page() -> None:
     page = stored(asyncio.run(pages.from_playwright(Playwright())))
     assert (page["url"], page["final_url"], page["status"]) == ("http://a/first", "http://a/last", 200)
     assert (page["content"], page["headers"]) == (BODY, b"Content-Type: text/html\nX: 1")
@@ -232,7 +232,7 @@ class Answer:
         return BODY
 
 
-def test_crawlee() -> None:
+def test_crawlee_context_becomes_page() -> None:
     request = SimpleNamespace(url="http://a/", loaded_url="http://a/b", method="GET", headers={"a": "b"}, crawl_depth=1)
     page = stored(asyncio.run(pages.from_crawlee(SimpleNamespace(request=request, http_response=Answer()))))
     assert (page["url"], page["final_url"], page["depth"]) == ("http://a/", "http://a/b", 1)

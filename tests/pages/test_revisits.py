@@ -54,7 +54,7 @@ async def test_304_is_revisit_of_stored_page() -> None:
     assert page["profile"] == "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 
-async def test_equal_body_becomes_revisit_and_other_body_a_page() -> None:
+async def test_equal_body_becomes_revisit_but_changed_body_becomes_page() -> None:
     one = first()
     same, other = first(date="2026-11-23T00:00:00Z", before=one), first(b"<p>two", before=one)
     assert (same["type"], same["content"], same["digest"]) == ("revisit", b"", one["digest"])
@@ -93,19 +93,21 @@ async def test_revisit_of_revisit_refers_to_body() -> None:
         "a revisit that refers to nothing",
     ],
 )  # fmt: skip
-async def test_page_without_retrievable_original_is_stored_whole(parts: dict[str, Any], before: dict[str, Any]) -> None:
+async def test_page_without_retrievable_original_is_stored_with_body(
+    parts: dict[str, Any], before: dict[str, Any]
+) -> None:
     page = first(**parts, before=first(**before))
     assert page == first(**parts)
     assert not pages.is_revisit(page)
 
 
 @pytest.mark.parametrize("before", [b"record", "http://a/", {}, 1])
-async def test_before_argument_must_be_a_page(before: Any) -> None:
+async def test_before_argument_must_be_page(before: Any) -> None:
     with pytest.raises(TypeError, match="before must be a page"):
         first(before=before)
 
 
-async def test_conditions_are_those_of_the_newest_version(tmp_path: Path) -> None:
+async def test_conditions_come_from_newest_version(tmp_path: Path) -> None:
     two = first(b"<p>two", date="2026-11-23T00:00:00Z", headers={"etag": 'W/"2"'})
     await write(tmp_path / "pages", [first(), two])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
@@ -138,7 +140,7 @@ async def test_conditions_use_only_trusted_validators(
         assert await pages.conditions(dataset, URL) == expected
 
 
-async def test_revisit_conditions_come_from_itself_or_its_original(tmp_path: Path) -> None:
+async def test_revisit_conditions_come_from_revisit_or_original(tmp_path: Path) -> None:
     one = first()
     two = not_modified(one)
     three = first(date="2026-11-24T00:00:00Z", headers={"ETag": '"3"'}, before=two)
@@ -160,7 +162,7 @@ async def test_conditions_are_empty_for_missing_body(tmp_path: Path) -> None:
         assert (known, known.page) == ({}, None)
 
 
-async def test_resolved_page_equals_the_crawled_page(tmp_path: Path) -> None:
+async def test_resolved_page_equals_crawled_page(tmp_path: Path) -> None:
     one = first()
     whole = first(date="2026-11-23T00:00:00Z", headers={"ETag": '"new"', "Content-Type": "text/html"}, reason="Fine")
     same = pages.page(**{**_parts(whole), "before": one})
@@ -202,7 +204,7 @@ async def test_revisit_resolves_to_right_version_among_many(tmp_path: Path) -> N
     assert [page["content"] for page in found] == [b"0", b"1", b"17", b"38", b"39"]
 
 
-async def test_missing_body_error_names_the_original(tmp_path: Path) -> None:
+async def test_missing_body_error_names_original(tmp_path: Path) -> None:
     await write(tmp_path / "pages", [first(b"<p>two"), not_modified(first())])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         page = await the_revisit(dataset)
@@ -236,7 +238,7 @@ async def test_resolve_keeps_custom_features_and_reads_older_schemas(tmp_path: P
     assert (page["section"], page["content"]) == ("news", b"<p>one")
 
 
-async def test_arguments_other_than_data_set_and_page_are_refused(tmp_path: Path) -> None:
+async def test_arguments_other_than_data_set_and_page_are_rejected(tmp_path: Path) -> None:
     await write(tmp_path / "pages", [first()])
     for other in ("crawl/pages", {}, tmp_path):
         with pytest.raises(TypeError, match=r"one that asyncrec\.open_dataset has opened"):

@@ -29,7 +29,7 @@ def test_page_round_trips_through_schema() -> None:
     assert (read["method"], read["type"], read["truncated"], read["final_url"]) == ("GET", "response", "", "")
 
 
-def test_digest_is_one_of_web_archives() -> None:
+def test_digest_matches_web_archive_format() -> None:
     """That of the empty content is known from every archive."""
     assert pages.payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
     assert pages.page("http://a/")["digest"] == pages.payload_digest(b"")
@@ -44,7 +44,7 @@ def test_date_defaults_to_current_utc_time() -> None:
         pages.page("http://a/", date=datetime(2020, 1, 1))  # that is what is refused
 
 
-def test_long_content_is_cut_and_says_so() -> None:
+def test_long_content_is_truncated_and_marked() -> None:
     page = pages.page("http://a/", b"x" * 10, max_bytes=4)
     assert (page["content"], page["truncated"]) == (b"xxxx", "length")
     assert page["digest"] == pages.payload_digest(b"xxxx")
@@ -54,17 +54,17 @@ def test_long_content_is_cut_and_says_so() -> None:
         pages.page("http://a/", max_bytes=-1)
 
 
-def test_header_cannot_smuggle_in_another() -> None:
+def test_header_line_breaks_cannot_inject_headers() -> None:
     page = pages.page("http://a/", headers=[("X", "1\r\nY: 2"), ("A: 1\nB", "2")])
     assert page["headers"] == b"X: 1 Y: 2\nA: 1 B: 2"
 
 
-def test_feature_that_page_has_not_is_named() -> None:
+def test_unknown_feature_error_names_feature() -> None:
     with pytest.raises(TypeError, match="the feature 'stats' is not in PAGE; its features are url, date, status,"):
         pages.page("http://a/", stats=200)
 
 
-def test_key_is_url_unless_more_was_asked() -> None:
+def test_page_key_is_url_for_plain_get() -> None:
     page = pages.page("http://a/")
     assert pages.page_key(page) == "http://a/"
     assert pages.page_key({**page, "method": "POST"}, b"a=1") == f"POST http://a/ {pages.payload_digest(b'a=1')}"

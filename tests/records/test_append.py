@@ -26,7 +26,7 @@ async def append(path: Path, *records: bytes, compression: str = "") -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_append_creates_and_continues_a_file(tmp_path: Path, compression: str) -> None:
+async def test_append_creates_and_continues_file(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "logs" / "events"
     await append(path, b"1", b"2", compression=compression)
     await append(path, compression=compression)
@@ -34,7 +34,7 @@ async def test_append_creates_and_continues_a_file(tmp_path: Path, compression: 
     assert await asyncrec.read_records(path) == [b"1", b"2", b"3"]
 
 
-async def test_file_is_visible_as_it_grows(tmp_path: Path) -> None:
+async def test_growing_file_is_readable(tmp_path: Path) -> None:
     path = tmp_path / "events"
     async with asyncrec.open_writer(path, mode="a") as writer:
         for count in range(1, 5):
@@ -52,7 +52,7 @@ async def test_append_cuts_torn_tail_and_keeps_earlier_records(tmp_path: Path, c
     assert await asyncrec.read_records(path) == [b"whole", b"next"]
 
 
-async def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path) -> None:
+async def test_zeros_after_power_loss_are_truncated(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"whole")
     path.write_bytes(path.read_bytes() + bytes(5000))
@@ -61,7 +61,7 @@ async def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 70_000, 3 << 20])
-async def test_zeros_behind_gzip_member_are_cut_before_append(tmp_path: Path, zeros: int) -> None:
+async def test_zeros_after_gzip_member_are_truncated_before_append(tmp_path: Path, zeros: int) -> None:
     """Readers that know one member after another, as zlib's loop in TensorFlow, stop at them."""
     path = tmp_path / "events"
     await append(path, b"whole", compression="GZIP")
@@ -96,14 +96,14 @@ async def test_flushed_records_survive_any_torn_write_with_zeros(tmp_path: Path,
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_file_of_zeros_is_started_again(tmp_path: Path, compression: str) -> None:
+async def test_file_of_zeros_is_overwritten(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "events"
     path.write_bytes(bytes(5000))
     await append(path, b"next", compression=compression)
     assert await asyncrec.read_records(path) == [b"next"]
 
 
-async def test_torn_record_longer_than_file_is_cut_off(tmp_path: Path) -> None:
+async def test_torn_record_longer_than_file_is_truncated(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"whole", bytes(100_000))
     path.write_bytes(path.read_bytes()[:5000])
@@ -112,7 +112,7 @@ async def test_torn_record_longer_than_file_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_damage_before_zeros_is_an_error_still(tmp_path: Path, compression: str) -> None:
+async def test_damage_before_zeros_still_raises(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "events"
     await append(path, b"one" * 50, b"two", b"three", compression=compression)
     await append(path, b"four" * 50, compression=compression)
@@ -138,7 +138,7 @@ async def test_torn_gzip_member_keeps_its_flushed_records(tmp_path: Path) -> Non
     gzip.decompress(path.read_bytes())
 
 
-async def test_torn_member_is_finished_despite_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_torn_member_is_completed_despite_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one does that is nearly full, or over a network."""
     path = tmp_path / "events"
     async with asyncrec.open_writer(path, mode="a", compression="GZIP") as writer:
@@ -154,7 +154,7 @@ async def test_torn_member_is_finished_despite_short_writes(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("torn", range(1, 12))
-async def test_member_torn_at_its_start_loses_no_earlier_one(tmp_path: Path, torn: int) -> None:
+async def test_member_torn_at_start_keeps_earlier_members(tmp_path: Path, torn: int) -> None:
     path = tmp_path / "events"
     await append(path, b"one", compression="GZIP")
     size = path.stat().st_size
@@ -164,7 +164,7 @@ async def test_member_torn_at_its_start_loses_no_earlier_one(tmp_path: Path, tor
     assert await asyncrec.read_records(path) == [b"one", b"next"]
 
 
-async def test_damage_before_the_end_prevents_append(tmp_path: Path) -> None:
+async def test_damage_before_end_prevents_append(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"one", b"two", b"three")
     data = bytearray(path.read_bytes())
@@ -175,7 +175,7 @@ async def test_damage_before_the_end_prevents_append(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
-async def test_exception_in_body_keeps_whole_records_only(tmp_path: Path) -> None:
+async def test_exception_in_body_keeps_complete_records_only(tmp_path: Path) -> None:
     path = tmp_path / "events"
     with pytest.raises(RuntimeError):
         async with asyncrec.open_writer(path, mode="a") as writer:
@@ -197,7 +197,7 @@ async def test_second_writer_cannot_append_to_open_file(tmp_path: Path) -> None:
     assert await asyncrec.read_records(tmp_path / "x") == [b"mine", b"later"]
 
 
-async def test_append_refuses_stores_zlib_and_other_compression(tmp_path: Path) -> None:
+async def test_append_rejects_stores_zlib_and_other_compression(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only local files"):
         async with asyncrec.open_writer("x", mode="a", storage=MemoryStorage()):
             pass
@@ -335,7 +335,7 @@ async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypa
     assert await asyncrec.read_records(path) == [b"before"]
 
 
-async def test_refused_file_is_left_closed_and_unlocked(tmp_path: Path) -> None:
+async def test_rejected_file_is_closed_and_unlocked(tmp_path: Path) -> None:
     """Damaged, of another compression, or another writer's: no descriptor stays, and none of its locks."""
     path = tmp_path / "events"
     await append(path, b"one" * 20, b"two")
@@ -360,7 +360,7 @@ async def test_published_size_includes_earlier_content(tmp_path: Path) -> None:
     assert writer.published.size == (tmp_path / "events").stat().st_size == 22 + 20
 
 
-async def test_unopenable_file_is_named_in_the_error(tmp_path: Path) -> None:
+async def test_unopenable_file_is_named_in_error(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     with pytest.raises(StorageError, match="events"):
         await append(tmp_path / "events", b"next")

@@ -16,7 +16,7 @@ async def until_parked(budget: ByteBudget, waiting: int) -> None:
         await checkpoint()
 
 
-async def test_room_is_given_out_first_come_first_served() -> None:
+async def test_budget_serves_callers_in_order() -> None:
     budget = ByteBudget(100)
     await budget.take(100)
     order: list[int] = []
@@ -41,7 +41,7 @@ async def test_room_is_given_out_first_come_first_served() -> None:
     assert budget.used == 15
 
 
-async def test_size_beyond_limit_is_let_in_alone() -> None:
+async def test_size_beyond_limit_is_admitted_alone() -> None:
     budget = ByteBudget(100)
     await budget.take(1)
     async with anyio.create_task_group() as group:
@@ -52,7 +52,7 @@ async def test_size_beyond_limit_is_let_in_alone() -> None:
     assert budget.used == 1000
 
 
-async def test_cancelled_wait_holds_no_bytes_and_admits_next() -> None:
+async def test_cancelled_wait_reserves_no_bytes_and_admits_next() -> None:
     budget = ByteBudget(100)
     await budget.take(50)
     async with anyio.create_task_group() as group:
@@ -116,7 +116,7 @@ async def test_collected_bytes_are_sent_for_starving_callers() -> None:
     assert budget.under_way == 0
 
 
-async def test_caller_that_never_waits_is_made_to_yield() -> None:
+async def test_caller_without_waits_is_made_to_yield() -> None:
     budget = ByteBudget(1000)
     ran = []
 
@@ -136,7 +136,7 @@ async def test_caller_that_never_waits_is_made_to_yield() -> None:
     assert budget.used == 3
 
 
-def test_reserving_most_of_limit_is_refused_with_remedy() -> None:
+def test_reservation_of_most_of_limit_is_rejected_with_remedy() -> None:
     budget = ByteBudget(100)
     budget.reserve(70)
     assert budget.bound == 30
@@ -146,7 +146,7 @@ def test_reserving_most_of_limit_is_refused_with_remedy() -> None:
     assert budget.bound == 100
 
 
-def test_reservation_ignores_bytes_held_temporarily() -> None:
+def test_reservation_ignores_temporarily_held_bytes() -> None:
     """An upload's chunk, the keys of a large object: it goes by itself, and whoever wants to write waits for it."""
     budget = ByteBudget(100)
     budget.account(1_000, chunk=True)
@@ -159,7 +159,7 @@ def test_reservation_ignores_bytes_held_temporarily() -> None:
     assert budget.reserved == 1_075
 
 
-def test_limit_that_holds_nothing_is_refused() -> None:
+def test_zero_limit_is_rejected() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         ByteBudget(0)
 
@@ -195,7 +195,7 @@ async def test_failed_writer_admits_waiters_of_paused_budget() -> None:
     assert budget.bound < 0
 
 
-async def test_accounted_bytes_take_room_and_return_to_waiters() -> None:
+async def test_accounted_bytes_count_against_limit_until_returned() -> None:
     """It is there already, so it may be more than there is room for; who waits is let in when it is less."""
     budget = ByteBudget(100)
     await budget.take(30)
@@ -214,7 +214,7 @@ async def test_accounted_bytes_take_room_and_return_to_waiters() -> None:
     assert (budget.used, budget.reserved, budget.bound) == (70, 0, 100)
 
 
-async def test_input_of_exactly_the_free_size_fits() -> None:
+async def test_input_of_exactly_free_size_fits() -> None:
     budget = ByteBudget(100)
     budget.reserve(40)
     await budget.take(60)
@@ -224,11 +224,11 @@ async def test_input_of_exactly_the_free_size_fits() -> None:
     assert budget.used == 61, "alone, though it is too much"
 
 
-def test_chunks_may_take_quarter_of_limit_over_all_objects() -> None:
+def test_chunk_share_is_quarter_of_limit_divided_by_objects() -> None:
     assert (ByteBudget(1000).share, ByteBudget(1000, objects=5).share) == (250, 50)
 
 
-def test_joint_reservation_is_refused_in_advance() -> None:
+def test_joint_reservation_is_rejected_in_advance() -> None:
     budget = ByteBudget(100)
     budget.reserve(25)
     budget.refuse_beyond(3)
@@ -252,7 +252,7 @@ async def test_waiting_time_accumulates_even_for_cancelled_calls() -> None:
     assert budget.seconds_waited > once
 
 
-async def test_caller_that_yielded_need_not_yield_again() -> None:
+async def test_caller_that_yielded_is_not_delayed_again() -> None:
     budget = ByteBudget(1000)
     budget.let_others_run()
     budget.let_others_run()
@@ -262,10 +262,10 @@ async def test_caller_that_yielded_need_not_yield_again() -> None:
     assert budget.bound == 1000
 
 
-class TestALimitThatMayGrow:
+class TestGrowingLimit:
     """What a sharded writer has unless it is told a limit."""
 
-    def test_limit_grows_to_at_most_four_times_the_chunks(self) -> None:
+    def test_limit_grows_to_at_most_four_times_reserved_chunks(self) -> None:
         budget = ByteBudget(64, objects=3, most=256)
         budget.reserve(16)
         assert budget.limit == 64
@@ -275,12 +275,12 @@ class TestALimitThatMayGrow:
         budget.account(-40)
         assert (budget.limit, budget.bound) == (160, 160)
 
-    def test_budget_does_not_grow_without_a_chunk(self) -> None:
+    def test_budget_does_not_grow_without_reserved_chunk(self) -> None:
         budget = ByteBudget(64, most=256)
         budget.account(40)
         assert budget.limit == 64
 
-    def test_growing_limit_refuses_only_reservations_beyond_its_maximum(self) -> None:
+    def test_growing_limit_rejects_only_reservations_beyond_its_maximum(self) -> None:
         budget = ByteBudget(64, most=256)
         budget.reserve(8)
         budget.refuse_beyond(24)
@@ -293,7 +293,7 @@ class TestALimitThatMayGrow:
             budget.refuse_beyond(2)
 
     @pytest.mark.parametrize("objects", [1, 16, 64, 256, 1000, 3072])
-    def test_growing_limit_leaves_each_object_a_worthwhile_chunk(self, objects: int) -> None:
+    def test_growing_limit_allows_worthwhile_chunk_for_each_object(self, objects: int) -> None:
         budget = ByteBudget(64 << 20, objects=objects, most=256 << 20)
         before = ByteBudget(256 << 20, objects=objects)
         assert min(before.share, 256 << 10) <= budget.share <= before.share

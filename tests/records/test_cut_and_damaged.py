@@ -75,7 +75,7 @@ async def test_salvage_finds_members_that_begin_anywhere_in_blocks() -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 100, 4096, 9000])
-async def test_append_goes_on_behind_a_torn_last_record(tmp_path: Path, lost: int) -> None:
+async def test_append_continues_after_torn_last_record(tmp_path: Path, lost: int) -> None:
     """A power cut leaves a file at its full length, of whose last record a page in the middle never arrived."""
     path = tmp_path / "a.tfrecord"
     last = random.Random(2).randbytes(20_000)

@@ -43,7 +43,7 @@ def test_index_round_trips_through_text(lengths: list[int], start: int, member: 
         b"10 " * 500_000 + b"\n", b"1 16\n" + b"10 " * 500_000 + b"x\n", b"1\t16\r\n" + b"10 " * 500_000 + b"\n",
     ],
 )  # fmt: skip
-def test_malformed_index_is_refused_in_bounded_memory(text: bytes) -> None:
+def test_malformed_index_is_rejected_in_bounded_memory(text: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FormatError, match="not a valid index:"):
@@ -65,7 +65,7 @@ def test_empty_index_is_empty_file() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=100), st.lists(st.integers(1, 400), max_size=5))
-def test_column_behaves_like_an_array(lengths: list[int], steps: list[int]) -> None:
+def test_index_column_behaves_like_array(lengths: list[int], steps: list[int]) -> None:
     sizes = np.array(lengths, np.int64) * 1000 + 16
     starts = np.cumsum(sizes) - sizes
     begins = [0, *np.cumsum(steps, dtype=np.int64).tolist()]

@@ -35,7 +35,7 @@ class Picky(Exception):
         self.code = code
 
 
-def test_reraised_error_is_a_copy_or_the_original() -> None:
+def test_reraised_error_is_copy_or_original() -> None:
     error = OSError(5, "disk")
     again = copy_for_reraise(error)
     assert (type(again), again.args, again.__cause__) == (OSError, (5, "disk"), error)
@@ -151,7 +151,7 @@ async def test_tickets_are_spooled_by_flush_and_committed_with_object() -> None:
     assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (None, None)
 
 
-async def test_uncommitted_objects_wait_for_commit_notice() -> None:
+async def test_published_objects_stay_uncommitted_until_commit_notice() -> None:
     async with writing_to(Host(commits=False)) as (queue, _, append):
         append()
         queue.end_object()
@@ -167,7 +167,7 @@ async def test_uncommitted_objects_wait_for_commit_notice() -> None:
         assert queue.levels.first_uncommitted is None
 
 
-async def test_non_durable_flush_reports_so_and_moves_no_ticket() -> None:
+async def test_non_durable_flush_leaves_tickets_unspooled() -> None:
     async with writing_to(Host(), durable_flush=False) as (queue, _, append):
         append()
         request = queue.flush()
@@ -202,7 +202,7 @@ async def test_empty_or_late_flush_completes_at_once() -> None:
     ],
 )
 @pytest.mark.parametrize("pause", [False, True])
-async def test_object_is_full_at_its_limit_exactly(
+async def test_object_ends_exactly_at_its_limit(
     limits: dict[str, int], size: int, expected: list[int], pause: bool
 ) -> None:
     host = Host()
@@ -215,7 +215,7 @@ async def test_object_is_full_at_its_limit_exactly(
     assert host.objects[-1][1] == 10
 
 
-async def test_batched_records_end_objects_like_single_ones() -> None:
+async def test_batched_records_end_objects_like_single_records() -> None:
     host = Host()
     async with writing_to(host, limits={"records": 4}) as (queue, budget, _):
         for first, count in ((1, 3), (7, 3), (13, 1)):
@@ -255,7 +255,7 @@ async def test_eager_writer_publishes_empty_object() -> None:
 
 
 @pytest.mark.parametrize("fails_at", ["open", "before", "publish", "commit"])
-async def test_failure_is_kept_and_releases_room_and_waiters(fails_at: str) -> None:
+async def test_failure_releases_memory_and_all_waiters(fails_at: str) -> None:
     host = Host(fails_at=fails_at)
     async with writing_to(host, eager=True) as (queue, budget, append):
         append()
@@ -300,7 +300,7 @@ class Slow(Host):
         await self.may_publish.wait()
 
 
-async def test_flush_waits_only_for_its_own_object() -> None:
+async def test_flush_waits_for_own_object_only() -> None:
     """Flushes that are queued for the next object are shared among themselves: this one ends before its object."""
     host = Slow()
     async with writing_to(host) as (queue, _, append):
@@ -387,7 +387,7 @@ async def test_compressed_object_ends_with_batch_reaching_its_limit() -> None:
     assert [records for records, _ in host.objects] == [2, 6, 1]
 
 
-async def test_records_behind_early_ended_object_count_towards_next() -> None:
+async def test_records_after_early_end_count_towards_next_object() -> None:
     """Batches in the queue, and the one that is pending."""
     host = Slow()
     async with writing_to(host, limits={"seconds": 60, "records": 5, "bytes": 5 * (10 + FRAME_OVERHEAD)}) as (
@@ -478,7 +478,7 @@ async def test_cancelled_owner_leaves_error_and_releases_waiters() -> None:
     assert (budget.used, budget.under_way, queue.levels.first_uncommitted) == (0, 0, 1)
 
 
-async def test_batch_with_a_key_pads_keyless_records() -> None:
+async def test_batch_with_keys_pads_keyless_records() -> None:
     """One by one or many together, before it or behind it: a batch has a key for each of its records, or none."""
     none = bytes(KEY_BYTES)
     size = 1 + FRAME_OVERHEAD
@@ -494,7 +494,7 @@ async def test_batch_with_a_key_pads_keyless_records() -> None:
         assert (queue._pending.first, queue._pending.last) == (1, 5)
 
 
-async def test_batch_is_handed_on_at_byte_or_record_limit() -> None:
+async def test_batch_is_queued_at_byte_or_record_limit() -> None:
     host = Slow()
     async with writing_to(host) as (queue, budget, append):
         append(BATCH_BYTES - 2 * FRAME_OVERHEAD - 1)
@@ -512,7 +512,7 @@ async def test_batch_is_handed_on_at_byte_or_record_limit() -> None:
         host.may_publish.set()
 
 
-async def test_queue_hands_over_partial_batch_first() -> None:
+async def test_first_batch_of_queue_is_partial() -> None:
     """So that queues which are filled alike, and have a part each, never have all their batches full in one turn."""
     budget = ByteBudget(1 << 24)
     queue = WriteQueue("objects", budget, limits=ObjectLimits(), compressed=False, first_part=0.25)

@@ -176,7 +176,7 @@ async def test_sidecar_bytes_are_counted_until_sent() -> None:
     assert place.index.data == b"0 17\n"
 
 
-async def test_time_that_store_takes_is_counted() -> None:
+async def test_storage_time_is_counted() -> None:
     place = Place(seconds=3)
     for _ in range(2):
         await place.output.write([batch(bytes(1000))])

@@ -37,7 +37,7 @@ async def positions_of(storage: asyncrec.storage.Storage, inflate_bytes: int = 1
 
 
 @pytest.mark.parametrize("kind", ["", "GZIP", "ZLIB", "GZIP in members"])
-async def test_reading_goes_on_at_every_record(kind: str, tmp_path: Path) -> None:
+async def test_reading_resumes_at_every_record(kind: str, tmp_path: Path) -> None:
     compression: object = kind
     if kind == "GZIP in members":
         compression = asyncrec.CompressionOptions(type="GZIP", member_bytes=1000)
@@ -81,7 +81,7 @@ async def test_reading_resumes_at_every_record_of_arbitrary_members() -> None:
         assert rest == RECORDS[number:]
 
 
-async def test_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:
+async def test_parked_reader_resumes_without_open_file(tmp_path: Path) -> None:
     storage = MemoryStorage()
     await asyncrec.write_records("file", RECORDS, storage=storage)
     reader = await open_reader_at(storage, "file", BEGINNING, path="file", chunk_size=500, read_ahead=0)

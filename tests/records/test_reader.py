@@ -68,7 +68,7 @@ async def test_tensorflow_files_are_read(vectors: Path, name: str) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("chunk_size", [1, 13, 4096, 1 << 20])
-async def test_size_of_blocks_does_not_matter(compression: str, chunk_size: int) -> None:
+async def test_records_are_independent_of_chunk_size(compression: str, chunk_size: int) -> None:
     storage = MemoryStorage()
     records = RECORDS[:3] if chunk_size == 1 else RECORDS
     await asyncrec.write_records("x", records, compression=compression, storage=storage)
@@ -76,7 +76,7 @@ async def test_size_of_blocks_does_not_matter(compression: str, chunk_size: int)
         assert await read("x", storage=storage, chunk_size=chunk_size, compression=told) == (records, None)
 
 
-async def test_records_and_batches_go_on_where_the_other_stopped(tmp_path: Path) -> None:
+async def test_reader_mixes_single_records_and_batches(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(5000)])
     async with asyncrec.open_reader(tmp_path / "x") as reader:
         assert [await anext(reader) for _ in range(3)] == [b"0", b"1", b"2"]
@@ -89,7 +89,7 @@ async def test_records_and_batches_go_on_where_the_other_stopped(tmp_path: Path)
         assert reader.stats().bytes == (tmp_path / "x").stat().st_size
 
 
-async def test_reader_left_early_is_closed_cleanly(tmp_path: Path) -> None:
+async def test_abandoned_reader_is_closed_cleanly(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(50_000)])
     before = len(os.listdir("/proc/self/fd"))
     async with asyncrec.open_reader(tmp_path / "x") as reader:
@@ -101,7 +101,7 @@ async def test_reader_left_early_is_closed_cleanly(tmp_path: Path) -> None:
             pass
 
 
-async def test_limit_reads_no_more(tmp_path: Path) -> None:
+async def test_limit_bounds_number_of_records_read(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(100)])
     assert await asyncrec.read_records(tmp_path / "x", 3) == [b"0", b"1", b"2"]
     assert await asyncrec.read_records(tmp_path / "x", limit=0) == []
@@ -110,7 +110,7 @@ async def test_limit_reads_no_more(tmp_path: Path) -> None:
         await asyncrec.read_records(tmp_path / "x", limit=-1)
 
 
-async def test_start_offset_is_honoured_and_errors_stay_absolute() -> None:
+async def test_error_offsets_stay_absolute_with_start_offset() -> None:
     storage = MemoryStorage()
     data = bytearray(framed([b"one", b"two", b"three"]))
     data[-1] ^= 1
@@ -134,7 +134,7 @@ class TestDamage:
         return found, error
 
     @pytest.mark.parametrize("cut", [1, 4, 11, 12, 13, 19])
-    async def test_truncated_file(self, cut: int) -> None:
+    async def test_truncated_file_raises_truncated_error(self, cut: int) -> None:
         found, error = await self.damaged(framed(RECORDS)[:-cut])
         assert isinstance(error, TruncatedError)
         assert (found, error.record, error.offset) == (RECORDS[:-1], 4, len(framed(RECORDS[:-1])))
@@ -142,32 +142,32 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("at", "part"), [(0, "length"), (7, "length"), (9, "length"), (12, "data"), (16, "data"), (18, "data")]
     )
-    async def test_flipped_bit_names_the_damaged_part(self, at: int, part: str) -> None:
+    async def test_flipped_bit_error_names_damaged_part(self, at: int, part: str) -> None:
         data = bytearray(framed([b"abc", b"abc", b"z"]))
         data[19 + at] ^= 0x10
         found, error = await self.damaged(bytes(data), compression="")
         assert isinstance(error, CorruptRecordError)
         assert (found, error.record, error.offset, error.part) == ([b"abc"], 1, 19, part)
 
-    async def test_stray_bytes_after_the_last_record(self) -> None:
+    async def test_stray_bytes_after_last_record_raise(self) -> None:
         found, error = await self.damaged(framed(RECORDS) + b"stray")
         assert isinstance(error, TruncatedError)
         assert found == RECORDS
         assert (error.record, error.offset) == (5, len(framed(RECORDS)))
 
-    async def test_length_beyond_limit(self) -> None:
+    async def test_length_beyond_limit_raises_record_too_large(self) -> None:
         found, error = await self.damaged(framed(RECORDS), max_record_bytes=1000)
         assert isinstance(error, RecordTooLargeError)
         assert (found, error.record, error.length, error.limit) == (RECORDS[:3], 3, 70_000, 1000)
 
     @pytest.mark.parametrize("content", [b"PK\x03\x04 this is a zip file, or so", b"text\n" * 20, bytes(100), b"short"])
-    async def test_file_that_is_no_tfrecord(self, content: bytes) -> None:
+    async def test_non_tfrecord_file_raises_at_first_record(self, content: bytes) -> None:
         found, error = await self.damaged(content)
         assert found == []
         assert error.record == 0
 
     @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-    async def test_damage_within_compressed_data(self, pack: Any) -> None:
+    async def test_damage_within_compressed_data_raises(self, pack: Any) -> None:
         packed = bytearray(pack(framed([os.urandom(1000) for _ in range(100)])))
         packed[len(packed) // 2] ^= 0x40
         found, error = await self.damaged(bytes(packed))
@@ -175,7 +175,7 @@ class TestDamage:
         assert isinstance(error, CorruptRecordError)
 
     @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-    async def test_compressed_stream_that_ends_too_soon(self, pack: Any) -> None:
+    async def test_short_compressed_stream_raises_truncated_error(self, pack: Any) -> None:
         packed = pack(framed([os.urandom(1000) for _ in range(100)]))
         _, error = await self.damaged(packed[: len(packed) // 2])
         assert isinstance(error, TruncatedError)
@@ -186,13 +186,13 @@ class TestDamage:
         _, error = await self.damaged(first + bytes(second))
         assert error.member_offset == len(first)
 
-    async def test_every_record_before_a_damaged_member_is_given_out(self) -> None:
+    async def test_every_record_before_damaged_member_is_returned(self) -> None:
         whole = b"".join(gzip.compress(framed([b"%d" % i] * 500)) for i in range(3))
         found, error = await self.damaged(whole + b"not a member")
         assert len(found) == 1500
         assert f"ends at byte {len(whole)}, but the data after it is not GZIP" in str(error)
 
-    async def test_once_an_error_was_raised_there_is_no_more(self) -> None:
+    async def test_reader_ends_after_raising_error(self) -> None:
         storage = MemoryStorage()
         await storage.put("x", framed([b"a", b"b"])[:-1] + b"?")
         async with asyncrec.open_reader("x", storage=storage) as reader:
@@ -212,7 +212,7 @@ class TestDamage:
         assert found == [b"acc", b"xyz"]
 
 
-async def test_missing_file_folder_and_empty_file(tmp_path: Path) -> None:
+async def test_reader_handles_missing_file_folder_and_empty_file(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"missing\.tfrecord"):
         await asyncrec.read_records(tmp_path / "missing.tfrecord")
     with pytest.raises(StorageError, match="folder"):
@@ -222,7 +222,7 @@ async def test_missing_file_folder_and_empty_file(tmp_path: Path) -> None:
     assert await asyncrec.read_records(tmp_path / "empty") == []
 
 
-async def test_denied_read_raises_permission_error_naming_the_file(tmp_path: Path) -> None:
+async def test_denied_read_raises_permission_error_naming_file(tmp_path: Path) -> None:
     class NotAllowed:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
@@ -236,7 +236,7 @@ async def test_denied_read_raises_permission_error_naming_the_file(tmp_path: Pat
 
 
 @pytest.mark.parametrize("option", [{"chunk_size": 0}, {"start_offset": -1}, {"max_record_bytes": -1}])
-async def test_options_that_cannot_be_are_refused(option: dict[str, int]) -> None:
+async def test_invalid_options_are_rejected(option: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         async with asyncrec.open_reader("x", storage=MemoryStorage(), **option):  # type: ignore[arg-type]  # mypy does not follow
             pass
@@ -303,7 +303,7 @@ async def test_broken_connection_is_resumed_at_its_offset() -> None:
         assert reader.stats().retries == 3
 
 
-async def test_object_replaced_during_read_is_an_error() -> None:
+async def test_object_replaced_during_read_raises() -> None:
     store = MemoryStorage()
     await asyncrec.write_records("x", [b"old" * 1000] * 1000, storage=store)
     flaky = FlakyStorage(store, {3: Fault("error")})
@@ -319,7 +319,7 @@ def packed(*members: list[bytes]) -> bytes:
     return b"".join(gzip.compress(framed(records), mtime=0) for records in members)
 
 
-class TestFromSomewhere:
+class TestStartPositions:
     """An error says where in the file it stands, wherever reading began, and however often it was taken up."""
 
     async def error_of(self, data: bytes, position: Position, **options: Any) -> FormatError:
@@ -349,7 +349,7 @@ class TestFromSomewhere:
         assert error.record == 3
         assert error.offset == len(framed([b"two", b"three"]))
 
-    async def test_record_within_gzip_that_is_damaged_itself(self) -> None:
+    async def test_damaged_record_within_gzip_error_names_member(self) -> None:
         inner = bytearray(framed([b"two", b"three"]))
         inner[19 + 12] ^= 1
         data = packed([b"one"]) + gzip.compress(bytes(inner))
@@ -358,7 +358,7 @@ class TestFromSomewhere:
         assert (error.record, error.offset, error.member_offset) == (2, 19 + 19, len(packed([b"one"])))
 
     @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-    async def test_whole_streams_of_frames_that_are_cut_off(self, pack: Any) -> None:
+    async def test_cut_frame_in_whole_stream_raises_truncated_error(self, pack: Any) -> None:
         """The compressed stream ends well, and within a record."""
         error = await self.error_of(pack(framed([b"one", b"two"])[:-1]), Position(0, 0, 0))
         assert isinstance(error, TruncatedError)
@@ -396,7 +396,7 @@ async def test_records_and_bytes_count_from_start_position() -> None:
     await reader.aclose()
 
 
-async def test_batch_names_only_the_members_of_its_records() -> None:
+async def test_batch_lists_members_of_its_records_only() -> None:
     """Whatever was read before: a file may have millions."""
     storage = MemoryStorage()
     await storage.put("x", packed(*[[b"%d" % number] for number in range(300)]))
@@ -408,7 +408,7 @@ async def test_batch_names_only_the_members_of_its_records() -> None:
     assert numbers == [b"%d" % number for number in range(300)]
 
 
-async def test_reader_that_was_closed_reads_no_more() -> None:
+async def test_closed_reader_rejects_reads() -> None:
     """One of `open_reader_at` too: not from what it holds, either."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
@@ -452,7 +452,7 @@ async def test_reader_exposes_compression_etag_and_size() -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("length", [LARGE_RECORD - 1, LARGE_RECORD, LARGE_RECORD + 1, 3 * LARGE_RECORD])
-async def test_large_records_are_read_beside_small_ones(compression: str, length: int) -> None:
+async def test_large_records_are_read_alongside_small_records(compression: str, length: int) -> None:
     storage = MemoryStorage()
     records = [b"before", b"x" * length, b"", b"y" * length, b"behind"]
     await asyncrec.write_records("x", records, storage=storage, compression=compression)
@@ -463,7 +463,7 @@ async def test_large_records_are_read_beside_small_ones(compression: str, length
     assert isinstance(error, RecordTooLargeError)
 
 
-async def test_large_compressed_records_are_held_one_at_a_time() -> None:
+async def test_large_compressed_records_are_returned_one_by_one() -> None:
     storage = MemoryStorage()
     records = [bytes([n]) * (9 << 20) for n in range(4)]
     await storage.put("x", gzip.compress(framed(records), 1))  # one member, as others write it
@@ -471,7 +471,7 @@ async def test_large_compressed_records_are_held_one_at_a_time() -> None:
         assert [batch async for batch in reader.batches()] == [[record] for record in records]
 
 
-async def test_damage_at_rest_behind_transit_damage_is_an_error() -> None:
+async def test_damage_at_rest_after_transit_damage_raises() -> None:
     """That one range came right the second time says nothing of another."""
     storage = Remote(flips=1)
     data = bytearray(framed([os.urandom(1000) for _ in range(3000)]))
@@ -497,7 +497,7 @@ async def test_damaged_local_file_is_not_read_twice() -> None:
     assert not hasattr(error, "__notes__")
 
 
-async def test_forked_reader_refuses_every_read() -> None:
+async def test_forked_reader_rejects_every_read() -> None:
     """Neither record by record nor in batches: whoever reads on is told."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
@@ -512,7 +512,7 @@ async def test_forked_reader_refuses_every_read() -> None:
         assert reader._closed
 
 
-async def test_large_block_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_block_is_decoded_in_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
     feed = FrameDecoder.feed
 

@@ -42,7 +42,7 @@ async def stored(path: Path) -> list[bytes]:
         return [record async for record in reader]
 
 
-async def test_values_become_the_record_that_encode_example_makes(tmp_path: Path) -> None:
+async def test_writer_encodes_values_like_encode_example(tmp_path: Path) -> None:
     path = tmp_path / "pages.tfrecord"
     async with asyncrec.open_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
@@ -52,7 +52,7 @@ async def test_values_become_the_record_that_encode_example_makes(tmp_path: Path
     assert await stored(path) == [encode_example(page(number)) for number in range(1, 6)]
 
 
-async def test_misfit_record_is_refused_by_feature_without_effect(tmp_path: Path) -> None:
+async def test_misfit_record_is_rejected_by_feature_without_effect(tmp_path: Path) -> None:
     path = tmp_path / "pages.tfrecord"
     async with asyncrec.open_writer(path, schema=PAGE) as writer:
         with pytest.raises(SchemaError, match=r"pages\.tfrecord: feature 'status': expected FixedLen"):
@@ -78,7 +78,7 @@ async def test_write_many_keeps_records_before_numbered_misfit(tmp_path: Path) -
     assert await stored(path) == [encode_example(row) for row in rows[:150]]
 
 
-async def test_mapping_without_schema_is_refused_with_both_remedies(tmp_path: Path) -> None:
+async def test_mapping_without_schema_is_rejected_with_both_remedies(tmp_path: Path) -> None:
     async with asyncrec.open_writer(tmp_path / "a") as writer:
         with pytest.raises(TypeError, match=r"not dict; encode it with encode_example, or pass schema="):
             await writer.write(page(1))
@@ -106,7 +106,7 @@ async def test_encoded_records_are_validated_as_often_as_requested(
     assert found == refused
 
 
-async def test_bytes_that_are_no_example_are_refused(tmp_path: Path) -> None:
+async def test_bytes_other_than_examples_are_rejected(tmp_path: Path) -> None:
     async with asyncrec.open_writer(tmp_path / "a", schema=PAGE) as writer:
         with pytest.raises(DecodeError):
             await writer.write(b"\xff no example")
@@ -114,7 +114,7 @@ async def test_bytes_that_are_no_example_are_refused(tmp_path: Path) -> None:
             await writer.write_many([bytearray(b"\xff no example")])
 
 
-async def test_large_records_are_encoded_and_validated_in_a_thread(
+async def test_large_records_are_encoded_and_validated_in_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
@@ -172,13 +172,13 @@ async def test_schema_is_accepted_as_object_json_or_entries(tmp_path: Path, sche
 
 
 @pytest.mark.parametrize("options", [{"schema": {"a": "int64"}}, {"validate": "some"}])
-async def test_invalid_schema_and_validate_options_are_refused(tmp_path: Path, options: Any) -> None:
+async def test_invalid_schema_and_validate_options_are_rejected(tmp_path: Path, options: Any) -> None:
     with pytest.raises((ArgumentError, SchemaError)):
         async with asyncrec.open_writer(tmp_path / "a", **options):
             pass
 
 
-async def test_write_examples_takes_rows_with_and_without_a_schema(tmp_path: Path) -> None:
+async def test_write_examples_accepts_rows_with_or_without_schema(tmp_path: Path) -> None:
     rows = [page(number) for number in range(300)]
     await asyncrec.write_examples(tmp_path / "a", rows, schema=PAGE)
     info = await asyncrec.write_examples(tmp_path / "b", iter(rows), compression="GZIP")
@@ -191,7 +191,7 @@ async def test_write_examples_takes_rows_with_and_without_a_schema(tmp_path: Pat
         await asyncrec.write_examples(tmp_path / "c", page(1))  # type: ignore[arg-type]
 
 
-async def test_reader_gives_examples_by_schema_or_without(tmp_path: Path) -> None:
+async def test_reader_decodes_examples_with_or_without_schema(tmp_path: Path) -> None:
     path = tmp_path / "a"
     await asyncrec.write_examples(path, [page(1), {"url": "u", "body": b""}], schema=PAGE)
     async with asyncrec.open_reader(path) as reader:
@@ -221,7 +221,7 @@ async def test_undecodable_example_is_named_and_reading_continues(tmp_path: Path
             await anext(examples)
 
 
-async def test_cancelled_call_never_loses_an_example(tmp_path: Path) -> None:
+async def test_cancelled_call_never_loses_example(tmp_path: Path) -> None:
     import anyio
 
     path = tmp_path / "a"

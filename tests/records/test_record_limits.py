@@ -19,7 +19,7 @@ LIMITS = [0, 5, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20]
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_record_above_limit_takes_nothing(tmp_path: Path, limit: int, compression: Any) -> None:
+async def test_record_above_limit_is_rejected_without_effect(tmp_path: Path, limit: int, compression: Any) -> None:
     most, more = bytes(limit), bytes(limit + 1)
     options: dict[str, Any] = {"max_record_bytes": limit, "compression": compression}
     async with asyncrec.open_writer(tmp_path / "a.tfrecord", **options) as writer:
@@ -45,7 +45,7 @@ async def test_record_above_limit_takes_nothing(tmp_path: Path, limit: int, comp
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_blocking_writers_refuse_oversized_record_at_once(tmp_path: Path, limit: int) -> None:
+def test_blocking_writers_reject_oversized_record_at_once(tmp_path: Path, limit: int) -> None:
     most, more = bytes(limit), bytes(limit + 1)
     with blocking.open_writer(tmp_path / "a.tfrecord", max_record_bytes=limit) as writer:
         writer.write(most)
@@ -65,7 +65,7 @@ def test_blocking_writers_refuse_oversized_record_at_once(tmp_path: Path, limit:
 
 
 @pytest.mark.parametrize("size", ["1GiB", "0.25 GiB", 1 << 20])
-async def test_limit_is_number_or_text(tmp_path: Path, size: Any) -> None:
+async def test_record_limit_accepts_number_or_text(tmp_path: Path, size: Any) -> None:
     async with asyncrec.open_writer(tmp_path / "a.tfrecord", max_record_bytes=size) as writer:
         assert writer.max_record_bytes in (1 << 30, 1 << 28, 1 << 20)
     with pytest.raises(ArgumentValueError, match="at least 0"):
@@ -73,7 +73,7 @@ async def test_limit_is_number_or_text(tmp_path: Path, size: Any) -> None:
             pass
 
 
-async def test_dataset_writer_refuses_oversized_records(tmp_path: Path) -> None:
+async def test_dataset_writer_rejects_oversized_records(tmp_path: Path) -> None:
     def generate(split: str) -> Any:
         yield "a", {"n": b"x" * 100}
 

@@ -80,14 +80,14 @@ async def test_record_with_only_header_damaged_is_returned() -> None:
     assert damage == [Damage(BORDERS[7], 12, "length", 7)]
 
 
-async def test_torn_tail_is_reported_after_all_whole_records() -> None:
+async def test_torn_tail_is_reported_after_all_complete_records() -> None:
     data = framed(RECORDS)
     found, damage, _ = await read(await stored(data[:-1]), on_corrupt="skip")
     assert found == RECORDS[:-1]
     assert damage == [Damage(BORDERS[-2], len(data) - 1 - BORDERS[-2], "truncated", 399)]
 
 
-async def test_stop_ends_the_file_at_the_damage() -> None:
+async def test_stop_ends_file_at_damage() -> None:
     data = flipped(framed(RECORDS), BORDERS[7] + 3)
     found, damage, stats = await read(await stored(data), on_corrupt="stop")
     assert found == RECORDS[:7]
@@ -107,7 +107,7 @@ async def test_stop_abandons_compressed_file_from_damaged_member_on() -> None:
 
 
 @pytest.mark.parametrize("block", [1000, 1 << 18])
-async def test_every_record_of_a_whole_member_is_read(block: int) -> None:
+async def test_every_record_of_intact_member_is_read(block: int) -> None:
     members = [gzip.compress(framed(RECORDS[n : n + 100]), mtime=0) for n in range(0, 400, 100)]
     place = len(members[0]) + len(members[1]) // 2
     found, damage, stats = await read(
@@ -131,7 +131,7 @@ async def test_zlib_records_before_damage_are_read() -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_file_with_damaged_beginning_is_recognised(pack: Any) -> None:
+async def test_file_kind_is_recognised_despite_damaged_beginning(pack: Any) -> None:
     """Garbage in front hides what the file is: plain or GZIP, and it may look like ZLIB."""
     data = b"\x78\x9c" + b"garbage" * 9 + pack(framed(RECORDS))
     found, damage, _ = await read(await stored(data), on_corrupt="skip")
@@ -139,26 +139,26 @@ async def test_file_with_damaged_beginning_is_recognised(pack: Any) -> None:
     assert (damage[0].offset, damage[0].length) == (0, 65)
 
 
-async def test_file_of_something_else_has_no_records() -> None:
+async def test_non_tfrecord_file_has_no_records() -> None:
     found, damage, _ = await read(await stored(b"text\n" * 1000), on_corrupt="skip")
     assert found == []
     assert damage == [Damage(0, 5000, "length", 0)]
 
 
-async def test_unknown_word_is_refused() -> None:
+async def test_unknown_on_corrupt_value_is_rejected() -> None:
     with pytest.raises(ValueError, match='"raise", "skip" or "stop"'):
         async with asyncrec.open_reader("x", storage=MemoryStorage(), on_corrupt="ignore"):  # type: ignore[arg-type]  # the point
             pass
 
 
-async def test_error_names_ways_to_go_on() -> None:
+async def test_damage_error_names_ways_to_continue() -> None:
     storage = await stored(flipped(framed(RECORDS), BORDERS[2] + 12))
     with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip'.*asyncrec repair"):
         await asyncrec.read_records("x", storage=storage)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_reading_resumes_at_any_record_behind_damage(compression: str) -> None:
+async def test_reading_resumes_at_any_record_after_damage(compression: str) -> None:
     """What interleaving relies on: positions told behind damage lead to the same records."""
     if compression:
         members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
@@ -217,7 +217,7 @@ class Remote(MemoryStorage):
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_transit_damage_loses_no_record_behind_damage_at_rest(compression: str) -> None:
+async def test_transit_damage_loses_no_record_after_damage_at_rest(compression: str) -> None:
     if compression:
         members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
         at_rest = sum(map(len, members[:2])) + len(members[2]) // 2
@@ -236,7 +236,7 @@ async def test_transit_damage_loses_no_record_behind_damage_at_rest(compression:
     assert not storage.places
 
 
-async def test_reread_leaves_scopes_of_caller_nested() -> None:
+async def test_reread_does_not_disturb_callers_cancel_scopes() -> None:
     """Reading a range again opens and closes nothing that the caller's scopes are nested in."""
     storage = Remote(BORDERS[300] + 12)
     await storage.put("x", flipped(framed(RECORDS), BORDERS[10] + 12, BORDERS[200] + 12))
@@ -278,7 +278,7 @@ async def test_broken_connection_is_resumed_during_salvage() -> None:
     assert stats.retries == 2
 
 
-async def test_leaving_early_from_behind_damage_is_clean(tmp_path: Any) -> None:
+async def test_abandoned_reader_closes_files_after_damage(tmp_path: Any) -> None:
     (tmp_path / "x").write_bytes(flipped(framed(RECORDS), BORDERS[2] + 12))
     before = len(os.listdir("/proc/self/fd"))
     async with asyncrec.open_reader(tmp_path / "x", on_corrupt="skip") as reader:
@@ -321,7 +321,7 @@ async def test_file_start_does_not_decide_compression_of_its_middle() -> None:
     assert damage == [Damage(len(front), len(RECORDS[0]) + 16, "data", 0)]
 
 
-async def test_damage_behind_whole_records_does_not_reread_file_start() -> None:
+async def test_damage_after_intact_records_does_not_reread_file_start() -> None:
     """The first record has shown what the file is."""
     storage = Remote()
     await storage.put("x", flipped(framed(RECORDS), BORDERS[300] + 12))
@@ -362,7 +362,7 @@ async def test_stop_ends_at_oversized_record_or_damaged_member() -> None:
     assert damage == [Damage(len(members[0]), len(members[1]), "compression", 50)]
 
 
-async def test_positions_and_counts_behind_damage_cover_returned_records() -> None:
+async def test_positions_and_counts_after_damage_cover_returned_records() -> None:
     """From any position, too: what is skipped first is not counted twice."""
     storage = await stored(flipped(framed(RECORDS), BORDERS[10] + 12))
     reader = await open_reader_at(storage, "x", Position(BORDERS[5], 2, 7), path="x", on_corrupt="skip")
@@ -377,7 +377,7 @@ async def test_positions_and_counts_behind_damage_cover_returned_records() -> No
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_record_limit_applies_behind_damage(pack: Any) -> None:
+async def test_record_limit_applies_after_damage(pack: Any) -> None:
     """The limit holds for whoever salvages, as it does for a whole file; the records behind it are read."""
     data = pack(flipped(framed([b"one", b"two", bytes(300), b"three"]), 19 + 12))
     found, damage, _ = await read(await stored(data), on_corrupt="skip", max_record_bytes=100)
@@ -388,7 +388,7 @@ async def test_record_limit_applies_behind_damage(pack: Any) -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-async def test_unverified_read_returns_flipped_payloads_behind_damage(pack: Any) -> None:
+async def test_unverified_read_returns_flipped_payloads_after_damage(pack: Any) -> None:
     data = flipped(framed([b"one", b"two", b"three", b"four"]), 19 + 3, 38 + 12)
     found, _, _ = await read(await stored(pack(data)), on_corrupt="skip", verify=False)
     assert b"four" in found
@@ -400,7 +400,7 @@ async def test_unverified_read_returns_flipped_payloads_behind_damage(pack: Any)
 
 @pytest.mark.parametrize("how", ["stop", "skip"])
 @pytest.mark.parametrize("byte", [0, 1, 2])
-async def test_damage_at_member_start_spares_the_member_before(how: str, byte: int) -> None:
+async def test_damage_at_member_start_keeps_previous_member(how: str, byte: int) -> None:
     members = [gzip.compress(framed(RECORDS[n : n + 4])) for n in range(0, 40, 4)]
     begin = sum(map(len, members[:3]))
     found, damage, stats = await read(

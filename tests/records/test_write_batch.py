@@ -33,7 +33,7 @@ def test_batches_are_bounded_and_contain_all_records(sizes: list[int], mutable: 
     assert found == records
 
 
-def test_many_small_records_make_full_batches() -> None:
+def test_many_small_records_fill_batches() -> None:
     sizes = [len(item[0]) for item in batched([b"x"] * 2500) if isinstance(item, tuple)]
     assert sizes == [1024, 1024, 452]
 
@@ -47,7 +47,7 @@ def test_large_record_is_passed_through_in_order(kind: type[bytes] | type[bytear
     assert items[2] == ([b"b"], 17)
 
 
-def test_records_before_invalid_one_are_yielded_first() -> None:
+def test_records_before_invalid_record_are_yielded_first() -> None:
     items = batched([b"a", b"b", 7])  # type: ignore[list-item]  # what the test is about
     assert next(items) == ([b"a", b"b"], 34)
     with pytest.raises(TypeError, match="not int"):

@@ -42,7 +42,7 @@ async def test_writer_output_is_tfrecord_byte_for_byte(tmp_path: Path, compressi
     assert writer.published.size == path.stat().st_size
 
 
-async def test_file_of_no_records_is_empty_file(tmp_path: Path) -> None:
+async def test_file_without_records_is_empty(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "empty", [])
     assert (tmp_path / "empty").read_bytes() == b""
     await asyncrec.write_records(tmp_path / "empty.gz", [], compression="GZIP")
@@ -78,7 +78,7 @@ async def test_buffer_may_be_reused_after_write() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", None, 7, [b"x"], object()])
-async def test_invalid_record_is_a_type_error_and_writer_continues(wrong: Any) -> None:
+async def test_invalid_record_raises_type_error_and_writer_continues(wrong: Any) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_writer("x", storage=storage) as writer:
         with pytest.raises(TypeError, match="a record must be bytes, bytearray or memoryview"):
@@ -90,13 +90,13 @@ async def test_invalid_record_is_a_type_error_and_writer_continues(wrong: Any) -
 
 
 @pytest.mark.parametrize("one", [b"bytes", "text", bytearray(b"x")])
-async def test_write_many_refuses_a_single_record(one: Any) -> None:
+async def test_write_many_rejects_single_record(one: Any) -> None:
     async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
         with pytest.raises(TypeError, match="use write"):
             await writer.write_many(one)
 
 
-async def test_body_exception_publishes_no_file_and_keeps_old_one(tmp_path: Path) -> None:
+async def test_body_exception_publishes_no_file_and_keeps_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
     with pytest.raises(RuntimeError, match="the crawl failed"):
@@ -150,7 +150,7 @@ async def test_flush_names_unreachable_level() -> None:
             await writer.flush(require="committed")
 
 
-async def test_mode_x_wants_nothing_there(tmp_path: Path) -> None:
+async def test_mode_x_rejects_existing_object(tmp_path: Path) -> None:
     path = tmp_path / "x"
     await asyncrec.write_records(path, [b"1"], mode="x")
     with pytest.raises(ObjectExistsError, match="x"):
@@ -160,7 +160,7 @@ async def test_mode_x_wants_nothing_there(tmp_path: Path) -> None:
         await asyncrec.write_records(path, [], mode="r")  # type: ignore[arg-type]  # what the test is about
 
 
-async def test_use_after_the_context_is_a_closed_resource_error(tmp_path: Path) -> None:
+async def test_use_after_context_raises_closed_resource_error(tmp_path: Path) -> None:
     async with asyncrec.open_writer(tmp_path / "x") as writer:
         await writer.write(b"1")
     for late in (writer.write(b"2"), writer.write_many([b"2"]), writer.write(bytes(2 << 20)), writer.flush()):
@@ -263,7 +263,7 @@ async def test_slow_store_makes_caller_wait_in_bounded_memory() -> None:
     assert writer.stats().bytes == 400 * 100_016
 
 
-async def test_cancelled_write_was_not_taken() -> None:
+async def test_cancelled_write_stores_no_record() -> None:
     taken = 0
     inner = MemoryStorage()
     slow = SlowStorage(inner, bytes_per_second=20e6)
@@ -290,7 +290,7 @@ class NotAllowed(FullDisk):
         return os.open(path, flags, *args)
 
 
-async def test_denied_write_raises_permission_error_naming_the_file(tmp_path: Path) -> None:
+async def test_denied_write_raises_permission_error_naming_file(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=NotAllowed(0))
     with pytest.raises(StoragePermissionError, match=f"{tmp_path}/x"):
         await asyncrec.write_records("x", [b"1"], storage=storage)
@@ -304,7 +304,7 @@ async def test_folder_at_target_path_is_reported(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
-async def test_body_error_is_not_wrapped_in_a_group() -> None:
+async def test_body_error_is_not_wrapped_in_group() -> None:
     with pytest.raises(KeyError):
         async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
             await writer.write(b"1")
@@ -317,7 +317,7 @@ async def test_storage_and_storage_options_are_mutually_exclusive() -> None:
             pass
 
 
-async def test_large_records_wait_for_room_as_others_do() -> None:
+async def test_large_records_wait_for_memory_like_others() -> None:
     """Two of them are within the limit, and a third waits; one that was refused, or cancelled, takes none."""
     storage = SlowStorage(MemoryStorage(), bytes_per_second=10e6)
     most = 0

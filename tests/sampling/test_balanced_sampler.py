@@ -43,7 +43,7 @@ def codes_of(counts: list[int], seed: int = 0) -> np.ndarray[Any, np.dtype[np.in
     return np.array(codes, np.int32)
 
 
-def test_batches_hold_distinct_classes_with_equal_frequency() -> None:
+def test_batches_contain_distinct_classes_with_equal_frequency() -> None:
     codes = codes_of(sizes(1000))
     order = BalancedOrder(codes, classes_per_batch=16, per_class=3, key=5)
     batches = order.batches(np.arange(10_000))
@@ -68,7 +68,7 @@ def test_records_of_class_are_drawn_evenly_without_repeats() -> None:
     assert all(len(set(part)) == 2 for part in few), "both of them, one twice"
 
 
-def test_batches_are_a_function_of_their_number() -> None:
+def test_batches_depend_only_on_their_number() -> None:
     order = BalancedOrder(codes_of(sizes(40)), classes_per_batch=7, per_class=2, key=1)
     whole = order.batches(np.arange(100))
     for number in (0, 1, 5, 57, 99):
@@ -87,7 +87,7 @@ async def stored(storage: MemoryStorage, label: Any = int, *, classes: int = 20)
 
 
 @pytest.mark.parametrize("label", [int, float, lambda code: b"class %02d\0" % code])
-async def test_class_is_feature_of_any_type(label: Any) -> None:
+async def test_class_feature_may_have_any_type(label: Any) -> None:
     storage = MemoryStorage()
     of = await stored(storage, label)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -116,7 +116,7 @@ async def test_class_column_is_stored_and_reused() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut short"])
-async def test_column_that_is_damaged_is_made_anew(content: bytes) -> None:
+async def test_damaged_class_column_is_rebuilt(content: bytes) -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -129,7 +129,7 @@ async def test_column_that_is_damaged_is_made_anew(content: bytes) -> None:
         assert len(await storage.get(kept.key)) == kept.size
 
 
-async def test_read_only_store_only_loses_the_class_column() -> None:
+async def test_read_only_store_only_prevents_storing_class_column() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     flaky = FlakyStorage(storage)
@@ -175,7 +175,7 @@ async def test_sampler_resumes_at_every_batch_with_any_workers() -> None:
                 assert [batch for each in zip(*parts, strict=True) for batch in each] == whole[k : k + 8]
 
 
-async def test_state_is_refused_after_class_fn_changes_classes() -> None:
+async def test_state_is_rejected_after_class_fn_changes_classes() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -206,7 +206,7 @@ async def test_state_is_refused_after_class_fn_changes_classes() -> None:
                 assert await anext(sampler) == expected
 
 
-async def test_error_of_class_fn_names_record() -> None:
+async def test_class_fn_error_names_record() -> None:
     storage = MemoryStorage()
     of = await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -223,7 +223,7 @@ async def test_error_of_class_fn_names_record() -> None:
         assert isinstance(raised.value.__cause__, TypeError)
 
 
-async def test_misuse_is_refused_with_specific_errors() -> None:
+async def test_misuse_is_rejected_with_specific_errors() -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -252,7 +252,7 @@ async def test_misuse_is_refused_with_specific_errors() -> None:
                 sampler.load_state_dict(state)
 
 
-async def test_fault_while_reading_is_raised() -> None:
+async def test_storage_error_during_sampling_is_raised() -> None:
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -265,7 +265,7 @@ async def test_fault_while_reading_is_raised() -> None:
                     await anext(sampler)
 
 
-async def test_too_few_classes_are_refused_with_their_names(tmp_path: Path) -> None:
+async def test_too_few_classes_are_rejected_with_class_names(tmp_path: Path) -> None:
     async def refused(records: list[bytes]) -> str:
         await asyncrec.write_records(tmp_path / "files.tfrecord", records)
         async with asyncrec.open_dataset(tmp_path / "files.tfrecord") as dataset:

@@ -32,7 +32,7 @@ def test_class_column_round_trips(labels: tuple[Any, ...]) -> None:
     assert found.codes.tolist() == column(*labels).codes.tolist()
 
 
-def test_one_of_no_records_is_read_back() -> None:
+def test_empty_class_column_round_trips() -> None:
     assert _parse(_encode(ClassColumn(np.empty(0, np.int32), ())), 0).labels == ()
 
 
@@ -103,7 +103,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_malformed_column_is_refused_in_bounded_memory(what: str) -> None:
+def test_malformed_column_is_rejected_in_bounded_memory(what: str) -> None:
     content = HOSTILE[what]()
     tracemalloc.start()
     try:
@@ -115,7 +115,7 @@ def test_malformed_column_is_refused_in_bounded_memory(what: str) -> None:
 
 
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
-def test_damaged_column_is_refused_or_classifies_every_record(at: int, damage: bytes) -> None:
+def test_damaged_column_is_rejected_or_classifies_every_record(at: int, damage: bytes) -> None:
     content = bytearray(_encode(column(b"a", b"b", b"c")))
     at %= len(content)
     content[at : at + len(damage)] = damage
@@ -129,7 +129,7 @@ def test_damaged_column_is_refused_or_classifies_every_record(at: int, damage: b
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("by", ["feature", "function"])
-async def test_nan_class_is_refused_with_its_record(by: str) -> None:
+async def test_nan_class_is_rejected_with_record(by: str) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for number in range(RECORDS):

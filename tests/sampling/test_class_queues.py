@@ -21,7 +21,7 @@ def pushed(queues: ClassQueues[Item], classes: list[int], begin: int = 0) -> lis
 
 
 @given(st.lists(st.integers(0, 12), max_size=300), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10))
-def test_batches_hold_k_items_of_p_classes_without_repeats(classes: list[int], p: int, k: int, extra: int) -> None:
+def test_batches_contain_k_items_of_p_classes_without_repeats(classes: list[int], p: int, k: int, extra: int) -> None:
     queues: ClassQueues[Item] = ClassQueues(p, k, p * k + extra)
     found: list[Item] = []
     for number, cls in enumerate(classes):
@@ -39,7 +39,7 @@ def test_batches_hold_k_items_of_p_classes_without_repeats(classes: list[int], p
 
 
 @given(st.lists(st.integers(0, 9), max_size=200), st.integers(0, 200), st.integers(1, 3), st.integers(1, 3))
-def test_state_and_items_go_on_alike(classes: list[int], stop: int, p: int, k: int) -> None:
+def test_restored_queues_continue_identically(classes: list[int], stop: int, p: int, k: int) -> None:
     queues: ClassQueues[Item] = ClassQueues(p, k, p * k + 5)
     pushed(queues, classes[:stop])
     again: ClassQueues[Item] = ClassQueues(p, k, p * k + 5)
@@ -50,14 +50,14 @@ def test_state_and_items_go_on_alike(classes: list[int], stop: int, p: int, k: i
     assert again.dropped == queues.dropped
 
 
-def test_longest_queue_drops_its_oldest() -> None:
+def test_longest_queue_drops_oldest_item() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 5)
     pushed(queues, [7, 7, 7, 7, 1, 2])
     assert queues.dropped == 1
     assert queues.items() == [(1, 4), (2, 5), (7, 1), (7, 2), (7, 3)]
 
 
-def test_complete_class_is_not_dropped_for_incomplete_one() -> None:
+def test_complete_class_is_not_dropped_for_incomplete_class() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 4)
     pushed(queues, [1, 1, 2, 3, 4, 5])
     assert queues.ready == 1
@@ -66,14 +66,14 @@ def test_complete_class_is_not_dropped_for_incomplete_one() -> None:
 
 
 @pytest.mark.slow
-def test_batches_keep_coming_despite_too_many_classes() -> None:
+def test_batches_continue_despite_too_many_classes() -> None:
     source = random.Random(3)
     queues: ClassQueues[Item] = ClassQueues(16, 2, 1000)
     halves = [len(pushed(queues, [source.randrange(10_000) for _ in range(50_000)])) for _ in range(4)]
     assert min(halves) > 50
 
 
-def test_state_of_other_classes_is_refused() -> None:
+def test_state_of_other_classes_is_rejected() -> None:
     queues: ClassQueues[Item] = ClassQueues(2, 2, 10)
     pushed(queues, [1, 1, 1, 2])
     state = queues.state_dict()
@@ -84,6 +84,6 @@ def test_state_of_other_classes_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("p", "k", "room"), [(0, 1, 10), (1, 0, 10), (3, 2, 5)])
-def test_numbers_that_cannot_be_are_refused(p: int, k: int, room: int) -> None:
+def test_invalid_numbers_are_rejected(p: int, k: int, room: int) -> None:
     with pytest.raises(ValueError, match="at least"):
         ClassQueues(p, k, room)

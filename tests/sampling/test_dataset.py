@@ -84,7 +84,7 @@ async def test_out_of_range_number_is_named_in_index_error(number: int) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_record_is_found_by_its_key(compression: str) -> None:
+async def test_record_is_found_by_key(compression: str) -> None:
     storage = MemoryStorage()
     await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -108,7 +108,7 @@ async def test_first_record_of_duplicate_key_is_found() -> None:
             await dataset.find("same")
 
 
-async def test_keys_missing_or_of_wrong_size_are_an_error() -> None:
+async def test_missing_or_missized_keys_raise_dataset_error() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -120,7 +120,7 @@ async def test_keys_missing_or_of_wrong_size_are_an_error() -> None:
             await dataset.find("key 1")
 
 
-async def test_locate_says_where_the_frame_stands() -> None:
+async def test_locate_returns_frame_offset_and_size() -> None:
     storage = MemoryStorage()
     records = await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -133,7 +133,7 @@ async def test_locate_says_where_the_frame_stands() -> None:
             await dataset.locate(1000)
 
 
-async def test_locate_in_a_gzip_shard_says_the_member(tmp_path: Path) -> None:
+async def test_locate_in_gzip_shard_returns_member(tmp_path: Path) -> None:
     records = [bytes([number]) * 700_000 for number in range(20)]
     async with asyncrec.open_sharded_writer(tmp_path / "pages", compression="GZIP") as writer:
         await writer.write_many(records)
@@ -160,7 +160,7 @@ async def test_tensorflow_files_are_counted_and_read_without_index(kind: str, ve
             assert sorted([record async for record in stream]) == sorted(expected)
 
 
-async def test_gzip_members_that_cut_records_are_read_across_them() -> None:
+async def test_records_spanning_gzip_members_are_read() -> None:
     """Other writers cut members anywhere."""
     storage = MemoryStorage()
     frames = b"".join(encode_frames(RECORDS))
@@ -170,7 +170,7 @@ async def test_gzip_members_that_cut_records_are_read_across_them() -> None:
         assert await dataset.get_many(range(999, -1, -1)) == RECORDS[::-1]
 
 
-async def test_record_of_decompressed_member_needs_no_thread(
+async def test_record_of_cached_member_is_read_without_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = MemoryStorage()
@@ -238,7 +238,7 @@ async def test_folder_of_bare_shards_opens_as_those_shards() -> None:
         assert [record async for record in dataset] == [b"0", b"1", b"2"]
 
 
-async def test_folder_with_several_data_sets_is_refused_with_names() -> None:
+async def test_folder_with_several_data_sets_is_rejected_with_names() -> None:
     storage = MemoryStorage()
     for name in ("train", "eval"):
         async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
@@ -250,7 +250,7 @@ async def test_folder_with_several_data_sets_is_refused_with_names() -> None:
             pass
 
 
-async def test_shards_are_not_found_by_name_prefix() -> None:
+async def test_shards_are_not_matched_by_name_prefix() -> None:
     storage = MemoryStorage()
     await written(storage)
     assert await asyncrec.list_shards("page", storage=storage) == []
@@ -261,7 +261,7 @@ async def test_shards_are_not_found_by_name_prefix() -> None:
             pass
 
 
-async def test_pattern_of_data_set_names_is_refused_with_fix() -> None:
+async def test_pattern_of_data_set_names_is_rejected_with_fix() -> None:
     storage = MemoryStorage()
     for name in ("pages-2026-11-23", "pages-2026-11-24", "pages-2026-12-01"):
         async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
@@ -278,13 +278,13 @@ async def test_pattern_of_data_set_names_is_refused_with_fix() -> None:
     assert (await tools.count(pattern + "-*", storage=storage)).records == 2
 
 
-async def test_list_of_paths_is_refused_with_alternatives() -> None:
+async def test_list_of_paths_is_rejected_with_alternatives() -> None:
     with pytest.raises(ArgumentTypeError, match=r"not a list; .*a pattern such as .*, or interleave"):
         async with asyncrec.open_dataset(["crawl/a", "crawl/b"]):  # type: ignore[arg-type]
             pass
 
 
-async def test_shards_of_several_data_sets_trigger_a_naming_warning(
+async def test_shards_of_several_data_sets_trigger_naming_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = MemoryStorage()
@@ -317,7 +317,7 @@ async def test_shards_of_several_data_sets_trigger_a_naming_warning(
         assert caplog.messages == []
 
 
-async def test_manifest_is_snapshot_that_stays() -> None:
+async def test_manifest_opens_same_snapshot_after_later_commits() -> None:
     storage = MemoryStorage()
     await written(storage)
     manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -329,7 +329,7 @@ async def test_manifest_is_snapshot_that_stays() -> None:
         assert len(dataset) == 2000
 
 
-async def test_schema_is_manifests() -> None:
+async def test_data_set_schema_comes_from_manifest() -> None:
     storage = MemoryStorage()
     schema = asyncrec.Schema.infer([asyncrec.encode_example({"label": 3})])
     async with asyncrec.open_sharded_writer("pages", schema=schema, storage=storage) as writer:
@@ -368,7 +368,7 @@ async def test_indexes_are_read_once_and_only_for_needed_shards() -> None:
         assert len(opened) == 1 + 3, "the three records stand near each other: one read"
 
 
-async def test_damaged_record_is_named_and_its_neighbours_are_read() -> None:
+async def test_damaged_record_is_named_and_neighbours_are_read() -> None:
     storage = MemoryStorage()
     records = await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -385,7 +385,7 @@ async def test_damaged_record_is_named_and_its_neighbours_are_read() -> None:
         assert await dataset.get_many([199, 201]) == [records[199], records[201]]
 
 
-async def test_damage_in_a_gzip_member_names_the_member() -> None:
+async def test_damage_in_gzip_member_names_member() -> None:
     storage = MemoryStorage()
     await written(storage, compression="GZIP")
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -482,7 +482,7 @@ async def test_transit_damage_is_repaired_by_rereading() -> None:
         assert "stored object itself is damaged" in raised.value.__notes__[0]
 
 
-async def test_shard_with_fewer_records_than_manifest_is_an_error() -> None:
+async def test_shard_with_fewer_records_than_manifest_raises() -> None:
     storage = MemoryStorage()
     await written(storage, index=False)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -513,7 +513,7 @@ async def test_record_numbers_of_any_integer_type_are_exact(kind: Any) -> None:
                     await dataset.get_many(np.array([0, number], kind))
 
 
-async def test_indices_are_integers_in_one_dimension() -> None:
+async def test_indices_must_be_one_dimensional_integers() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -528,7 +528,7 @@ async def test_indices_are_integers_in_one_dimension() -> None:
             await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
 
 
-async def test_data_set_is_read_inside_its_context() -> None:
+async def test_data_set_rejects_reads_outside_context() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

@@ -39,7 +39,7 @@ async def test_deserializer_yields_after_half_millisecond_or_slow_record(
     assert min(since[:-1]) >= min(most, 2) / 2
 
 
-async def test_deserializer_takes_fewer_records_once_function_slows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deserializer_batches_shrink_as_function_slows(monkeypatch: pytest.MonkeyPatch) -> None:
     now, took = 0.0, 0.000001
     calls: list[float] = []
 

@@ -30,7 +30,7 @@ def order_of(mode: Mode, sizes: list[int], *, window: int, key: int = 1, runs: i
 
 
 @given(st.sampled_from(["block", "buffer", "global"]), counts, st.integers(1, 60), st.randoms())
-def test_epoch_holds_every_record_once_and_parts_independently(
+def test_epoch_contains_every_record_once_and_parts_independently(
     mode: Mode, sizes: list[int], window: int, random: object
 ) -> None:
     order = order_of(mode, sizes, window=window)
@@ -45,7 +45,7 @@ def test_epoch_holds_every_record_once_and_parts_independently(
 
 
 @given(counts)
-def test_window_holds_next_records_of_tf_data_interleave(sizes: list[int]) -> None:
+def test_window_contains_next_records_of_tf_data_interleave(sizes: list[int]) -> None:
     order = order_of("buffer", sizes, window=4)
     starts = np.cumsum([0, *sizes])
     shards = permutation(len(sizes), 1)
@@ -61,7 +61,7 @@ def test_window_holds_next_records_of_tf_data_interleave(sizes: list[int]) -> No
         assert sorted(order.at(first, first + len(part)).tolist()) == sorted(part)
 
 
-def test_window_of_blocks_consists_of_whole_runs() -> None:
+def test_block_window_consists_of_whole_runs() -> None:
     order = order_of("block", [40, 40], window=20)
     for first in range(0, 80, 20):
         window = sorted(order.at(first, first + 20).tolist())

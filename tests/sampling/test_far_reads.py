@@ -71,7 +71,7 @@ class Damages(Wire):
 
 
 @pytest.mark.parametrize("answers", [1, 2])
-async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> None:
+async def test_neighbouring_records_damaged_in_transit_are_reread_once(answers: int) -> None:
     store = Damages()
     records = [b"%04d" % number * 25 for number in range(1000)]
     async with asyncrec.open_sharded_writer("pages", storage=store, writer_id="w") as writer:
@@ -104,7 +104,7 @@ async def test_cost_of_global_order_is_logged_once(caplog: pytest.LogCaptureFixt
         assert [vars(line)["records"] for line in told] == [8000] * lines
 
 
-async def test_64_tasks_read_64_small_records_at_once() -> None:
+async def test_64_tasks_read_64_small_records_concurrently() -> None:
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
         await dataset.get_many(range(0, 8000, 1000))  # indexes
@@ -116,7 +116,7 @@ async def test_64_tasks_read_64_small_records_at_once() -> None:
         assert anyio.current_time() - began <= 1.5
 
 
-async def test_first_record_reads_only_the_first_window() -> None:
+async def test_first_record_reads_only_first_window() -> None:
     """3.5 blocks: the whole of a block that a border cuts is read with the first."""
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
@@ -129,7 +129,7 @@ async def test_first_record_reads_only_the_first_window() -> None:
         assert 3 * 22_400 < given <= 4 * 22_400 + indexes
 
 
-async def test_classes_of_8_shards_are_read_at_once() -> None:
+async def test_classes_of_eight_shards_are_read_concurrently() -> None:
     store = TellsSumsByHead()
     async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=100, writer_id="w") as writer:
         await writer.write_many([b"%04d" % (number % 7) for number in range(800)])

@@ -66,7 +66,7 @@ async def test_cycle_in_remote_store_is_read_concurrently_by_default(
         assert one_by_one >= 8 * at_once
 
 
-async def test_states_while_reading_ahead_are_those_of_a_disk() -> None:
+async def test_read_ahead_states_match_states_of_local_reads() -> None:
     """And lead on to the same records."""
     lengths = [3, 900, 0, 40, 700, 1, 300, 500]
     paths = [f"s{number}" for number in range(len(lengths))]
@@ -125,7 +125,7 @@ async def test_read_ahead_of_all_shards_stays_within_limit() -> None:
     assert given == 40 * 250 * 4000
 
 
-async def test_shards_are_opened_before_earlier_ones_run_out() -> None:
+async def test_shards_are_opened_before_earlier_shards_run_out() -> None:
     """Each shard's opening takes 200 ms, and is waited for once, not in turn."""
     far = Wire()
     paths = [f"s{number:02}" for number in range(40)]
@@ -139,7 +139,7 @@ async def test_shards_are_opened_before_earlier_ones_run_out() -> None:
     assert anyio.current_time() - began <= 40 / 8 * 0.200 + 0.001
 
 
-async def test_store_that_fails_now_and_then_changes_nothing() -> None:
+async def test_intermittent_store_faults_do_not_change_records() -> None:
     storage = await sixteen_shards()
     paths = [f"data/s{shard:02}.tfrecord" for shard in range(16)]
     flaky = FlakyStorage(storage, seed=3, rate=0.2)
@@ -160,7 +160,7 @@ async def test_store_that_fails_now_and_then_changes_nothing() -> None:
     [(0.001, 50e6, 10), (0.200, 50e6, 3)],
     ids=["near: each by itself", "far: neighbours together"],
 )
-async def test_neighbouring_records_share_a_read_across_cheap_gaps(
+async def test_neighbouring_records_share_read_across_cheap_gaps(
     latency: float, bytes_per_second: float, most: int
 ) -> None:
     store = Wire()
@@ -201,7 +201,7 @@ async def test_epoch_requests_each_remote_block_at_most_once() -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_remote_store_gives_same_order_as_near_one(compression: str) -> None:
+async def test_remote_and_local_stores_yield_same_order(compression: str) -> None:
     far = await forty_blocks(compression)
     near = MemoryStorage()
     async for info in far.list_objects():
@@ -239,7 +239,7 @@ async def test_first_batch_waits_only_for_one_index_and_block() -> None:
         assert anyio.current_time() - began <= 2.5
 
 
-async def test_block_members_are_one_read_of_remote_store() -> None:
+async def test_block_members_share_one_read_of_remote_store() -> None:
     store = Wire()
     async with asyncrec.open_sharded_writer("pages", storage=store, compression="GZIP", writer_id="w") as writer:
         for _ in range(3):

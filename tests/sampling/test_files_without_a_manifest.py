@@ -66,7 +66,7 @@ async def test_classes_of_replaced_file_are_read_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_state_with_replaced_file_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+async def test_state_with_replaced_file_is_rejected_naming_file(kind: str, tmp_path: Path) -> None:
     await put(tmp_path, [0, 1] * 50)
     await put(tmp_path, [0, 1] * 50, "p-1.tfrecord")
     state, _ = await state_of(tmp_path, kind)
@@ -92,7 +92,7 @@ async def test_state_resumes_over_copies_with_original_times(kind: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: Path) -> None:
+async def test_state_without_shard_versions_is_accepted(kind: str, tmp_path: Path) -> None:
     """As those from before it was asked, and those of a data set with a manifest."""
     await put(tmp_path, [0, 1] * 50)
     state, rest = await state_of(tmp_path, kind)
@@ -104,7 +104,7 @@ async def test_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("versions", [5, [5], [[0]], [[7, 1, None, "a", "b"]], [["0", 1, None, "a", "b"]]])
-async def test_versions_that_no_state_has_are_refused(kind: str, versions: Any, tmp_path: Path) -> None:
+async def test_malformed_shard_versions_in_state_are_rejected(kind: str, versions: Any, tmp_path: Path) -> None:
     await put(tmp_path, [0, 1] * 50)
     state, _ = await state_of(tmp_path, kind)
     async with streaming(tmp_path, kind) as stream:
@@ -114,7 +114,7 @@ async def test_versions_that_no_state_has_are_refused(kind: str, versions: Any, 
             stating(stream).load_state_dict(state | {"versions": versions})
 
 
-async def test_states_over_manifest_hold_no_file_versions(tmp_path: Path) -> None:
+async def test_states_over_manifest_contain_no_file_versions(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=9) as writer:
         await writer.write_many([b"%d" % n for n in range(20)])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
@@ -122,7 +122,7 @@ async def test_states_over_manifest_hold_no_file_versions(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
-async def test_file_replaced_since_opening_is_refused(handed_over: bool, tmp_path: Path) -> None:
+async def test_file_replaced_since_opening_is_rejected(handed_over: bool, tmp_path: Path) -> None:
     """Also by another process, which opens the data set by the manifest that the first one made."""
     await put(tmp_path, [0, 1] * 50)
     async with asyncrec.open_dataset(tmp_path / "p-*.tfrecord") as dataset:

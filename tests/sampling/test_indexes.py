@@ -30,7 +30,7 @@ async def test_indexes_are_trusted_even_for_empty_shards(
     assert not caplog.records
 
 
-async def test_damage_found_without_index_names_the_shard() -> None:
+async def test_damage_found_without_index_names_shard() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=1) as writer:
         await writer.write_many([b"record", b"another"])
@@ -45,7 +45,7 @@ async def test_damage_found_without_index_names_the_shard() -> None:
             await dataset.get(1)
 
 
-async def test_index_takes_bytes_of_its_sizes_alone() -> None:
+async def test_index_memory_is_that_of_its_sizes() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=1) as writer:
         await writer.write_many([b"a record"] * 50_000)

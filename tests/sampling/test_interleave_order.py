@@ -54,7 +54,7 @@ def tf_data(lengths: list[int], cycle: int, block: int) -> list[str]:
     return found
 
 
-def test_orders_that_tensorflow_produced(vectors: Path) -> None:
+def test_interleave_order_matches_recorded_tensorflow_orders(vectors: Path) -> None:
     cases = json.loads((vectors / "manifest.json").read_text())["interleave"]
     assert len(cases) == 12
     for case in cases:
@@ -72,7 +72,7 @@ def test_interleave_order_follows_rule_for_pieces_of_any_size(
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 7), st.integers(1, 4), st.integers(0, 40))
-def test_state_goes_on_where_it_was_taken(lengths: list[int], cycle: int, block: int, stop: int) -> None:
+def test_interleave_order_resumes_from_state(lengths: list[int], cycle: int, block: int, stop: int) -> None:
     def run(order: InterleaveOrder, taken: list[int], limit: int | None) -> list[str]:
         found: list[str] = []
         while (limit is None or len(found) < limit) and (take := order.next()) is not None:
@@ -89,7 +89,7 @@ def test_state_goes_on_where_it_was_taken(lengths: list[int], cycle: int, block:
     assert first + run(again, taken, None) == tf_data(lengths, cycle, block)
 
 
-def test_state_of_something_else_is_refused() -> None:
+def test_state_of_another_interleave_is_rejected() -> None:
     state = InterleaveOrder(5, cycle_length=3, block_length=1).state_dict()
     with pytest.raises(
         ValueError, match="the state belongs to an interleave with different inputs or a different cycle_length"
@@ -98,6 +98,6 @@ def test_state_of_something_else_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("cycle", "block"), [(0, 1), (1, 0), (-1, 1)])
-def test_lengths_that_cannot_be_are_refused(cycle: int, block: int) -> None:
+def test_invalid_cycle_and_block_lengths_are_rejected(cycle: int, block: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         InterleaveOrder(1, cycle_length=cycle, block_length=block)

@@ -57,7 +57,7 @@ async def batches_of(sampler: Any) -> list[Any]:
         return [batch async for batch in sampler]
 
 
-async def test_pass_interleaves_shards_in_a_seeded_order() -> None:
+async def test_pass_interleaves_shards_in_seeded_order() -> None:
     shards = [[b"%d:%d" % (shard, i) for i in range(10 + shard)] for shard in range(6)]
     storage = await folder(shards)
     options = {"example_per_class": 3, "shards_per_cycle": 4, "batch_size": 8}
@@ -74,7 +74,7 @@ async def test_pass_interleaves_shards_in_a_seeded_order() -> None:
     assert orders[0] != orders[1]
 
 
-async def test_last_batch_alone_is_short_and_can_be_dropped() -> None:
+async def test_last_batch_may_be_short_and_can_be_dropped() -> None:
     storage = await folder([[b"0:%d" % i for i in range(25)]])
     assert [len(batch) for batch in await batches_of(sampler_of(storage, batch_size=10, num_repeat=1))] == [10, 10, 5]
     assert [len(batch) for batch in await batches_of(sampler_of(storage, batch_size=10, num_repeat=2))] == [10] * 5
@@ -87,7 +87,7 @@ async def test_last_batch_alone_is_short_and_can_be_dropped() -> None:
 @pytest.mark.parametrize("class_fn", [None, class_of])
 @pytest.mark.parametrize("shuffle_buffer", [0, 13])
 @pytest.mark.parametrize("num_repeat", [1, 3])
-async def test_stopping_at_every_k_gives_the_same_remainder(
+async def test_stream_resumed_at_any_record_yields_same_remainder(
     prefetch_size: int, async_cycle: bool, class_fn: Any, shuffle_buffer: int, num_repeat: int
 ) -> None:
     """Over 500 records, in every combination of shuffle, interleave, sampler and repeat."""
@@ -125,7 +125,7 @@ async def test_stopping_at_every_k_gives_the_same_remainder(
 
 
 @pytest.mark.slow
-async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
+async def test_ten_thousand_batches_have_p_classes_with_k_records() -> None:
     """1,000 classes of unequal size, not known beforehand; the buffer keeps its bound."""
     storage = await unequal(1000, 40_000, 8)
     async with sampler_of(storage, class_fn=class_of, batch_size=32, example_per_class=2) as sampler:
@@ -138,7 +138,7 @@ async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
     assert stats.records - stats.dropped - 32 * stats.batches <= 4096 + 32
 
 
-async def test_too_few_classes_are_short_or_are_an_error() -> None:
+async def test_too_few_classes_yield_short_batches_or_raise() -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(4)] for cls in range(3)])
     options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2}
     with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples each, but a batch needs 4"):
@@ -152,7 +152,7 @@ async def test_too_few_classes_are_short_or_are_an_error() -> None:
 @pytest.mark.parametrize("prefetch_size", [0, 3])
 @pytest.mark.parametrize("num_repeat", [1, 2, -1])
 @pytest.mark.parametrize("on_exhausted", ["stop", "short", "repeat"])
-async def test_first_pass_without_batch_is_an_error_each_time(
+async def test_first_pass_without_batch_raises_each_time(
     on_exhausted: Any, num_repeat: int, prefetch_size: int
 ) -> None:
     storage = await folder([[b"%d:0" % cls] for cls in range(6)])  # of each class one, and two are needed
@@ -177,7 +177,7 @@ async def test_later_pass_without_batch_ends_and_is_logged(caplog: pytest.LogCap
     assert "holds examples of 1 classes" in caplog.text
 
 
-async def test_repeat_reads_on_until_the_last_batch_is_complete() -> None:
+async def test_repeat_continues_until_last_batch_is_complete() -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(2)] for cls in range(6)])
     options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2, "num_repeat": 1}
     assert len(await batches_of(sampler_of(storage, on_exhausted="stop", **options))) == 1
@@ -186,7 +186,7 @@ async def test_repeat_reads_on_until_the_last_batch_is_complete() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [None, 3])
-async def test_deserialiser_gives_same_batches_sync_or_async(parallelism: int | None) -> None:
+async def test_sync_and_async_deserializers_yield_same_batches(parallelism: int | None) -> None:
     storage = await folder([[b"%d:%d" % (shard, i) for i in range(30)] for shard in range(3)])
     threads = set()
 
@@ -208,7 +208,7 @@ async def test_deserialiser_gives_same_batches_sync_or_async(parallelism: int | 
 @pytest.mark.parametrize("parallelism", [None, 3])
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("prefetch_size", [0, 2])
-async def test_deserialiser_error_names_shard_and_record(
+async def test_deserializer_error_names_shard_and_record(
     parallelism: int | None, is_async: bool, prefetch_size: int
 ) -> None:
     storage = await folder([[b"0:%d" % i for i in range(50)]])
@@ -256,7 +256,7 @@ async def test_missing_shards_are_reported_and_hidden_files_skipped() -> None:
 
 
 @pytest.mark.parametrize("folder", ["crawl", "a/crawl", ""])
-async def test_data_set_path_is_refused_with_folder_and_suffix(folder: str, tmp_path: Path) -> None:
+async def test_data_set_path_is_rejected_with_folder_and_suffix(folder: str, tmp_path: Path) -> None:
     path = tmp_path / folder / "pages"
     async with asyncrec.open_sharded_writer(path) as writer:
         await writer.write_many([b"1:1", b"2:2"])
@@ -269,7 +269,7 @@ async def test_data_set_path_is_refused_with_folder_and_suffix(folder: str, tmp_
     assert await batches_of(as_told) == [[b"1:1", b"2:2"]]
 
 
-async def test_data_set_path_in_store_is_refused_with_folder() -> None:
+async def test_data_set_path_in_store_is_rejected_with_folder() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
         await writer.write(b"1:1")
@@ -311,7 +311,7 @@ async def test_suggested_folder_and_suffix_work_verbatim(name: str, tmp_path: Pa
         ("s3://key:secret@bucket/a/crawl", "s3://***@bucket/a"),
     ],
 )
-def test_suggested_folder_is_path_without_its_last_name(path: str, folder: str) -> None:
+def test_suggested_folder_is_parent_of_path(path: str, folder: str) -> None:
     assert folder_of(path) == folder
 
 
@@ -327,7 +327,7 @@ async def test_root_without_shards_is_reported_as_unmatched(root: str, monkeypat
     "failure",
     [asyncrec.errors.StoragePermissionError, asyncrec.errors.ArgumentValueError, OSError, RuntimeError, TimeoutError],
 )
-async def test_failed_explanation_leaves_the_original_error(failure: type[Exception]) -> None:
+async def test_failed_explanation_keeps_original_error(failure: type[Exception]) -> None:
     class OnlyTheFolder(MemoryStorage):
         async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
             if prefix != "crawl/":
@@ -371,7 +371,7 @@ async def test_shard_replaced_since_listing_is_named(prefetch_size: int, async_c
         assert set(given) <= {b"old"}
 
 
-async def test_nan_class_is_refused_with_its_record() -> None:
+async def test_nan_class_is_rejected_with_record() -> None:
     storage = await folder([[b"0", b"1", b"x", b"2"]])
     sampler = sampler_of(storage, class_fn=lambda record: float("nan") if record == b"x" else record, batch_size=2)
     with pytest.raises(
@@ -399,7 +399,7 @@ async def test_corrupt_record_is_skipped_or_raised_with_its_path(class_fn: Any, 
     assert len(found) == 79 if class_fn is None else len(found) > 60
 
 
-async def test_shards_of_several_data_sets_trigger_a_naming_warning(
+async def test_shards_of_several_data_sets_trigger_naming_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = MemoryStorage()
@@ -422,13 +422,13 @@ async def test_shards_of_several_data_sets_trigger_a_naming_warning(
     assert caplog.messages == []
 
 
-async def test_empty_shards_are_an_error_instead_of_endless_loop() -> None:
+async def test_empty_shards_raise_instead_of_looping_forever() -> None:
     with pytest.raises(asyncrec.errors.DatasetError, match="the 2 shards contain no records"):
         await batches_of(sampler_of(await folder([[], []])))
 
 
 @pytest.mark.parametrize(("prefetch_size", "async_cycle"), [(0, False), (3, False), (3, True)])
-async def test_sampler_left_early_closes_every_shard_for_good(prefetch_size: int, async_cycle: bool) -> None:
+async def test_abandoned_sampler_closes_every_shard(prefetch_size: int, async_cycle: bool) -> None:
     class Counting(SlowStorage):
         opened = 0
 
@@ -454,7 +454,7 @@ async def test_sampler_left_early_closes_every_shard_for_good(prefetch_size: int
         await sampler.__aenter__()
 
 
-async def test_error_of_body_leaves_as_itself() -> None:
+async def test_body_error_propagates_unchanged() -> None:
     storage = await folder([[b"x"] * 100])
     with pytest.raises(LookupError, match="mine"):
         async with sampler_of(storage) as sampler:
@@ -462,7 +462,7 @@ async def test_error_of_body_leaves_as_itself() -> None:
             raise LookupError("mine")
 
 
-async def test_batch_is_available_during_production_of_the_next() -> None:
+async def test_batch_is_available_while_next_is_produced() -> None:
     storage = await folder([[b"%d" % i for i in range(100)]])
 
     async def hangs(record: bytes) -> bytes:
@@ -474,7 +474,7 @@ async def test_batch_is_available_during_production_of_the_next() -> None:
         assert await anext(sampler) == [b"%d" % i for i in range(10)]
 
 
-async def test_sampler_makes_no_more_batches_than_prefetch_size() -> None:
+async def test_sampler_prefetches_at_most_prefetch_size_batches() -> None:
     made = 0
 
     def count(record: bytes) -> bytes:
@@ -489,7 +489,7 @@ async def test_sampler_makes_no_more_batches_than_prefetch_size() -> None:
         assert made == 50
 
 
-async def test_missing_seed_is_drawn_and_kept_in_state() -> None:
+async def test_missing_seed_is_drawn_and_stored_in_state() -> None:
     storage = await folder([[b"%d" % shard] for shard in range(50)])
     orders = [await batches_of(sampler_of(storage, seed=None, num_repeat=1)) for _ in range(2)]
     assert orders[0] != orders[1]
@@ -500,7 +500,7 @@ async def test_missing_seed_is_drawn_and_kept_in_state() -> None:
             sampler.load_state_dict(state)
 
 
-async def test_workers_deal_the_shards() -> None:
+async def test_workers_share_shards_without_overlap() -> None:
     storage = await folder([[b"%d" % shard] * 3 for shard in range(5)])
     found: list[bytes] = []
     for worker in range(2):
@@ -520,6 +520,6 @@ async def test_workers_deal_the_shards() -> None:
         {"prefetch_size": -1}, {"num_repeat": 0}, {"on_exhausted": "never"},
     ],
 )  # fmt: skip
-def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # each says its own
         sampler_of(MemoryStorage(), **options)

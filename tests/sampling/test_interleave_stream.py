@@ -65,7 +65,7 @@ def names(lengths: list[int]) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_random_cases_follow_the_interleave_rule() -> None:
+async def test_random_cases_follow_interleave_rule() -> None:
     source = random.Random(5)
     for case in range(1000):  # on each of two loops
         lengths = [source.randrange(12) for _ in range(source.randrange(1, 10))]
@@ -81,7 +81,7 @@ async def test_random_cases_follow_the_interleave_rule() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("shuffle_buffer", [0, 40])
 @pytest.mark.parametrize("parallelism", [0, 3])
-async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, shuffle_buffer: int) -> None:
+async def test_stream_resumed_at_any_record_yields_same_remainder(parallelism: int, shuffle_buffer: int) -> None:
     lengths = [40, 0, 23, 57, 1, 39, 40]
     storage = await shards(lengths)
     paths = names(lengths)
@@ -142,7 +142,7 @@ async def test_multi_batch_shards_keep_order_and_resume_within_batches(paralleli
             assert [record.rstrip(b"\0") async for record in stream] == expected[k:], k
 
 
-async def test_state_is_of_these_shards_and_parameters() -> None:
+async def test_state_is_rejected_for_other_shards_or_parameters() -> None:
     storage = await shards([5, 5])
     async with asyncrec.interleave(["s0", "s1"], storage=storage) as stream:
         state = stream.state_dict()
@@ -168,7 +168,7 @@ async def test_state_is_of_these_shards_and_parameters() -> None:
             stream.load_state_dict(state)
 
 
-async def test_nondeterministic_stream_gives_every_record_but_no_state() -> None:
+async def test_nondeterministic_stream_yields_every_record_without_state() -> None:
     lengths = [30, 0, 17, 50, 4]
     storage = SlowStorage(await shards(lengths), latency=0)
     options: dict[str, Any] = {"cycle_length": 3, "block_length": 2, "parallelism": 2, "deterministic": False}
@@ -195,7 +195,7 @@ async def test_nondeterministic_stream_does_not_wait_for_hanging_shard() -> None
     assert sorted(found) == sorted(in_order([0, 5, 5], 16, 1))
 
 
-async def test_workers_deal_the_shards() -> None:
+async def test_workers_share_shards_without_overlap() -> None:
     lengths = [3, 4, 5, 6, 7]
     storage = await shards(lengths)
     found = []
@@ -224,7 +224,7 @@ async def test_vanished_shard_is_named_after_preceding_records(parallelism: int)
 
 
 @pytest.mark.parametrize("parallelism", [0, 2])
-async def test_damage_is_raised_with_its_path_and_record(parallelism: int) -> None:
+async def test_damage_is_raised_with_path_and_record(parallelism: int) -> None:
     storage = MemoryStorage()
     for name in ("good", "bad"):
         await asyncrec.write_records(name, [b"x" * 10] * 9, storage=storage)
@@ -262,7 +262,7 @@ async def damaged(compression: Any = "") -> MemoryStorage:
 @pytest.mark.slow(but=["-0]"])
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_skipped_damage_is_listed_by_path_and_resumed_across(parallelism: int, compression: Any) -> None:
+async def test_skipped_damage_is_listed_by_path_and_survives_resuming(parallelism: int, compression: Any) -> None:
     storage = await damaged(compression)
     async with asyncrec.open_reader("s1", on_corrupt="skip", storage=storage) as reader:
         whole = [record async for record in reader]
@@ -284,7 +284,7 @@ async def test_skipped_damage_is_listed_by_path_and_resumed_across(parallelism: 
             assert [record async for record in stream] == found[k:], k
 
 
-async def test_damaged_shard_may_also_end_at_its_damage() -> None:
+async def test_stop_option_ends_damaged_shard_at_damage() -> None:
     storage = await damaged()
     async with asyncrec.interleave(["s0", "s1", "s2"], on_corrupt="stop", storage=storage) as stream:
         found = Counter([record.partition(b":")[0] async for record in stream])
@@ -297,7 +297,7 @@ async def test_damaged_shard_may_also_end_at_its_damage() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [0, 2])
-async def test_damage_read_early_is_raised_only_in_its_turn(parallelism: int) -> None:
+async def test_damage_read_ahead_is_raised_in_stream_order(parallelism: int) -> None:
     lengths = [300, 300, 300]
     storage = MemoryStorage()
     for number in range(3):
@@ -319,7 +319,7 @@ async def test_damage_read_early_is_raised_only_in_its_turn(parallelism: int) ->
 
 
 @pytest.mark.parametrize("parallelism", [0, 2, None])
-async def test_leaving_early_leaves_nothing_open(parallelism: int | None) -> None:
+async def test_abandoned_stream_closes_all_sources(parallelism: int | None) -> None:
     class Counting(SlowStorage):
         read_ahead = 1  # as of a store
 
@@ -354,7 +354,7 @@ async def test_leaving_early_leaves_nothing_open(parallelism: int | None) -> Non
 
 
 @pytest.mark.parametrize("shuffle_buffer", [0, 5])
-async def test_cancelled_while_waiting_nothing_is_lost(shuffle_buffer: int) -> None:
+async def test_cancelled_read_loses_no_records(shuffle_buffer: int) -> None:
     lengths = [10, 10, 10, 10, 10, 10]
     scope = anyio.CancelScope()
     operations = 0
@@ -383,7 +383,7 @@ async def test_cancelled_while_waiting_nothing_is_lost(shuffle_buffer: int) -> N
 
 
 @pytest.mark.slow
-async def test_thousand_shards_take_memory_of_their_share(tmp_path: Path) -> None:
+async def test_thousand_open_shards_use_bounded_memory(tmp_path: Path) -> None:
     """64 KiB for each of 1,000 shards inline; and no more files open than a process may have."""
     storage = MemoryStorage()
     for number in range(1000):
@@ -403,7 +403,7 @@ async def test_thousand_shards_take_memory_of_their_share(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
+async def test_stream_reads_more_shards_than_open_file_limit(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     lengths = [3] * 300
     for number, length in enumerate(lengths):
@@ -421,7 +421,7 @@ async def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
     assert found == in_order(lengths, 300, 1)
 
 
-async def test_paths_of_several_folders_are_one_stream(tmp_path: Path) -> None:
+async def test_paths_in_several_folders_form_one_stream(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         await asyncrec.write_records(tmp_path / folder / "s", [folder.encode()] * 2)
     async with asyncrec.interleave([tmp_path / "a" / "s", str(tmp_path / "b" / "s")]) as stream:
@@ -439,7 +439,7 @@ async def test_paths_of_several_folders_are_one_stream(tmp_path: Path) -> None:
         (["s0"], {"storage_options": {}}, TypeError),
     ],
 )
-async def test_impossible_arguments_are_refused(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:
+async def test_invalid_arguments_are_rejected(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         async with asyncrec.interleave(paths, storage=MemoryStorage(), **options):
             pass
@@ -448,7 +448,7 @@ async def test_impossible_arguments_are_refused(paths: Any, options: dict[str, A
 @pytest.mark.slow(but=["7-0", "0-2"])
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("shuffle_buffer", [0, 1, 7])
-async def test_repeatedly_resumed_stream_equals_an_uninterrupted_one(parallelism: int, shuffle_buffer: int) -> None:
+async def test_repeatedly_resumed_stream_equals_uninterrupted_stream(parallelism: int, shuffle_buffer: int) -> None:
     """Each state is of a stream that was resumed itself; shards end within a step, at its end, and open at the next."""
     source = random.Random(7)
     for case in range(30):

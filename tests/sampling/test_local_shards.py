@@ -117,7 +117,7 @@ async def test_uncached_records_are_read_in_one_thread_per_call(
     assert ("pread", False) in system.calls
 
 
-async def test_partly_cached_records_are_read_whole(tmp_path: Path) -> None:
+async def test_partly_cached_records_are_read_completely(tmp_path: Path) -> None:
     await written(tmp_path)
     source = random.Random(2)
     system = System(lambda: source.random() < 0.7)
@@ -152,7 +152,7 @@ async def test_slow_disk_read_is_cancellable_between_hops(tmp_path: Path, monkey
         assert await dataset.get_many(range(0, 600, 3)) == RECORDS[::3]
 
 
-async def test_great_many_small_records_come_in_bounded_pieces(tmp_path: Path) -> None:
+async def test_large_selections_of_small_records_are_read_in_pieces(tmp_path: Path) -> None:
     records = [b"%d" % number for number in range(30_000)]
     async with asyncrec.open_sharded_writer(tmp_path / "small") as writer:
         await writer.write_many(records)
@@ -195,7 +195,7 @@ async def test_shard_changed_while_open_raises_same_error_as_reopened(tmp_path: 
 
 
 @pytest.mark.parametrize("how", SPOILS)
-def test_blocking_read_of_spoiled_shard_raises(tmp_path: Path, how: str) -> None:
+def test_blocking_read_of_corrupted_shard_raises(tmp_path: Path, how: str) -> None:
     anyio.run(written, tmp_path)
     spoil, error = SPOILS[how]
     with blocking.open_dataset(tmp_path / "pages") as dataset:
@@ -246,7 +246,7 @@ async def test_open_files_are_few_and_closed_with_data_set(tmp_path: Path, monke
     assert descriptors() == before
 
 
-async def test_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_call_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await written(tmp_path)
     before = descriptors()
     run = tasks.to_thread.run_sync
@@ -272,7 +272,7 @@ async def test_call_that_is_cancelled_leaves_no_file_open(tmp_path: Path, monkey
     pytest.fail("a call has fewer hops")
 
 
-def test_blocking_dataset_avoids_the_loop_and_shares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocking_dataset_avoids_event_loop_and_shares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     anyio.run(written, tmp_path)
     with blocking.open_dataset(tmp_path / "pages") as dataset:
         assert dataset[:] == RECORDS
@@ -301,7 +301,7 @@ def test_blocking_dataset_avoids_the_loop_and_shares_files(tmp_path: Path, monke
         assert wrong == []
 
 
-def test_child_closes_what_its_parent_had_open(tmp_path: Path) -> None:
+def test_forked_child_closes_files_opened_by_parent(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"content")
     storage = LocalStorage(tmp_path)
     files = open_files.OpenFiles(storage.disk)

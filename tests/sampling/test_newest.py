@@ -68,7 +68,9 @@ PROPERTY = settings(max_examples=30, deadline=None, suppress_health_check=[Healt
 
 @PROPERTY
 @given(drawn=commits(), far=st.booleans(), first_all=st.booleans())
-async def test_look_ups_and_iterations_give_the_newest(drawn: list[dict[str, Any]], far: bool, first_all: bool) -> None:
+async def test_lookups_and_iterations_return_newest_versions(
+    drawn: list[dict[str, Any]], far: bool, first_all: bool
+) -> None:
     site = await made(drawn, near_and_far(far))
     async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
         if first_all:  # look-ups then know it
@@ -91,7 +93,7 @@ async def test_look_ups_and_iterations_give_the_newest(drawn: list[dict[str, Any
 
 @PROPERTY
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.builds(Page, st.sampled_from("xyz"), INTS), max_size=3))))
-async def test_last_committed_of_equal_versions_is_the_newest(steps: list[tuple[str, list[Page]]]) -> None:
+async def test_last_committed_of_equal_versions_is_newest(steps: list[tuple[str, list[Page]]]) -> None:
     """Of writers that are open side by side, whose shards have names that say when they were opened."""
     site = Site(MemoryStorage())
     await site.commit([Page("x", -9), Page("x", -8)], "0")
@@ -111,7 +113,7 @@ async def test_last_committed_of_equal_versions_is_the_newest(steps: list[tuple[
 
 @PROPERTY
 @given(drawn=commits(), mode=st.sampled_from(["block", "buffer", "global"]), data=st.data())
-async def test_epoch_gives_each_newest_version_once(
+async def test_epoch_yields_each_newest_version_once(
     drawn: list[dict[str, Any]], mode: Any, data: st.DataObject
 ) -> None:
     """To any number of workers, and to any other number that goes on from a state."""
@@ -147,7 +149,7 @@ async def test_epoch_gives_each_newest_version_once(
 
 @PROPERTY
 @given(drawn=commits(), least=st.none() | INTS)
-async def test_filter_asks_the_newest_version_alone(drawn: list[dict[str, Any]], least: int | None) -> None:
+async def test_filter_tests_newest_version_only(drawn: list[dict[str, Any]], least: int | None) -> None:
     site = await made(drawn)
     where = [] if least is None else [Where("date", str(least), ">=")]
     stores: dict[str, Any] = {"storage": site.storage, "target_storage": site.storage}
@@ -163,7 +165,7 @@ async def test_filter_asks_the_newest_version_alone(drawn: list[dict[str, Any]],
     assert (await asyncrec.read_manifest("new", storage=site.storage)).metadata["filtered"]["newest"] == "date"
 
 
-async def test_table_beyond_its_memory_gives_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_version_table_spilled_to_disk_returns_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec._sampling.random_access.newest._MEMORY", 2000)
     site = Site(MemoryStorage())
     for turn in range(6):
@@ -175,7 +177,7 @@ async def test_table_beyond_its_memory_gives_same(monkeypatch: pytest.MonkeyPatc
         assert {number_of(record) async for record in dataset} == site.newest()
 
 
-async def test_balanced_batches_are_of_the_newest() -> None:
+async def test_balanced_batches_contain_newest_versions_only() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page("a", 0), Page("b", 0), Page("a", 1), Page("c", 1), Page(None, 2)], "w")
     async with (
@@ -187,7 +189,7 @@ async def test_balanced_batches_are_of_the_newest() -> None:
         assert drawn == site.newest() == {1, 2, 3, 4}
 
 
-async def test_state_of_another_feature_is_refused() -> None:
+async def test_state_of_another_feature_is_rejected() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for number in range(8):
@@ -216,7 +218,7 @@ async def test_state_of_another_feature_is_refused() -> None:
 
 
 @pytest.mark.parametrize("entered", [False, True])
-async def test_damaged_place_in_state_is_refused(entered: bool) -> None:
+async def test_damaged_place_in_state_is_rejected(entered: bool) -> None:
     """Before the data set has said how many versions are the newest, any place of a record may be right."""
     site = Site(MemoryStorage())
     await site.commit([Page("a", n) for n in range(9)] + [Page("b", 1)], "w")
@@ -233,7 +235,7 @@ async def test_damaged_place_in_state_is_refused(entered: bool) -> None:
                 await stream.__aenter__()
 
 
-async def test_keys_are_needed() -> None:
+async def test_newest_option_requires_keys() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page(None, 1)], "w")
     with pytest.raises(DatasetError, match="pages: no record in this data set was written with a key"):
@@ -248,7 +250,7 @@ async def test_keys_are_needed() -> None:
         await tools.filter("one.tfrecord", "b", newest="date", storage=site.storage, target_storage=site.storage)
 
 
-async def test_feature_is_needed(tmp_path: Any) -> None:
+async def test_newest_option_requires_orderable_feature(tmp_path: Any) -> None:
     schema = asyncrec.Schema({"date": asyncrec.FixedLen((), "str"), "box": asyncrec.FixedLen((4,), "int64")})
     with blocking.open_sharded_writer(tmp_path / "pages", schema=schema) as writer:
         writer.write({"date": "2026", "box": [1, 2, 3, 4]}, key="a")

@@ -74,7 +74,7 @@ async def test_newest_search_requests_keys_per_shard_without_runs() -> None:
         assert {number_of(record) async for record in dataset} == site.newest()
 
 
-async def test_look_up_reads_versions_of_its_key() -> None:
+async def test_lookup_reads_only_versions_of_its_key() -> None:
     storage = Far()
     await crawled(storage, compact=True)
     async with asyncrec.open_dataset("pages", storage=storage, newest="date") as dataset:
@@ -87,7 +87,7 @@ async def test_look_up_reads_versions_of_its_key() -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-async def test_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damaged_key_run_does_not_change_results(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where some of its keys were given before the damage was met."""
     monkeypatch.setattr("asyncrec._shards.manifest.key_runs._STEP_BLOCKS", 1)
     storage = Far()
@@ -103,7 +103,7 @@ async def test_run_that_is_damaged_changes_nothing(compact: bool, monkeypatch: p
 
 
 @pytest.mark.parametrize("dates", [[None] * 8, [3, 5, None, 5, 5, 4, 5, 1], [7, 1, 1, 1, 1, 1, 1, 1]])
-async def test_versions_read_in_steps_are_compared_across_steps(
+async def test_versions_are_compared_across_read_steps(
     dates: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncrec._sampling.random_access.in_order._STEP_RECORDS", 3)
@@ -143,7 +143,7 @@ async def damaged(storage: MemoryStorage, number: int) -> str:
     return shard
 
 
-async def test_damaged_version_is_error_or_oldest() -> None:
+async def test_damaged_version_raises_or_counts_as_oldest() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page("a", 1), Page("b", 1), Page("c", 5)], "0")
     await site.commit([Page("a", 2), Page("b", 2)], "1")
@@ -218,7 +218,7 @@ async def test_cancelled_search_leaves_no_files_and_can_be_repeated(little_memor
         assert {number_of(record) async for record in dataset} == site.newest()
 
 
-async def test_store_that_fails_leaves_nothing(little_memory: Path) -> None:
+async def test_failing_store_leaves_no_temporary_files(little_memory: Path) -> None:
     site = await again_and_again()
 
     class Failing(MemoryStorage):

@@ -75,7 +75,7 @@ def made(dataset: Any, kind: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "options", "error", "said"), WRONG)
-async def test_wrong_parameter_is_refused_by_name_and_value(
+async def test_wrong_parameter_is_rejected_with_name_and_value(
     kind: str, options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
@@ -84,7 +84,7 @@ async def test_wrong_parameter_is_refused_by_name_and_value(
     assert said in str(raised.value)
 
 
-async def test_batches_are_of_a_whole_number_of_records() -> None:
+async def test_batch_size_must_be_positive_integer() -> None:
     storage = await stored()
     async with asyncrec.open_dataset("data/pages", storage=storage) as dataset:
         sizes: list[tuple[Any, type[Exception]]] = [("3", TypeError), (0, ValueError)]
@@ -98,7 +98,7 @@ async def test_batches_are_of_a_whole_number_of_records() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "balanced", "interleaving"])
-async def test_missing_seed_is_chosen_and_kept_in_state(kind: str) -> None:
+async def test_missing_seed_is_drawn_and_stored_in_state(kind: str) -> None:
     async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
         async with made(dataset, kind, seed=None) as stream:
             seed = stream.state_dict()["seed"]
@@ -117,7 +117,7 @@ async def test_missing_seed_is_chosen_and_kept_in_state(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "balanced", "interleaving"])
-async def test_invalid_state_is_refused_with_explanation(kind: str) -> None:
+async def test_invalid_state_is_rejected_with_explanation(kind: str) -> None:
     async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
         for seed in (1, None):
             async with made(dataset, kind, seed=seed) as stream:
@@ -139,7 +139,7 @@ async def test_invalid_state_is_refused_with_explanation(kind: str) -> None:
                         stream.load_state_dict(state | {"position": position})
 
 
-async def test_dataset_of_the_wrong_kind_is_refused(tmp_path: Any) -> None:
+async def test_dataset_of_wrong_kind_is_rejected(tmp_path: Any) -> None:
     await asyncrec.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         with pytest.raises(
@@ -150,7 +150,7 @@ async def test_dataset_of_the_wrong_kind_is_refused(tmp_path: Any) -> None:
         asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
 
 
-def test_blocking_dataset_is_not_async_one(tmp_path: Any) -> None:
+def test_async_sampler_rejects_blocking_dataset(tmp_path: Any) -> None:
     blocking.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     wrong: Any = "3"
     with blocking.open_dataset(tmp_path / "pages") as dataset:

@@ -15,12 +15,12 @@ keys = st.integers(0, 2**64 - 1)
 
 
 @given(st.integers(0, 3000), keys)
-def test_shuffled_holds_every_number_once(count: int, key: int) -> None:
+def test_permutation_contains_every_number_once(count: int, key: int) -> None:
     assert sorted(permutation(count, key)) == list(range(count))
 
 
 @given(st.integers(1, 3000), keys)
-def test_permuted_holds_every_number_once(count: int, key: int) -> None:
+def test_permuted_positions_contain_every_number_once(count: int, key: int) -> None:
     assert sorted(permuted(np.arange(count), count, key)) == list(range(count))
 
 
@@ -35,7 +35,7 @@ def test_part_of_huge_permutation_is_consistent_without_duplicates(count: int, k
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 500), keys), min_size=1, max_size=5))
-def test_batched_permutations_equal_single_ones(several: list[tuple[int, int]]) -> None:
+def test_batched_permutations_equal_single_permutations(several: list[tuple[int, int]]) -> None:
     positions = np.concatenate([np.arange(count) for count, _ in several])
     counts = np.repeat([count for count, _ in several], [count for count, _ in several])
     all_keys = np.repeat(np.array([key for _, key in several], np.uint64), [count for count, _ in several])
@@ -43,7 +43,7 @@ def test_batched_permutations_equal_single_ones(several: list[tuple[int, int]]) 
     assert permuted(positions, counts, all_keys).tolist() == np.concatenate(one_by_one).tolist()
 
 
-def test_orders_are_these_in_every_release() -> None:
+def test_permutations_are_fixed_across_releases() -> None:
     """A change would make every state that somebody saved go on in another order."""
     assert key_of("snapshot", 7, 0) == 4777934137263876199
     assert mix64(np.array([0, 1], np.uint64)).tolist() == [16294208416658607535, 10451216379200822465]
@@ -51,7 +51,7 @@ def test_orders_are_these_in_every_release() -> None:
     assert permuted(np.arange(10), 10, 42).tolist() == [0, 5, 3, 8, 1, 7, 4, 2, 6, 9]
 
 
-def test_different_keys_give_orders_that_have_nothing_in_common() -> None:
+def test_permutations_of_different_keys_are_uncorrelated() -> None:
     """Of 1,000 numbers one stands at its own place, or at another key's, in the mean."""
     for make in (lambda key: permutation(1000, key), lambda key: permuted(np.arange(1000), 1000, key)):
         orders = [make(key) for key in range(50)]
@@ -60,7 +60,7 @@ def test_different_keys_give_orders_that_have_nothing_in_common() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 5, 10, 40])
-def test_every_place_is_as_likely_as_any_other(count: int) -> None:
+def test_every_position_is_equally_likely(count: int) -> None:
     """The chi-square of 20,000 orders, (count - 1)^2 degrees of freedom, within four standard deviations."""
     keys = mix64(np.arange(20_000, dtype=np.uint64))
     at_once = permuted(np.tile(np.arange(count), 20_000), count, np.repeat(keys, count)).reshape(-1, count)

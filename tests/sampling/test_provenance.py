@@ -48,7 +48,7 @@ def test_merged_records_are_traced_to_their_sources(first: TracedRecords, second
 
 
 @pytest.mark.parametrize("count", range(9))
-def test_both_sides_of_a_cut_are_traced(count: int) -> None:
+def test_split_batches_keep_their_sources(count: int) -> None:
     whole = one_by_one(5, 3)
     whole.extend(of_batch(6, 2, 4))
     expected = list(whole.records)
@@ -57,12 +57,12 @@ def test_both_sides_of_a_cut_are_traced(count: int) -> None:
     assert (told(left), told(right)) == (expected[:count], expected[count:])
 
 
-def test_sources_go_into_a_state_and_come_back() -> None:
+def test_sources_round_trip_through_state() -> None:
     sources = one_by_one(2, 3).sources()
     assert parse_sources(StateValues({"of": pack_sources(sources)}), "of", 3) == sources
 
 
 @pytest.mark.parametrize("packed", [[3, 0, 0, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]])
-def test_state_with_impossible_values_is_refused(packed: list[int]) -> None:
+def test_state_with_impossible_values_is_rejected(packed: list[int]) -> None:
     with pytest.raises(ValueError, match="whole numbers within the limits of this stream"):
         parse_sources(StateValues({"of": [packed]}), "of", 3)

@@ -15,7 +15,7 @@ EACH = 10
 
 
 @given(st.lists(st.integers(0, 200), max_size=8), st.integers(1, 50), st.integers(1, 60))
-def test_blocks_cover_shards_evenly_without_crossing_them(sizes: list[int], block: int, most: int) -> None:
+def test_blocks_cover_shards_evenly_without_crossing_boundaries(sizes: list[int], block: int, most: int) -> None:
     starts = np.cumsum([0, *sizes])
     blocks = record_blocks(starts, np.diff(starts) * EACH, {}, block * EACH, most).tolist()
     assert blocks[-1] == sum(sizes)
@@ -25,7 +25,7 @@ def test_blocks_cover_shards_evenly_without_crossing_them(sizes: list[int], bloc
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 50), st.integers(1, 100))
-def test_blocks_keep_members_whole_up_to_the_limit(members: list[int], block: int, most: int) -> None:
+def test_blocks_keep_members_undivided_up_to_limit(members: list[int], block: int, most: int) -> None:
     firsts = np.cumsum([0, *members[:-1]])
     count = sum(members)
     starts = np.array([0, 7, 7 + count])

@@ -46,7 +46,7 @@ def test_set_contains_added_numbers(drawn: tuple[int, list[int]]) -> None:
 
 
 @given(sets(), st.data())
-def test_range_has_those_of_set_within_it(drawn: tuple[int, list[int]], data: st.DataObject) -> None:
+def test_range_query_returns_set_members_within_range(drawn: tuple[int, list[int]], data: st.DataObject) -> None:
     size, there = drawn
     first = data.draw(st.integers(0, size))
     last = data.draw(st.integers(first, size))
@@ -54,7 +54,7 @@ def test_range_has_those_of_set_within_it(drawn: tuple[int, list[int]], data: st
 
 
 @pytest.mark.parametrize("size", [8191, 8192, 20_000])
-def test_more_than_a_step_of_numbers_is_found(size: int) -> None:
+def test_lookups_work_beyond_one_step(size: int) -> None:
     found = without(size, np.arange(0, size, 3))
     there = np.setdiff1d(np.arange(size), np.arange(0, size, 3))
     order = np.random.default_rng(1).permutation(len(there))

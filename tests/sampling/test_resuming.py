@@ -229,13 +229,13 @@ async def outcome(storage: MemoryStorage, name: str, state: Any, most: int, **ch
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_argument_of_every_stream_is_changed_here(name: str) -> None:
+def test_every_stream_argument_is_covered_by_these_tests(name: str) -> None:
     kind = KINDS[name]
     assert set(kind.changes) | kind.unchanged == set(inspect.signature(kind.function).parameters) - {"self"}
 
 
 @pytest.mark.parametrize(("name", "argument"), [(name, argument) for name in KINDS for argument in KINDS[name].changes])
-async def test_changed_argument_gives_same_rest_or_refuses_state(name: str, argument: str) -> None:
+async def test_changed_argument_keeps_remainder_or_rejects_state(name: str, argument: str) -> None:
     storage, kind = await stored(), KINDS[name]
     state, rest = await state_and_rest(storage, name)
     assert await resumed(storage, name, state, len(rest) + 1 if name != "balanced" else MOST) == rest
@@ -273,7 +273,7 @@ async def test_stream_without_epoch_resumes_at_state_position(mode: Any, given: 
                 assert await items_of(stream, 1000) == rest
 
 
-async def test_state_of_finished_epoch_may_begin_the_next() -> None:
+async def test_state_of_finished_epoch_starts_next_epoch() -> None:
     """A trainer that counts epochs saves after the last batch, and goes on with the epoch after."""
     async with asyncrec.open_dataset("data/p-*.tfrecord", storage=await stored()) as dataset:
         async with dataset.shuffled(seed=1, epoch=2) as stream:
@@ -311,7 +311,7 @@ def damaged(state: Any, path: tuple[Any, ...]) -> Iterator[Any]:
 
 @pytest.mark.slow(but=["interleave"])
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("shuffled-buffer", "shuffled-global")])
-async def test_damaged_state_is_refused_with_library_error(name: str) -> None:
+async def test_damaged_state_is_rejected_with_library_error(name: str) -> None:
     storage = await stored()
     state, _ = await state_and_rest(storage, name)
     refused = 0

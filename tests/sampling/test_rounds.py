@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> tuple[list[RoundInput], int, int]:
 
 
 @given(cases(), st.integers(0, 5))
-def test_rounds_follow_interleave_order_and_know_shard_positions(
+def test_rounds_follow_interleave_order_and_shard_positions(
     case: tuple[list[RoundInput], int, int], start: int
 ) -> None:
     inputs, rounds, block = case

@@ -80,7 +80,7 @@ WAYS = [by_number, by_key, many, in_order, shuffled, by_feature, by_function]
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_shards_of_one_size_that_changed_places_are_refused(
+async def test_swapped_shards_of_equal_size_are_rejected(
     way: Callable[[asyncrec.Dataset], Awaitable[Any]], tmp_path: Path
 ) -> None:
     first, second, _ = await written(tmp_path)
@@ -91,7 +91,7 @@ async def test_shards_of_one_size_that_changed_places_are_refused(
             await way(dataset)
 
 
-async def test_swapped_shards_are_refused_by_blocking_interface(tmp_path: Path) -> None:
+async def test_swapped_shards_are_rejected_by_blocking_interface(tmp_path: Path) -> None:
     first, second, _ = await written(tmp_path)
     swap(first, second)
     with blocking.open_dataset(tmp_path / "x") as dataset:
@@ -101,7 +101,7 @@ async def test_swapped_shards_are_refused_by_blocking_interface(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-async def test_swapped_compressed_shards_are_refused(compression: Any, tmp_path: Path) -> None:
+async def test_swapped_compressed_shards_are_rejected(compression: Any, tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "x", max_shard_records=1, compression=compression) as writer:
         for letter in b"ab":
             await writer.write(bytes([letter]) * 5, key=chr(letter))
@@ -128,7 +128,7 @@ async def test_shard_damaged_at_its_end_keeps_its_identity(tmp_path: Path) -> No
             assert len(stream.damage) == 1
 
 
-async def test_state_is_refused_over_swapped_shards(tmp_path: Path) -> None:
+async def test_state_is_rejected_over_swapped_shards(tmp_path: Path) -> None:
     first, second, _ = await written(tmp_path)
     async with asyncrec.open_dataset(tmp_path / "x") as dataset, dataset.shuffled(seed=1) as stream:
         for _ in range(100):
@@ -141,7 +141,7 @@ async def test_state_is_refused_over_swapped_shards(tmp_path: Path) -> None:
             await anext(stream)
 
 
-async def test_store_with_checksums_detects_the_difference() -> None:
+async def test_store_checksums_reveal_swapped_shards() -> None:
     storage = MemoryStorage()
     first, second, _ = await written(storage, storage=storage)
     await storage.put(first, await storage.get(second))
@@ -195,7 +195,7 @@ async def test_copy_without_original_times_or_inodes_is_read(tmp_path: Path) -> 
 @pytest.mark.slow(but=["-1-", "-3-"])
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("shards", [1, 3, 100])
-async def test_every_shard_that_was_committed_is_read(shards: int, compacted: bool, tmp_path: Path) -> None:
+async def test_every_committed_shard_passes_identity_check(shards: int, compacted: bool, tmp_path: Path) -> None:
     """Also of fewer bytes than an end has, and by a checkpoint."""
     await written(tmp_path, shards=shards)
     if compacted:
@@ -208,7 +208,7 @@ async def test_every_shard_that_was_committed_is_read(shards: int, compacted: bo
 
 
 @pytest.mark.parametrize("way", [by_feature, by_function])
-async def test_classes_and_records_are_of_one_version(
+async def test_classes_and_records_come_from_same_shard_version(
     way: Callable[[asyncrec.Dataset], Awaitable[Any]], tmp_path: Path
 ) -> None:
     """A shard that was read, and then replaced by one of the same size and end."""

@@ -45,7 +45,7 @@ def test_shuffle_buffer_returns_every_item_once_within_bound(
 
 
 @given(st.lists(st.integers(), max_size=60), st.integers(1, 20), st.integers(0, 60), st.booleans())
-def test_state_and_items_go_on_alike(items: list[int], size: int, stop: int, fill: bool) -> None:
+def test_restored_buffer_continues_identically(items: list[int], size: int, stop: int, fill: bool) -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(size, 7, fill=fill)
     for item in items[:stop]:
         buffer.push(item)
@@ -54,7 +54,7 @@ def test_state_and_items_go_on_alike(items: list[int], size: int, stop: int, fil
     assert shuffled(items[stop:], again) == shuffled(items[stop:], buffer)
 
 
-def test_restored_buffer_continues_alike_beyond_one_seeding() -> None:
+def test_restored_buffer_continues_identically_beyond_one_seeding() -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(10, 1)
     for item in range(9000):
         buffer.push(item)
@@ -78,7 +78,7 @@ def test_item_position_is_uniform_in_roomy_buffer() -> None:
     assert chi_squared_p(counts) > 0.001
 
 
-def test_equal_seeds_give_equal_orders_and_others_do_not() -> None:
+def test_order_depends_on_seed() -> None:
     items = list(range(200))
     first = shuffled(items, ShuffleBuffer(50, 3))
     assert shuffled(items, ShuffleBuffer(50, 3)) == first
@@ -86,7 +86,7 @@ def test_equal_seeds_give_equal_orders_and_others_do_not() -> None:
 
 
 @given(st.lists(st.binary(max_size=30), max_size=50), st.integers(1, 100))
-def test_bytes_are_bounded(items: list[bytes], most: int) -> None:
+def test_shuffle_buffer_bounds_total_bytes(items: list[bytes], most: int) -> None:
     buffer: ShuffleBuffer[bytes] = ShuffleBuffer(1000, 5, max_bytes=most)
     found = []
     for item in items:
@@ -102,7 +102,7 @@ def test_unfilled_buffer_yields_from_second_item_on() -> None:
     assert None not in out[20:]
 
 
-def test_sixteen_shards_mix_like_a_perfect_shuffle() -> None:
+def test_sixteen_shards_mix_like_perfect_shuffle() -> None:
     """Neighbours from the same shard at most 1.2 times as often: cycle = all, buffer of 4,096."""
     shards = [shard for _ in range(2000) for shard in range(16)]
     found = [shard - 1 for shard in shuffled([shard + 1 for shard in shards], ShuffleBuffer(4096, 11))]
@@ -120,12 +120,12 @@ def test_sixteen_shards_mix_like_a_perfect_shuffle() -> None:
 
 
 @pytest.mark.parametrize(("size", "most"), [(0, None), (-1, None), (3, 0)])
-def test_bounds_that_cannot_be_are_refused(size: int, most: int | None) -> None:
+def test_invalid_bounds_are_rejected(size: int, most: int | None) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ShuffleBuffer(size, 0, max_bytes=most)
 
 
-def test_state_that_does_not_fit_is_refused() -> None:
+def test_mismatching_state_is_rejected() -> None:
     buffer: ShuffleBuffer[int] = ShuffleBuffer(3, 0)
     with pytest.raises(ValueError, match="do not fit"):
         buffer.load_state_dict(ShuffleBuffer(9, 0).state_dict(), range(9))

@@ -51,7 +51,7 @@ async def taken(dataset: Dataset, size: int = 10, **options: Any) -> list[list[i
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_epoch_gives_every_record_once(mode: Any, compression: str) -> None:
+async def test_epoch_yields_every_record_once(mode: Any, compression: str) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(compression=compression)) as dataset:
         async with dataset.shuffled(mode=mode, **SMALL) as stream:
             found = [int(record) async for record in stream]
@@ -124,7 +124,7 @@ async def test_workers_of_changing_number_yield_every_record_once(mode: Any, cou
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
-async def test_every_worker_gets_equally_many_batches(mode: Any, uneven: Any) -> None:
+async def test_every_worker_gets_same_number_of_batches(mode: Any, uneven: Any) -> None:
     """500 records are 72 batches of 7: for 5 workers 14 each, or 15."""
     async with asyncrec.open_dataset("pages", storage=await stored(500)) as dataset:
         alone = await taken(dataset, 7, mode=mode)
@@ -141,14 +141,14 @@ async def test_padding_repeats_small_data_set_as_often_as_needed() -> None:
         assert parts == [[alone[worker % 2]] for worker in range(7)]
 
 
-async def test_fewer_batches_than_workers_are_refused() -> None:
+async def test_fewer_batches_than_workers_are_rejected() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
         with pytest.raises(ValueError, match="fewer than the 3 workers"):
             await taken(dataset, worker=(0, 3))
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_epochs_differ_and_each_is_whole(mode: Any) -> None:
+async def test_epochs_differ_but_each_is_complete(mode: Any) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(100)) as dataset:
         found = await taken(dataset, 30, mode=mode, num_repeat=3, epoch=5)
         epochs = [list(chain.from_iterable(found[at : at + 4])) for at in (0, 4, 8)]
@@ -164,7 +164,7 @@ async def test_endless_epochs_continue_and_zero_epochs_yield_nothing() -> None:
         assert await taken(dataset, num_repeat=0) == []
 
 
-async def test_empty_data_set_gives_nothing() -> None:
+async def test_empty_data_set_yields_no_records() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage):
         pass
@@ -173,7 +173,7 @@ async def test_empty_data_set_gives_nothing() -> None:
         assert await taken(dataset, num_repeat=-1) == []
 
 
-async def test_size_of_batches_may_change_on_way() -> None:
+async def test_batch_size_may_change_midway() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(200)) as dataset:
         (whole,) = await taken(dataset, 200)
         async with dataset.shuffled(**SMALL) as stream:
@@ -185,7 +185,7 @@ async def test_size_of_batches_may_change_on_way() -> None:
 
 
 @pytest.mark.slow
-async def test_neighbours_share_shards_as_rarely_as_in_perfect_shuffle() -> None:
+async def test_neighbours_rarely_share_shards() -> None:
     """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too.
 
     In ``"block"`` one of 16 is of the same block besides.
@@ -221,7 +221,7 @@ async def test_batch_mixes_as_many_blocks_as_documented(mode: Any, blocks: int, 
     assert np.var(values.mean(axis=1)) * 64 / np.var(values) < spread
 
 
-async def test_state_of_another_order_is_refused_with_reason() -> None:
+async def test_state_of_another_order_is_rejected_with_reason() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
         state = dataset.shuffled(seed=1).state_dict()
         for options, word in [({"seed": 2}, "seed"), ({"mode": "global"}, "mode"), ({"buffer_size": 9}, "buffer_size")]:
@@ -250,7 +250,7 @@ async def test_state_is_loaded_before_iterating() -> None:
                 stream.load_state_dict(state)
 
 
-async def test_stream_works_only_inside_its_context_and_once() -> None:
+async def test_stream_works_only_once_and_inside_context() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
         stream = dataset.shuffled()
         with pytest.raises(anyio.ClosedResourceError):
@@ -270,13 +270,13 @@ async def test_stream_works_only_inside_its_context_and_once() -> None:
         {"num_repeat": -2}, {"buffer_size": 0},
     ],
 )  # fmt: skip
-async def test_out_of_range_argument_is_a_value_error(options: dict[str, Any]) -> None:
+async def test_out_of_range_argument_raises_value_error(options: dict[str, Any]) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(5)) as dataset:
         with pytest.raises(ValueError, match=next(iter(options))):
             dataset.shuffled(**options)
 
 
-async def test_stream_holds_two_windows_bounded_by_records_and_bytes() -> None:
+async def test_stream_buffers_two_windows_bounded_by_records_and_bytes() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(2000, shards=50)) as dataset:
         async with dataset.shuffled(buffer_size=100) as stream:
             async for _ in stream.batches(9):
@@ -338,7 +338,7 @@ async def shift_index(storage: MemoryStorage, dataset: asyncrec.Dataset) -> Side
     return sidecar
 
 
-async def test_index_differing_from_committed_one_is_ignored() -> None:
+async def test_index_differing_from_committed_index_is_ignored() -> None:
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         await shift_index(storage, dataset)
@@ -346,7 +346,7 @@ async def test_index_differing_from_committed_one_is_ignored() -> None:
             assert len(await batches(stream, 10)) == 50
 
 
-async def test_index_of_another_shard_is_an_error_despite_skip() -> None:
+async def test_index_of_another_shard_raises_despite_skip() -> None:
     """Where its checksum does not tell: it was committed so."""
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -361,7 +361,7 @@ async def test_index_of_another_shard_is_an_error_despite_skip() -> None:
                 await batches(stream, 10)
 
 
-async def test_leaving_early_ends_what_was_read_ahead() -> None:
+async def test_abandoned_stream_cancels_read_ahead() -> None:
     """The context's exit waits for its tasks: one that hung would hang the test."""
     storage = await stored(500)
     slow = SlowStorage(storage, latency=3600)

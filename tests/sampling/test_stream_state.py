@@ -38,7 +38,7 @@ async def golden(storage: Any, kind: str) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("version", [1])
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_state_of_any_version_is_gone_on_from(kind: str, version: int, vectors: Path) -> None:
+async def test_stream_resumes_from_state_of_any_version(kind: str, version: int, vectors: Path) -> None:
     taken = json.loads((vectors / "states" / f"version-{version}.json").read_text())[kind]
     assert taken["state"]["version"] == version
     async with golden(MemoryStorage(), kind) as stream:
@@ -48,7 +48,7 @@ async def test_state_of_any_version_is_gone_on_from(kind: str, version: int, vec
 
 
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_state_of_later_version_is_refused_with_explanation(kind: str, vectors: Path) -> None:
+async def test_state_of_later_version_is_rejected_with_explanation(kind: str, vectors: Path) -> None:
     state = json.loads((vectors / "states" / "version-1.json").read_text())[kind]["state"] | {"version": 2}
     async with golden(MemoryStorage(), kind) as stream:
         with pytest.raises(
@@ -79,7 +79,7 @@ async def taken_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[Any]]:
 
 @pytest.mark.parametrize("records", [50, 51, 10])
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
-async def test_replaced_shard_is_refused_before_first_record(kind: str, records: int, tmp_path: Path) -> None:
+async def test_replaced_shard_is_rejected_before_first_record(kind: str, records: int, tmp_path: Path) -> None:
     """Also where it has the same name, size and number of records."""
     state, _ = await taken_of(tmp_path, kind)
     await asyncrec.write_records(tmp_path / "s0.tfrecord", [b"N/%03d" % i for i in range(records)])

@@ -26,7 +26,7 @@ def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, in
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
-def test_positions_are_dealt_once_across_changing_worker_counts(
+def test_positions_are_assigned_once_across_changing_worker_counts(
     count: int, size: int, workers: list[int], data: st.DataObject
 ) -> None:
     """With padding each worker gets equally many batches, and what is given twice comes from the epoch's beginning."""
@@ -65,7 +65,7 @@ def test_unpadded_epoch_drops_incomplete_last_round(count: int, size: int, worke
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.integers(1, 20), st.data())
-def test_positions_read_equal_positions_dealt(
+def test_positions_read_equal_positions_assigned(
     count: int, size: int, workers: int, window: int, data: st.DataObject
 ) -> None:
     worker = data.draw(st.integers(0, workers - 1))

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", flushes.CASES, ids=str)
-def test_documented_row_matches_requests_of_a_writer(case: tuple[int, float]) -> None:
+def test_documented_request_counts_match_measured_writer(case: tuple[int, float]) -> None:
     """But for one flush more or less."""
     row = flushes.flushing(*case, Prices())
     [shown] = [line for line in SHOWN.splitlines() if line.startswith(f"| {' | '.join(row[:2])} |")]
@@ -33,12 +33,12 @@ def _number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-async def test_slow_writer_sends_its_records_three_times_at_most() -> None:
+async def test_slow_writer_sends_records_at_most_three_times() -> None:
     assert (await flushes.crawl(100_000, seconds=3600)).times <= 3.1
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_chunk_filling_writer_sends_its_records_twice_at_most(compression: asyncrec.Compression) -> None:
+async def test_chunk_filling_writer_sends_records_at_most_twice(compression: asyncrec.Compression) -> None:
     """A part for S3, of 8 MiB, within the 30 seconds of `flush_seconds`."""
     assert (await flushes.crawl(MIB // 2, seconds=600, compression=compression)).times <= 2.1
 

@@ -48,7 +48,7 @@ LOOK = WRITERS * ENTRIES // PAGE + 1
 @pytest.mark.parametrize(
     ("opening", "looks"), [(open_to_read, 0), (open_to_write, 0), (open_to_skip, 1), (stay_open, 2)]
 )
-async def test_opening_beside_writers_that_flush_asks_no_more_lists(
+async def test_opening_beside_flushing_writers_adds_no_listings(
     opening: Callable[[CountingBucket], Awaitable[None]], looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Than beside writers that do not flush; only a look for silent writers lists all flush logs, and asks the time."""

@@ -115,7 +115,7 @@ async def test_writers_of_full_shards_make_computed_requests() -> None:
     assert [step.asked for step in steps] == [step.computed for step in steps]
 
 
-async def test_watching_makes_as_many_requests_as_computed() -> None:
+async def test_watch_makes_computed_number_of_requests() -> None:
     store = CountingBucket()
     async with AsyncExitStack() as stack:
         for _ in range(3):
@@ -138,5 +138,5 @@ def test_tables_equal_computed_values() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
-def test_row_of_choices_equals_the_computed_row(what: str) -> None:
+def test_table_row_equals_computed_row(what: str) -> None:
     assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in SHOWN

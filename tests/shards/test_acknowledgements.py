@@ -53,7 +53,7 @@ async def settled() -> None:
         ((1, 1), (4, None), "sss"),
     ],
 )
-async def test_ticket_reaches_level_once_every_queue_has(
+async def test_ticket_reaches_level_once_every_queue_reaches_level(
     uncommitted: tuple[int | None, ...], unspooled: tuple[int | None, ...], levels: str
 ) -> None:
     queues = [Standing(*each) for each in zip(uncommitted, unspooled, strict=True)]
@@ -62,7 +62,7 @@ async def test_ticket_reaches_level_once_every_queue_has(
         assert "".join(progress.level_of(ticket)[0] for ticket in (1, 2, 3)) == levels
 
 
-async def test_commit_wait_ends_with_the_last_queue() -> None:
+async def test_commit_wait_ends_after_last_queue_commits() -> None:
     queues = [Standing(1), Standing(2), Standing(3)]
     progress = progress_of(*queues)
     done: list[int] = []
@@ -90,7 +90,7 @@ async def test_commit_wait_ends_with_the_last_queue() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
-async def test_every_waiter_gets_its_own_copy_of_queue_error(failing: int) -> None:
+async def test_every_waiter_gets_own_copy_of_queue_error(failing: int) -> None:
     queues = [Standing(1), Standing(1), Standing(1)]
     progress = progress_of(*queues)
     caught: list[BaseException] = []
@@ -115,7 +115,7 @@ async def test_every_waiter_gets_its_own_copy_of_queue_error(failing: int) -> No
     assert raised.value is error
 
 
-async def test_first_error_is_kept_unless_a_cancellation() -> None:
+async def test_first_error_is_kept_unless_cancellation() -> None:
     progress = progress_of(Standing())
     progress.check()
     progress.raise_failure()
@@ -140,7 +140,7 @@ async def test_ended_writer_confirms_committed_tickets_and_fails_others() -> Non
         await progress.committed(5)
 
 
-async def test_long_wait_is_named_once_in_thirty_seconds(caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_wait_is_logged_once_per_thirty_seconds(caplog: pytest.LogCaptureFixture) -> None:
     progress = progress_of(Standing(1))
     with caplog.at_level(logging.WARNING, "asyncrec"):
         with anyio.move_on_after(29):
@@ -156,7 +156,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("open_shards", [1, 2, 5])
-async def test_ticket_is_spooled_once_all_earlier_writes_are(tmp_path: Any, open_shards: int) -> None:
+async def test_ticket_is_spooled_after_all_earlier_writes(tmp_path: Any, open_shards: int) -> None:
     """Acknowledged records are in a journal, with one wait at a time, and with all at once."""
     async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=open_shards) as writer:
         acknowledged: list[bytes] = []

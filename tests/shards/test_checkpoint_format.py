@@ -38,7 +38,7 @@ def read(history: History, named: list[Named]) -> History:
 
 @pytest.mark.slow
 @given(histories(), st.integers(0, 1 << 32).map(random.Random))
-def test_segments_merge_alike_in_any_order_and_grouping(named: list[Named], rng: Any) -> None:
+def test_segment_merge_is_independent_of_order_and_grouping(named: list[Named], rng: Any) -> None:
     segments = seen_of(named)
     rng.shuffle(segments)
     assert told(merge_segments("pages", segments)) == expected(segments)
@@ -51,7 +51,7 @@ def test_segments_merge_alike_in_any_order_and_grouping(named: list[Named], rng:
 
 @pytest.mark.slow
 @given(histories(), st.integers(0, 1 << 32).map(random.Random), st.integers(1, 40))
-def test_checkpoint_chain_with_remaining_segments_yields_whole_manifest(
+def test_checkpoint_chain_with_remaining_segments_yields_complete_manifest(
     named: list[Named], rng: Any, pieces: int
 ) -> None:
     """A segment comes when its writer has made it; checkpoints are made at any moments between."""
@@ -87,7 +87,7 @@ def test_checkpoint_chain_with_remaining_segments_yields_whole_manifest(
 
 @pytest.mark.slow
 @given(histories())
-def test_earlier_snapshots_are_found_in_a_checkpoint(named: list[Named]) -> None:
+def test_checkpoint_contains_earlier_snapshots(named: list[Named]) -> None:
     segments = seen_of(named)
     history = decoded(encoded(plus(History(), segments)))
     for second in range(0, 21, 3):
@@ -101,7 +101,7 @@ def test_earlier_snapshots_are_found_in_a_checkpoint(named: list[Named]) -> None
 
 
 @pytest.mark.slow
-def test_multi_line_checkpoint_is_read_in_any_pieces() -> None:
+def test_multi_line_checkpoint_decodes_from_any_pieces() -> None:
     history = made(10_000)
     content = encoded(history)
     for pieces in (1, 7, 1000):
@@ -114,7 +114,7 @@ def test_multi_line_checkpoint_is_read_in_any_pieces() -> None:
     assert not shards.names("p-w-000017")
 
 
-def test_gzip_and_json_read_a_checkpoint_line_by_line() -> None:
+def test_gzip_and_json_read_checkpoint_line_by_line() -> None:
     history = made(10_000)
     lines = lines_of(encoded(history))
     assert [line["kind"] for line in lines] == ["checkpoint", "writers", "commits", *3 * ["shards"], "end"]
@@ -130,7 +130,7 @@ def test_gzip_and_json_read_a_checkpoint_line_by_line() -> None:
     ("records", "size", "compression"),
     [(2, 31, ""), (1 << 62, 1 << 62, ""), (1032 * 3, 47, "GZIP"), ((1 << 63) - 2, 1 << 40, "ZLIB")],
 )
-def test_checkpoint_that_counts_more_than_fits_is_refused(records: int, size: int, compression: str) -> None:
+def test_checkpoint_with_impossible_record_count_is_rejected(records: int, size: int, compression: str) -> None:
     entry = ShardEntry(
         path="p", records=records, bytes=size, crc32c=0, end_crc32c=0, compression=compression, committed=format_time(0)
     )
@@ -153,7 +153,7 @@ def test_rows_exceeding_line_limit_span_several_lines() -> None:
         encoded(large)
 
 
-def test_json_that_deflates_well_is_read_again() -> None:
+def test_highly_compressible_metadata_round_trips() -> None:
     metadata = {"notes": "of much the same " * 1000}
     history = plus(History(), [Segment(writer="w", time=format_time(0), metadata=metadata)])
     assert manifest_of("pages", decoded(encoded(history))).metadata == metadata
@@ -162,7 +162,7 @@ def test_json_that_deflates_well_is_read_again() -> None:
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "../up", "a/../b", "a//b", "a/", "./a", "s3://b/k", "c:x", "\\x", "a\\..\\b", ".", ".."]
 )
-def test_path_leading_out_of_folder_is_refused(path: str) -> None:
+def test_path_leading_out_of_folder_is_rejected(path: str) -> None:
     entry = ShardEntry(path=path, records=1, bytes=17, crc32c=0, end_crc32c=0, compression="", committed=format_time(0))
     content = encoded(plus(History(), [Segment(writer="w", time=format_time(0), add=(entry,))]))
     with pytest.raises(ManifestError, match="leads out"):

@@ -16,7 +16,7 @@ from .checkpoints import decoded, encoded, lines_of, made, member, members_of
 
 
 @pytest.mark.slow
-def test_every_cut_or_changed_byte_is_detected_or_harmless() -> None:
+def test_every_truncated_or_changed_byte_is_detected_or_harmless() -> None:
     content = encoded(made(20))
     assert encoded(decoded(content)) == content
     for at in range(len(content)):
@@ -27,7 +27,7 @@ def test_every_cut_or_changed_byte_is_detected_or_harmless() -> None:
             assert encoded(decoded(damaged)) == content
 
 
-def test_damage_in_a_long_checkpoint_names_its_line() -> None:
+def test_damage_in_long_checkpoint_names_line() -> None:
     content = bytearray(encoded(made(5000)))
     content[len(content) // 2] ^= 4
     with pytest.raises(ManifestError, match=r"^checkpoint: line 4: .*damaged"):
@@ -35,12 +35,12 @@ def test_damage_in_a_long_checkpoint_names_its_line() -> None:
 
 
 @pytest.mark.parametrize("more", [b"more", b"\0", b"\x1f", member(b"{}\n"), encoded(made(1))])
-def test_checkpoint_with_data_behind_its_end_is_refused(more: bytes) -> None:
+def test_checkpoint_with_trailing_data_is_rejected(more: bytes) -> None:
     with pytest.raises(ManifestError):
         decoded(encoded(made(3)) + more)
 
 
-def test_content_other_than_checkpoint_is_refused() -> None:
+def test_content_other_than_checkpoint_is_rejected() -> None:
     content = encoded(made(1))
     for other in (b"x" * 100_000, member(b"a line\n"), member(b'{"version":1}\n'), member(b"\xff\n"), content[20:]):
         with pytest.raises(ManifestError, match=r"^checkpoint: line 1: "):
@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_line_is_refused_with_its_number(what: str) -> None:
+def test_invalid_line_is_rejected_with_line_number(what: str) -> None:
     said, change = WRONG[what]
     lines = lines_of(encoded(made(3)))
     assert lines[3]["kind"] == "shards"
@@ -102,7 +102,7 @@ def test_wrong_line_is_refused_with_its_number(what: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_missing_or_repeated_line_is_refused(number: int) -> None:
+def test_missing_or_repeated_line_is_rejected(number: int) -> None:
     lines = lines_of(encoded(made(4100)))
     for others in (lines[:number] + lines[number + 1 :], lines[: number + 1] + lines[number:]):
         with pytest.raises(ManifestError):
@@ -143,7 +143,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("what", BOMBS)
-def test_line_takes_memory_in_proportion_to_its_size(what: str) -> None:
+def test_line_decoding_memory_is_proportional_to_size(what: str) -> None:
     content = members_of([lines_of(encoded(made(1)))[0]]) + member(BOMBS[what], 9)
     tracemalloc.start()
     try:
@@ -155,7 +155,7 @@ def test_line_takes_memory_in_proportion_to_its_size(what: str) -> None:
     assert peak < 4 * len(BOMBS[what]) + (1 << 20)
 
 
-def test_line_with_too_many_rows_is_refused() -> None:
+def test_line_with_too_many_rows_is_rejected() -> None:
     head = lines_of(encoded(made(1)))[0]
     rng = random.Random(1)
     writers = [f"{rng.getrandbits(32):08x}" for _ in range(4097)]

@@ -137,7 +137,7 @@ async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: 
     assert await checkpoints(store) == []
 
 
-async def test_other_writers_only_list_after_new_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_checkpoint_costs_other_writers_one_listing_each(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = count(1)
     monkeypatch.setattr("secrets.randbelow", lambda most: next(moments) % most)
     store = Store()
@@ -153,7 +153,7 @@ async def test_other_writers_only_list_after_new_checkpoint(monkeypatch: pytest.
     assert await checkpoints(store) == ["_manifest/pages/~checkpoint-000001.json"]
 
 
-async def test_writer_of_many_shards_merges_again_and_again() -> None:
+async def test_writer_of_many_shards_merges_repeatedly() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1) as writer:
         for _ in range(3):
@@ -165,7 +165,7 @@ async def test_writer_of_many_shards_merges_again_and_again() -> None:
     assert len(await records(storage)) == 3300
 
 
-async def test_segments_covered_long_ago_are_deleted_by_the_thousand() -> None:
+async def test_old_covered_segments_are_deleted_in_thousands() -> None:
     store = Store()
     writer = Writer(store, "a")
     for _ in range(1200):
@@ -181,9 +181,7 @@ async def test_segments_covered_long_ago_are_deleted_by_the_thousand() -> None:
 
 
 @pytest.mark.parametrize("error", [TransientStorageError, StoragePermissionError])
-async def test_failed_checkpoint_does_not_fail_its_writer(
-    error: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failed_checkpoint_does_not_fail_writer(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(FlakyStorage):
         async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
             if operation == "publish" and "~checkpoint-" in key:

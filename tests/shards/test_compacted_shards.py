@@ -70,7 +70,7 @@ async def check_nothing_left(storage: Storage) -> None:
 
 @pytest.mark.slow(but=["store"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
-async def test_kill_anywhere_can_be_continued(tmp_path: Path, kind: str) -> None:
+async def test_compaction_resumes_after_kill_at_any_step(tmp_path: Path, kind: str) -> None:
     """The call is killed at each of its requests or disk changes; the next call does only the rest."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
@@ -116,7 +116,7 @@ async def delete(storage: Storage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [append, compact_too, merge, delete], ids=lambda act: act.__name__)
-async def test_others_may_act_before_any_compaction_request(act: Callable[[Storage], Awaitable[None]]) -> None:
+async def test_other_jobs_may_act_before_any_compaction_request(act: Callable[[Storage], Awaitable[None]]) -> None:
     for step in itertools.count(1, 11):
         storage = MemoryStorage()
         await write(storage, writer_id="a")
@@ -138,7 +138,7 @@ async def test_others_may_act_before_any_compaction_request(act: Callable[[Stora
         await check_nothing_left(storage)
 
 
-async def test_replacement_at_the_same_time_wins_or_loses() -> None:
+async def test_concurrent_replacement_wins_or_loses_entirely() -> None:
     storage = MemoryStorage()
     await write(storage)
     with pytest.raises(ConflictError, match="replaced this data set first, or shards of it"):
@@ -163,7 +163,7 @@ async def test_replacement_at_the_same_time_wins_or_loses() -> None:
     await check_nothing_left(storage)
 
 
-async def test_compaction_ends_beside_a_writer_that_goes_on() -> None:
+async def test_compaction_ends_despite_continuing_writer() -> None:
     """Later commits are left to the next call."""
     committed, places = 24, set[str]()
 
@@ -195,7 +195,7 @@ class Late(MetStorage):
                 yield info
 
 
-async def test_removal_listed_late_is_still_seen() -> None:
+async def test_removal_missing_from_first_listing_is_detected() -> None:
     storage = MemoryStorage()
     await write(storage)
 
@@ -216,7 +216,7 @@ async def test_removal_listed_late_is_still_seen() -> None:
     assert await found(storage) == kept
 
 
-async def test_cancellation_leaves_whole_commits_and_can_continue() -> None:
+async def test_cancelled_compaction_leaves_whole_commits_and_can_resume() -> None:
     storage = MemoryStorage()
     await write(storage)
     published = 0
@@ -251,7 +251,7 @@ class Counting(MetStorage):
             self.written += len(await self.beneath.get(key))
 
 
-async def test_four_at_once_share_the_work() -> None:
+async def test_four_concurrent_compactions_share_work() -> None:
     alone = Counting(MemoryStorage())
     await write(alone.beneath, 0, 192)
     await compact(alone)
@@ -268,7 +268,9 @@ async def test_four_at_once_share_the_work() -> None:
     await check_nothing_left(together[0].beneath)
 
 
-async def test_piece_of_another_machine_is_left_for_an_hour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_unfinished_piece_of_another_machine_is_kept_one_hour(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Nothing tells whether that machine lives; behind the hour the work is done all the same."""
     storage = MemoryStorage()
     await write(storage, 0, 6)
@@ -289,7 +291,9 @@ async def test_piece_of_another_machine_is_left_for_an_hour(monkeypatch: pytest.
     assert await found(storage) == RECORDS[:6]
 
 
-async def test_place_of_another_machine_stops_compaction_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_log_place_of_another_machine_stops_compaction_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """No turn can be taken behind that of a job that may live: more pieces would be written for nothing."""
     monkeypatch.setattr("asyncrec.tools._compact._LEFT_SECONDS", 0.0)
     storage = MemoryStorage()

@@ -42,7 +42,7 @@ def key_of(report: tools.CompactReport) -> str:
     return P + report.checkpoint.rpartition("/")[2]
 
 
-async def test_checkpoint_replaces_covered_segments_and_joins_newer_ones() -> None:
+async def test_checkpoint_replaces_covered_segments_and_adds_newer_segments() -> None:
     store = Store()
     a, b = Writer(store, "a"), Writer(store, "b", 100)
     await a.commit(5)
@@ -64,7 +64,7 @@ async def test_checkpoint_replaces_covered_segments_and_joins_newer_ones() -> No
     assert (await seen(store))["writers"]["a"].shards == 7
 
 
-async def test_merged_segments_are_deleted_after_an_hour_unless_deciding() -> None:
+async def test_merged_segments_are_deleted_after_one_hour_unless_needed() -> None:
     store = Store()
     a, b = Writer(store, "a"), Writer(store, "b", 100)
     await a.commit(3)
@@ -119,7 +119,7 @@ async def test_second_concurrent_compaction_writes_no_checkpoint() -> None:
     assert len((await seen(store))["shards"]) == 3
 
 
-async def test_reader_missing_a_segment_restarts_with_newer_checkpoint() -> None:
+async def test_reader_missing_segment_restarts_with_newer_checkpoint() -> None:
     """All covered objects are deleted between its list and its first read."""
     store = Store(f"compaction-{uuid4().hex}")
     a = Writer(store, "a")
@@ -262,7 +262,7 @@ async def test_compaction_obstacles_are_reported_with_specific_errors() -> None:
         await seen(store)
 
 
-async def test_writers_and_tools_work_on_a_compacted_data_set(tmp_path: Path) -> None:
+async def test_writers_and_tools_work_on_compacted_data_set(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, max_shard_records=2) as writer:
         await writer.write_many([b"a"] * 5)
@@ -324,7 +324,7 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
     assert [shard for shard in shards if shard in wanted["shards"]] == list(wanted["shards"])
 
 
-async def test_checkpoint_under_another_number_is_an_error() -> None:
+async def test_checkpoint_under_wrong_number_raises() -> None:
     """The next checkpoint would take the wrong number, and segments that it covers might be deleted too early."""
     store = Store()
     await Writer(store, "a").commit(2)

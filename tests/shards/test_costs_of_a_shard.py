@@ -13,7 +13,9 @@ import asyncrec
 pytestmark = pytest.mark.anyio
 
 
-async def test_one_more_shard_with_its_index_costs_four_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_additional_shard_with_index_takes_four_thread_hops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A shard's file and index each take a hop to make, and one to publish and close; names are looked up together."""
     run_sync = to_thread.run_sync
     hops = 0

@@ -37,7 +37,7 @@ def changed(line: bytes) -> Iterator[bytes]:
         yield line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
 
 
-async def test_checkpoint_without_one_line_hides_nothing() -> None:
+async def test_checkpoint_missing_any_line_is_rejected() -> None:
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
     assert len(lines) > 5
@@ -48,7 +48,7 @@ async def test_checkpoint_without_one_line_hides_nothing() -> None:
 
 
 @pytest.mark.slow
-async def test_checkpoint_with_any_byte_changed_is_read_or_refused() -> None:
+async def test_checkpoint_with_any_byte_changed_is_read_or_rejected() -> None:
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
     refused = 0
@@ -75,7 +75,7 @@ async def with_progress(**columns: object) -> tuple[MemoryStorage, str]:
     return storage, key
 
 
-async def test_checkpoint_has_progress() -> None:
+async def test_checkpoint_stores_source_progress() -> None:
     storage, _ = await with_progress(released=[0, 1], turn=[0, 1])
     assert (await asyncrec.read_manifest("pages", storage=storage)).progress == {"b": 3}
 
@@ -100,7 +100,7 @@ async def test_checkpoint_has_progress() -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-async def test_checkpoint_with_damaged_progress_is_refused(columns: dict[str, object]) -> None:
+async def test_checkpoint_with_damaged_progress_is_rejected(columns: dict[str, object]) -> None:
     storage, _ = await with_progress(**columns)
     with pytest.raises(ManifestError, match="checkpoint-000001"):
         await asyncrec.read_manifest("pages", storage=storage)

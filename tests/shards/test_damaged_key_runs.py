@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("part", ["tail", "block", "gone", "cut", "other"])
-async def test_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_key_run_is_ignored(part: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(40)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -53,7 +53,7 @@ async def test_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytest.
     assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
 
 
-async def test_every_damaged_byte_gives_the_right_record() -> None:
+async def test_lookups_are_correct_despite_any_damaged_byte() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(8)], writer="a", per_shard=4)
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -78,14 +78,14 @@ async def test_every_damaged_byte_gives_the_right_record() -> None:
         {"more": 1},
     ],
 )
-def test_checkpoint_that_names_impossible_run_is_refused(changed: dict[str, Any]) -> None:
+def test_checkpoint_naming_impossible_key_run_is_rejected(changed: dict[str, Any]) -> None:
     run = KeyRun("~keys-000001~a.run", len(MAGIC) + 3 * ENTRY_BYTES + 100, 7, 3, 2, 100)
     assert KeyRun.from_json(run.to_json(), "x") == run
     with pytest.raises(ManifestError, match=r"x: the checkpoint names an impossible run of keys, .*: \{'name':"):
         KeyRun.from_json(run.to_json() | changed, "x")
 
 
-def test_tail_with_wrong_count_is_refused() -> None:
+def test_key_run_tail_with_wrong_count_is_rejected() -> None:
     rows = np.zeros(3, np.int64)
     tail = RunTail(TextColumn.of("abc"), rows.astype(np.uint32), rows, np.zeros(1, np.uint64), np.zeros(1, np.uint32))
 

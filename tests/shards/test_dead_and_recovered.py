@@ -46,7 +46,7 @@ async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **
             await writer.flush()
 
 
-async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> None:
+async def test_interrupted_recovery_restores_no_replaced_records(tmp_path: Path) -> None:
     """The recovery fails after each of its changes in turn; its commits are replaced before it goes on."""
 
     async def race(fails_behind: int) -> int:
@@ -79,7 +79,7 @@ async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> No
         await race(fails_behind)
 
 
-async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> None:
+async def test_opening_keeps_headers_of_other_data_sets_in_spool(tmp_path: Path) -> None:
     """A writer of another one that had written nothing has left its note in the spool."""
     other, storage = MemoryStorage(), MemoryStorage()
     await die(other, "other", tmp_path, [])
@@ -105,7 +105,7 @@ async def test_failing_disk_is_not_reported_as_in_use(tmp_path: Path, monkeypatc
     assert caught.value.errno == errno.EIO
 
 
-async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_synced_before_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a power cut would leave a name, such as that of a job's header, without its file."""
     synced: set[int] = set()
     unsynced: list[str] = []
@@ -136,7 +136,7 @@ async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("how", ["uploaded", "recovered", "abandoned"])
-async def test_shard_goes_from_disks_behind_its_sidecars(
+async def test_shard_is_removed_from_disk_after_its_sidecars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """By the shard the others are found, when what removes them dies between."""

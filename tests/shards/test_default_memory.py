@@ -15,12 +15,12 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("shards", [1, 16, 64])
-async def test_local_shards_make_do_with_64_mib(tmp_path: Path, shards: int) -> None:
+async def test_local_shards_default_to_64_mib_memory_limit(tmp_path: Path, shards: int) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=shards) as writer:
         assert writer.stats().memory_limit == 64 * MIB
 
 
-async def test_spool_makes_do_with_64_mib(tmp_path: Path) -> None:
+async def test_spool_defaults_to_64_mib_memory_limit(tmp_path: Path) -> None:
     storage = MemoryStorage(chunk_size=8 * MIB)
     async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, open_shards=16) as writer:
         await writer.write_many([bytes(100)] * 1000)
@@ -34,12 +34,12 @@ async def test_memory_limit_grows_with_parts_of_open_shards(shards: int, limit: 
         assert writer.stats().memory_limit == limit * MIB
 
 
-async def test_shards_exceeding_256_mib_are_refused() -> None:
+async def test_shards_exceeding_256_mib_are_rejected() -> None:
     with pytest.raises(ValueError, match="too small"):
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(chunk_size=8 * MIB), num_shards=25):
             pass
 
 
-async def test_limit_that_is_given_stays_what_it_is(tmp_path: Path) -> None:
+async def test_explicit_memory_limit_is_not_changed(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=4, memory_limit=5 * MIB) as writer:
         assert writer.stats().memory_limit == 5 * MIB

@@ -65,7 +65,7 @@ async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
 @pytest.mark.slow(but=["store-compacted"])
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
-async def test_kill_anywhere_can_be_continued(tmp_path: Path, kind: str, compacted: bool) -> None:
+async def test_deletion_resumes_after_kill_at_any_step(tmp_path: Path, kind: str, compacted: bool) -> None:
     """The call is killed at each of its requests or disk changes; the next call does the rest."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
@@ -107,7 +107,7 @@ async def delete_too(storage: Storage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [compact, append, delete_too], ids=lambda act: act.__name__)
-async def test_others_may_act_before_any_compaction_request(act: Callable[[Storage], Awaitable[None]]) -> None:
+async def test_other_jobs_may_act_before_any_deletion_request(act: Callable[[Storage], Awaitable[None]]) -> None:
     kept = KEPT + Counter(b"record %d." % number for number in range(20, 25)) if act is append else KEPT
     for step in itertools.count(1, 3):
         storage = MemoryStorage()
@@ -138,7 +138,7 @@ async def test_deletion_at_any_compaction_request_leaves_no_key() -> None:
         await check_gone(storage)
 
 
-async def test_same_record_that_comes_meanwhile_is_deleted_too() -> None:
+async def test_key_committed_during_deletion_is_also_deleted() -> None:
     """A second writer commits the key behind the first look, and before the turn."""
     storage = MemoryStorage()
     await write(storage)
@@ -156,7 +156,7 @@ async def test_same_record_that_comes_meanwhile_is_deleted_too() -> None:
     await check_gone(storage, KEPT + Counter(b"record %d." % number for number in (0, 3, 4)))
 
 
-async def test_writer_that_replaces_loses_to_a_delete_or_wins() -> None:
+async def test_replacement_racing_deletion_wins_or_loses_entirely() -> None:
     """The records of the first commit are there; no deleted record comes back."""
     storage = MemoryStorage()
     await write(storage)
@@ -182,7 +182,7 @@ async def test_writer_that_replaces_loses_to_a_delete_or_wins() -> None:
     assert await found(storage) == Counter()
 
 
-async def test_cancellation_leaves_whole_commits_and_can_continue() -> None:
+async def test_cancelled_deletion_leaves_whole_commits_and_can_resume() -> None:
     storage = MemoryStorage()
     await write(storage)
     with anyio.CancelScope() as scope:

@@ -37,7 +37,7 @@ async def take_marks_away(storage: Storage) -> None:
             await storage.delete(key)
 
 
-async def test_shard_committed_while_verify_deletes_stays() -> None:
+async def test_verify_keeps_shard_committed_during_deletion() -> None:
     """Another `verify` is about to adopt it, and does so before any one request of the one that deletes."""
 
     async def race(step: int) -> tuple[MetStorage, bool]:
@@ -89,7 +89,7 @@ class Denying(MetStorage):
             sink.published = replace(sink.published, crc32c=(sink.published.crc32c or 0) ^ 1)
 
 
-async def test_shard_adopted_before_its_writer_doubts_it_stays() -> None:
+async def test_adopted_shard_survives_failure_of_its_writer() -> None:
     """Its mark was taken away by hand, and `verify --adopt` found the shard whole."""
     storage = MemoryStorage()
     await write(storage, "pages", [b"1"])
@@ -118,7 +118,7 @@ class Failing(MetStorage):
             raise TransientStorageError(f"{operation} {key}: no answer, as asked")
 
 
-async def test_giving_up_a_writer_spares_longer_names() -> None:
+async def test_abandoned_writer_keeps_data_set_with_longer_name() -> None:
     """``train-v2-00000-of-00002`` is a shard of ``train-v2``, or one that the writer ``v2`` makes of ``train``."""
     storage = MemoryStorage()
     await write(storage, "train", [b"1"], num_shards=2)
@@ -138,7 +138,7 @@ async def test_giving_up_a_writer_spares_longer_names() -> None:
             assert [each async for each in dataset] == [record]
 
 
-async def test_fixed_shards_that_were_promised_outlive_a_failed_exit(tmp_path: Path) -> None:
+async def test_acknowledged_fixed_shards_survive_failed_exit(tmp_path: Path) -> None:
     path, records = tmp_path / "pages", [b"%d" % number for number in range(10)]
     with pytest.raises((StorageError, OSError)):
         async with asyncrec.open_sharded_writer(path, num_shards=2) as writer:

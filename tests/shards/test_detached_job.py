@@ -122,7 +122,7 @@ async def test_detached_job_without_process_is_not_presumed_dead(path: str) -> N
     await check_clean(path)
 
 
-async def test_new_run_ends_an_earlier_uncommitted_one(path: str) -> None:
+async def test_new_run_ends_earlier_uncommitted_run(path: str) -> None:
     first = await begin(path)
     old = await made(first, [b"first"])
     second = await begin(path)
@@ -200,7 +200,7 @@ async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> Non
     assert await there(path) == [b"%d" % number for number in committed]
 
 
-async def test_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_with_recently_used_id_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its two questions, another run begins and commits: the id is taken, and no job of it is there."""
     path = f"memory://{str(tmp_path).lstrip('/')}/d"
     put = Storage.put
@@ -223,7 +223,7 @@ async def test_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkey
     await check_clean(path)
 
 
-async def test_replacement_keeps_records_appended_meanwhile(path: str) -> None:
+async def test_replacement_keeps_concurrently_appended_records(path: str) -> None:
     old = await begin(path, "old")
     await commit(old, await made(old, [b"old"]))
     job = await begin(path, mode="replace")
@@ -249,7 +249,7 @@ async def test_second_of_two_replacements_conflicts(path: str) -> None:
     await check_clean(path)
 
 
-async def test_new_wants_nothing_there(path: str) -> None:
+async def test_new_mode_rejects_existing_data_set(path: str) -> None:
     job = await begin(path, mode="new")
     await commit(job, await made(job, [b"a"]))
     with pytest.raises(
@@ -315,7 +315,7 @@ async def test_recover_cleans_up_after_killed_committed_run(path: str, monkeypat
 
 
 @pytest.mark.parametrize("job_id", ["", "a-b", "x" * 51])
-async def test_invalid_job_id_is_refused(path: str, job_id: str) -> None:
+async def test_invalid_job_id_is_rejected(path: str, job_id: str) -> None:
     with pytest.raises(ValueError, match="id"):
         await begin(path, job_id)
     assert await names(path) == []

@@ -26,7 +26,7 @@ def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("small")
 @given(st.lists(st.lists(st.one_of(_DIGESTS, st.integers(1, 9).map(lambda n: bytes(8) + bytes([n]) * 8)))))
-def test_table_lookup_equals_a_dictionary(parts: list[list[bytes]]) -> None:
+def test_table_lookup_matches_dictionary(parts: list[list[bytes]]) -> None:
     tables, known = DigestTables(), dict[bytes, list[int]]()
     for part in parts:
         if part:

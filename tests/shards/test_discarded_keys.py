@@ -49,7 +49,7 @@ async def discard(folder: Path, system: Dying) -> None:
             raise KeyError("the body's")
 
 
-async def test_recovered_record_keeps_its_key_wherever_discard_died(tmp_path: Path) -> None:
+async def test_recovered_record_keeps_key_after_interrupted_discard(tmp_path: Path) -> None:
     whole = Dying(math.inf)
     await discard(tmp_path / "whole", whole)
     for removals in range(len(whole.removed)):

@@ -95,7 +95,7 @@ async def test_unsettled_error_is_chained_to_its_cause() -> None:
     assert caught.value.__cause__ is LOST
 
 
-async def test_repeated_call_determines_the_outcome() -> None:
+async def test_repeated_call_determines_outcome() -> None:
     storage = Scripted(LOST, REFUSED, done=True)
     assert await outcome(storage) == "unsettled"
     storage.put_is = storage.get_is = None
@@ -105,7 +105,7 @@ async def test_repeated_call_determines_the_outcome() -> None:
     assert await outcome(storage) == "taken"
 
 
-async def test_write_and_look_have_a_minute_each_within_deadline() -> None:
+async def test_write_and_lookup_have_one_minute_each_within_deadline() -> None:
     begun = anyio.current_time()
     await outcome(Scripted("hang", "hang"))
     assert anyio.current_time() - begun == pytest.approx(120)

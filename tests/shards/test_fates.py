@@ -48,7 +48,7 @@ def lived(events: list[Event]) -> list[tuple[State, Event, State]]:
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_every_event_follows_the_table_or_is_refused(state: State, event: Event) -> None:
+def test_every_event_follows_transition_table_or_is_rejected(state: State, event: Event) -> None:
     fates = reached(state)
     following = TRANSITIONS[state].get(event)
     if following is None:
@@ -65,19 +65,19 @@ def test_transition_table_covers_every_state_and_event() -> None:
 
 
 @given(histories)
-def test_committed_shard_was_published_or_made_by_others(events: list[Event]) -> None:
+def test_committed_shard_was_published_or_made_by_other_writer(events: list[Event]) -> None:
     for before, event, _ in lived(events):
         if event == "commit":
             assert before in ("published", "nothing")
 
 
 @given(histories)
-def test_committed_or_dropped_shard_stays_so(events: list[Event]) -> None:
+def test_committed_or_dropped_shard_never_changes_state(events: list[Event]) -> None:
     assert not [step for step in lived(events) if step[0] in ("committed", "dropped")]
 
 
 @given(histories)
-def test_doubtful_shard_is_dropped_only_by_refusal_or_tombstone(events: list[Event]) -> None:
+def test_doubtful_shard_is_dropped_only_by_rejection_or_tombstone(events: list[Event]) -> None:
     """A shard whose request was not answered is neither committed nor forgotten."""
     for before, event, after in lived(events):
         if before == "doubtful":
@@ -85,7 +85,7 @@ def test_doubtful_shard_is_dropped_only_by_refusal_or_tombstone(events: list[Eve
 
 
 @given(histories)
-def test_shard_that_was_published_was_asked_for(events: list[Event]) -> None:
+def test_published_shard_was_requested_before(events: list[Event]) -> None:
     steps = lived(events)
     asked = [event for _, event, _ in steps].index("ask") if any(event == "ask" for _, event, _ in steps) else None
     for at, (_, event, _) in enumerate(steps):
@@ -108,7 +108,7 @@ def test_fates_of_shards_are_independent(events: list[tuple[str, Event]]) -> Non
     )
 
 
-def test_those_lists_the_shards_in_the_given_states() -> None:
+def test_fates_list_shards_in_given_states() -> None:
     fates = Fates()
     for shard, state in (("a", "sent"), ("b", "published"), ("c", "doubtful"), ("d", "published")):
         for event in WAYS[state]:  # type: ignore[index]

@@ -47,14 +47,14 @@ async def test_failed_opening_names_remedy_and_leaves_nothing(without_locks: Pat
     assert left(without_locks) == []
 
 
-async def test_spool_on_another_disk_does(without_locks: Path, tmp_path: Path) -> None:
+async def test_spool_on_another_disk_suffices(without_locks: Path, tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(without_locks / "pages", spool=tmp_path / "spool") as writer:
         await writer.write(b"record")
     (shard,) = await asyncrec.list_shards(without_locks / "pages")
     assert await asyncrec.read_records(shard) == [b"record"]
 
 
-async def test_spool_without_locks_is_refused_and_leaves_no_files(without_locks: Path) -> None:
+async def test_spool_without_locks_is_rejected_and_leaves_no_files(without_locks: Path) -> None:
     with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=without_locks):
             pass
@@ -81,7 +81,7 @@ async def test_cache_without_locks_fails_at_once(without_locks: Path) -> None:
             await dataset.get_many([0])
 
 
-async def test_appending_to_existing_file_explains_the_refusal(without_locks: Path) -> None:
+async def test_appending_without_locks_raises_with_explanation(without_locks: Path) -> None:
     with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_writer(without_locks / "a.tfrecord", mode="a"):
             pass

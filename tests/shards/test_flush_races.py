@@ -57,7 +57,7 @@ async def on_another_machine(storage: Storage) -> None:
     await storage.put(key, (await storage.get(key)).replace(b'"life":"', b'"life":"0'))
 
 
-async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_endings_of_writer_leave_one_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process ends the log while this one lists it."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
@@ -85,7 +85,7 @@ async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("commits_at_once", [False, True])
 @pytest.mark.parametrize("places", list(itertools.combinations(range(14), 2)), ids=str)
-async def test_fence_lies_behind_entries_deleted_during_its_creation(
+async def test_fence_follows_entries_deleted_during_its_creation(
     places: tuple[int, int], commits_at_once: bool
 ) -> None:
     """The writer flushes, commits and deletes its entries between two requests of the process that ends it."""
@@ -130,7 +130,7 @@ async def test_fence_lies_behind_entries_deleted_during_its_creation(
 
 
 @pytest.mark.parametrize("place", range(6))
-async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
+async def test_late_fence_is_not_relied_on(place: int) -> None:
     """Another that ends the writer creates it under the number of an entry that the writer has deleted meanwhile."""
     storage = MemoryStorage()
     written: list[bytes] = []
@@ -173,7 +173,7 @@ async def test_fence_that_came_late_is_not_relied_on(place: int) -> None:
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
-async def test_last_entry_stays_until_commit_states_its_number(is_idle: bool) -> None:
+async def test_last_entry_is_kept_until_commit_states_its_number(is_idle: bool) -> None:
     """Otherwise a fence would take the number again, and the writer would flush on."""
     storage = MemoryStorage()
     entry, commit = anyio.Event(), anyio.Event()
@@ -206,7 +206,7 @@ async def test_last_entry_stays_until_commit_states_its_number(is_idle: bool) ->
     assert await stored(storage) == RECORDS
 
 
-async def test_flush_is_not_satisfied_by_others_commits() -> None:
+async def test_flush_is_not_satisfied_by_commits_of_other_shards() -> None:
     """Of two shards, one is committed while the other's records wait for an entry."""
     storage = MemoryStorage()
     slow = anyio.Event()
@@ -239,7 +239,7 @@ async def test_flush_is_not_satisfied_by_others_commits() -> None:
         assert answers == ["spooled", "spooled"]
 
 
-async def test_many_flushes_of_small_records_can_be_read() -> None:
+async def test_records_of_many_small_flushes_are_readable() -> None:
     """One section for each flush would make a line of megabytes."""
     storage = MemoryStorage()
     name = "p" * 100
@@ -253,7 +253,7 @@ async def test_many_flushes_of_small_records_can_be_read() -> None:
     assert (await asyncrec.recover(name, storage=storage)).records == len(records)
 
 
-async def test_flushed_records_of_a_damaged_shard_are_recovered() -> None:
+async def test_flushed_records_of_damaged_shard_are_recovered() -> None:
     class Damaging(Meeting):
         @asynccontextmanager
         async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -270,7 +270,7 @@ async def test_flushed_records_of_a_damaged_shard_are_recovered() -> None:
     assert await recovered(storage) == RECORDS
 
 
-async def test_record_near_memory_limit_waits_for_no_timer() -> None:
+async def test_record_near_memory_limit_does_not_wait_for_timer() -> None:
     storage = MemoryStorage(chunk_size=64 << 10)
     options: dict[str, Any] = {"flush_seconds": 10_000, "memory_limit": 2 << 20}
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
@@ -279,7 +279,7 @@ async def test_record_near_memory_limit_waits_for_no_timer() -> None:
                 await writer.write(bytes([number]) * (number * 379_721 % (3 << 20)))
 
 
-async def test_room_is_made_when_an_outage_is_over() -> None:
+async def test_writer_frees_memory_after_outage() -> None:
     storage = MemoryStorage()
     down = True
 
@@ -306,7 +306,7 @@ async def test_room_is_made_when_an_outage_is_over() -> None:
                     await anyio.sleep(1)
 
 
-async def test_doubtful_entry_is_deleted_at_end_of_writer() -> None:
+async def test_doubtful_entry_is_deleted_on_writer_exit() -> None:
     storage = MemoryStorage()
     lost = True
 
@@ -328,7 +328,7 @@ async def test_doubtful_entry_is_deleted_at_end_of_writer() -> None:
     assert await stored(storage) == RECORDS
 
 
-async def test_entry_taken_over_by_another_is_not_written_twice() -> None:
+async def test_entry_recovered_by_another_machine_is_not_rewritten() -> None:
     """The store has taken the entry. Before the writer looks for it, another machine has ended the writer."""
     storage = MemoryStorage()
 

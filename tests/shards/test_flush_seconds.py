@@ -71,9 +71,7 @@ async def stored(path: Any, storage: Any = None) -> list[bytes]:
 class TestDurable:
     @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
     @pytest.mark.parametrize("keyed", [False, True])
-    async def test_kill_loses_only_records_of_the_last_seconds(
-        self, tmp_path: Path, compression: str, keyed: bool
-    ) -> None:
+    async def test_kill_loses_only_records_of_last_seconds(self, tmp_path: Path, compression: str, keyed: bool) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", compression=compression) as writer:
             for number, record in enumerate(RECORDS[:40]):  # one a second
                 await writer.write(record, key=record if keyed else None)
@@ -84,7 +82,7 @@ class TestDurable:
                 await anyio.sleep(1)
             assert writer.flush_seconds == 1
 
-    async def test_lone_record_becomes_durable_after_flush_seconds(self, tmp_path: Path, flushes: Flushes) -> None:
+    async def test_single_record_becomes_durable_after_flush_seconds(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=30) as writer:
             await writer.write(b"alone")
             await anyio.sleep(29)
@@ -93,7 +91,7 @@ class TestDurable:
             assert flushes.count == 1
             assert await killed_now(tmp_path / "d") == [b"alone"]
 
-    async def test_record_passed_in_one_piece_is_accepted(self, tmp_path: Path) -> None:
+    async def test_large_record_becomes_durable_after_flush_seconds(self, tmp_path: Path) -> None:
         large = bytes((1 << 20) + 1)
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
             await writer.write(large)
@@ -108,7 +106,7 @@ class TestDurable:
             await anyio.sleep(1)
             assert sorted(await killed_now(tmp_path / "d")) == RECORDS[:9]
 
-    async def test_timed_flush_reaches_the_spool(self, tmp_path: Path) -> None:
+    async def test_timed_flush_writes_records_to_spool(self, tmp_path: Path) -> None:
         spool = tmp_path / "spool"
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=spool) as writer:
             await writer.write_many(RECORDS)
@@ -121,7 +119,7 @@ class TestDurable:
             await anyio.sleep(1.5)
             assert sorted(await killed_now(tmp_path / "d")) == RECORDS[:25]
 
-    async def test_busy_producer_is_flushed_by_time_not_by_batch(self, tmp_path: Path, flushes: Flushes) -> None:
+    async def test_records_of_busy_producer_are_flushed_by_time(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=10) as writer:
             for _ in range(100):
                 await writer.write_many([bytes(1000)] * 1100)  # more than a batch
@@ -144,7 +142,7 @@ class TestDurable:
                 await anyio.sleep(0.5)
             assert 3 <= flushes.count <= 5
 
-    async def test_requested_flush_leaves_no_timed_flush(self, tmp_path: Path, flushes: Flushes) -> None:
+    async def test_requested_flush_makes_timed_flush_unnecessary(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
             await writer.write_many(RECORDS)
             assert await writer.flush() == "spooled"
@@ -154,7 +152,7 @@ class TestDurable:
 
 class TestIdle:
     @pytest.mark.parametrize("written", [0, 1])
-    async def test_idle_writer_does_nothing_but_report(
+    async def test_idle_writer_only_writes_status_reports(
         self, tmp_path: Path, flushes: Flushes, written: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("asyncrec._shards.writing.telling.STATUS_SECONDS", 1e9)
@@ -180,7 +178,7 @@ class TestIdle:
             ({"num_shards": 2}, False),
         ],
     )
-    async def test_writer_promising_only_at_commit_never_flushes(
+    async def test_writer_acknowledging_only_at_commit_never_flushes(
         self, tmp_path: Path, flushes: Flushes, options: dict[str, Any], spools: bool
     ) -> None:
         path, storage = (tmp_path / "pages", None) if spools else ("pages", MemoryStorage())
@@ -191,7 +189,7 @@ class TestIdle:
             assert flushes.count == 0
         assert sorted(await stored(path, storage)) == RECORDS
 
-    async def test_fixed_writer_that_dies_has_acknowledged_nothing(self, tmp_path: Path) -> None:
+    async def test_dead_fixed_writer_has_acknowledged_no_records(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", num_shards=2) as writer:
             await writer.write_many(RECORDS)
             await anyio.sleep(100)
@@ -209,7 +207,7 @@ class TestIdle:
 
 class TestFailing:
     @pytest.mark.parametrize("call", ["write", "write_many", "flush", "commit", "wait", "exit"])
-    async def test_failed_flush_is_raised_by_the_next_call(self, tmp_path: Path, flushes: Flushes, call: str) -> None:
+    async def test_failed_flush_is_raised_by_next_call(self, tmp_path: Path, flushes: Flushes, call: str) -> None:
         with pytest.raises(StorageError, match="No space left"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
                 ticket = await writer.write(b"first")
@@ -251,7 +249,7 @@ class TestFailing:
         assert len(found) >= 50
 
 
-class TestTheTimer:
+class TestTimer:
     async def test_timer_is_due_by_age_of_oldest_unspooled_record(self) -> None:
         levels = Levels()
         timer = FlushTimer(levels, 5)

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("open_shards", [1, 3])
-async def test_flushed_records_survive_a_kill(compression: Any, open_shards: int) -> None:
+async def test_flushed_records_survive_kill(compression: Any, open_shards: int) -> None:
     storage = MemoryStorage()
     options = {"compression": compression, "open_shards": open_shards, "writer_id": "w"}
     async with mortal.killed(storage, **options) as writer:
@@ -44,7 +44,7 @@ async def test_flushed_records_survive_a_kill(compression: Any, open_shards: int
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fence_number_follows_deleted_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would have a number that the writer has used, and the writer would flush on."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
@@ -60,7 +60,7 @@ async def test_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("said", ["dead", "abandon"])
-async def test_writer_on_lost_machine_is_settled_by_operator(
+async def test_operator_settles_writer_on_lost_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     storage = MemoryStorage()
@@ -75,7 +75,7 @@ async def test_writer_on_lost_machine_is_settled_by_operator(
     assert len(await flush_entries(storage)) == 1
 
 
-async def test_records_are_flushed_unasked_before_they_are_old() -> None:
+async def test_records_are_flushed_automatically_within_flush_seconds() -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, flush_seconds=10) as writer:
         pass
@@ -92,7 +92,7 @@ async def test_records_are_flushed_unasked_before_they_are_old() -> None:
     assert len(found) >= 89
 
 
-async def test_idle_writer_signals_life_then_commits_and_goes_quiet() -> None:
+async def test_idle_writer_sends_heartbeats_until_commit() -> None:
     storage = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=1) as writer:
         await writer.write_many(RECORDS)
@@ -125,7 +125,7 @@ async def test_commit_deletes_flush_entries() -> None:
     assert await stored(storage) == sorted([*RECORDS, b"one more"])
 
 
-async def test_small_entries_are_repeated_by_larger_ones() -> None:
+async def test_small_flush_entries_are_merged_into_larger_ones() -> None:
     storage = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for number in range(256):
@@ -134,7 +134,7 @@ async def test_small_entries_are_repeated_by_larger_ones() -> None:
         assert len(await flush_entries(storage)) <= 16
 
 
-async def test_record_longer_than_entry_is_split() -> None:
+async def test_record_longer_than_flush_entry_is_split() -> None:
     storage = MemoryStorage()
     long = [bytes([number]) * (9 << 20) for number in range(3)]
     async with mortal.killed(storage, compression="") as writer:
@@ -177,7 +177,7 @@ async def test_flushed_records_of_damaged_shard_are_recovered(flushed: int) -> N
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_entries_that_come_late_are_void(again: bool) -> None:
+async def test_late_flush_entries_are_ignored(again: bool) -> None:
     """A request that is repeated late, or a deletion that never comes, gives no record twice."""
     storage = MemoryStorage()
     kept: dict[str, bytes] = {}
@@ -236,7 +236,7 @@ async def test_failure_note_counts_records_flushed_to_store() -> None:
     assert await recovered(storage) == RECORDS[:60]
 
 
-async def test_damaged_entry_is_error_and_loses_nothing() -> None:
+async def test_damaged_flush_entry_raises_and_loses_no_records() -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:
         await write(writer, RECORDS)
@@ -254,7 +254,7 @@ async def test_damaged_entry_is_error_and_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("refused", ["publish", "delete"])
-async def test_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_denied_flush_request_is_reported(refused: str, caplog: pytest.LogCaptureFixture) -> None:
     class Refusing(FlakyStorage):
         async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
             if operation == refused and key.startswith("_flush/"):
@@ -305,7 +305,7 @@ async def test_store_flush_is_disabled_without_flush_seconds() -> None:
     [{"dead_after": 1}, {"dead_after": 50, "flush_seconds": 30}, {"flush_seconds": "soon"}, {"dead_after": math.nan}],
     ids=str,
 )
-async def test_bad_arguments_are_refused_before_anything_is_made(options: dict[str, Any]) -> None:
+async def test_invalid_arguments_are_rejected_before_any_write(options: dict[str, Any]) -> None:
     storage = MemoryStorage()
     with pytest.raises(ArgumentValueError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, **options):

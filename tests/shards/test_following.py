@@ -48,7 +48,7 @@ async def test_follower_reads_only_new_checkpoints_and_segments() -> None:
     assert await look() == ["a-000005.jsonl"]
 
 
-async def test_follower_of_recreated_data_set_forgets_the_old_one() -> None:
+async def test_follower_of_recreated_data_set_forgets_old_one() -> None:
     store = Store()
     follower = ManifestFollower(store, "pages", path="pages")
     await Writer(store, "a").commit(2)

@@ -22,7 +22,7 @@ async def stored_up_to_two(storage: MemoryStorage) -> Consumer:
     return consumer
 
 
-async def test_source_that_was_forgotten_begins_anew() -> None:
+async def test_forgotten_source_starts_over() -> None:
     storage = MemoryStorage()
     owner = await stored_up_to_two(storage)
     assert await tools.forget_source("pages", SOURCE, storage=storage) == 2
@@ -50,7 +50,7 @@ async def test_source_without_stored_records_cannot_be_forgotten(source: str) ->
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(20))
-async def test_source_taken_during_forget_ends_in_one_state(place: int, done: bool) -> None:
+async def test_source_acquired_during_forget_ends_in_consistent_state(place: int, done: bool) -> None:
     """Either the source is forgotten and begins anew, or the call fails and the source goes on."""
     storage = MemoryStorage()
     await stored_up_to_two(storage)
@@ -75,7 +75,7 @@ async def test_source_taken_during_forget_ends_in_one_state(place: int, done: bo
     assert is_forgotten == (last.taken.position == -1 or other.acknowledged == [0, 1, 2])
 
 
-async def test_source_whose_forgetting_died_is_taken() -> None:
+async def test_source_can_be_acquired_after_interrupted_forget() -> None:
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     process = mortal.Process(storage, "-000001.jsonl")

@@ -48,7 +48,7 @@ async def test_manifest_index_keys_and_schema_are_read(golden: Path) -> None:
         assert report.orphans == []
 
 
-async def test_checkpoint_is_read_by_its_own_name(tmp_path: Path) -> None:
+async def test_checkpoint_is_opened_by_its_path(tmp_path: Path) -> None:
     golden = Path(shutil.copytree(FOLDER / "1", tmp_path / "golden"))
     manifest = await asyncrec.read_manifest(golden / "rolling")
     (columns,) = (golden / "_manifest" / "rolling").glob("*.jsonl.gz")
@@ -56,14 +56,14 @@ async def test_checkpoint_is_read_by_its_own_name(tmp_path: Path) -> None:
         assert await asyncrec.read_manifest(path) == replace(manifest, path=str(golden / "rolling"))
 
 
-async def test_journal_becomes_part_of_its_data_set(golden: Path) -> None:
+async def test_golden_journal_is_recovered_into_data_set(golden: Path) -> None:
     assert (await asyncrec.recover(golden / "dead")).records == 7
     async with asyncrec.open_dataset(golden / "dead") as dataset:
         assert [await dataset.get_by_key(str(number)) for number in range(7)] == [b"record %d" % n for n in range(7)]
     assert not list(golden.rglob("*.partial"))
 
 
-async def test_state_goes_on_where_it_was_taken(golden: Path) -> None:
+async def test_stream_resumes_from_golden_state(golden: Path) -> None:
     state = json.loads((golden / "shuffled.state.json").read_text())
     async with asyncrec.open_dataset(golden / "rolling") as dataset:
         async with dataset.shuffled(seed=1) as stream:
@@ -87,7 +87,7 @@ async def test_data_set_of_any_version_is_replaced(golden: Path) -> None:
     assert (report.ok, report.records, report.orphans) == (True, 4, [])
 
 
-async def test_contents_of_any_version_are_seen_again(golden: Path) -> None:
+async def test_bodies_in_data_sets_of_any_version_are_recognised(golden: Path) -> None:
     async with asyncrec.open_sharded_writer(
         golden / "seen", schema=pages.PAGE, key_feature="url", seen="digest"
     ) as writer:

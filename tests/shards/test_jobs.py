@@ -120,7 +120,7 @@ async def unowned(storage: Storage) -> list[str]:
 
 
 class TestOneMaker:
-    async def test_second_fixed_writer_is_refused_at_opening(self, storage: Storage) -> None:
+    async def test_second_fixed_writer_is_rejected_on_opening(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
             with pytest.raises(ConflictError, match=r"has not finished writing this data set|claimed this name"):
                 await write(storage, "b", num_shards=2)
@@ -203,7 +203,7 @@ class TestOneMaker:
         assert await stored(storage) == sorted(records(opened[0]))
 
 
-class TestAnIdInUse:
+class TestUsedIds:
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
     async def test_failed_opening_removes_no_files_of_current_owner(
         self, storage: Storage, options: dict[str, Any]
@@ -225,7 +225,7 @@ class TestAnIdInUse:
         assert await stored(storage) == sorted(records("a"))
         assert await unowned(storage) == []
 
-    async def test_late_mark_of_refused_writer_is_proven_dead(self) -> None:
+    async def test_late_mark_of_rejected_writer_is_proven_dead(self) -> None:
         """Its first request had no answer yet when the backend asked again, and found the mark of another."""
         store, late = MemoryStorage(), []
 
@@ -247,7 +247,7 @@ class TestAnIdInUse:
 
     @pytest.mark.parametrize("cancelled", [False, True])
     @pytest.mark.parametrize("options", [{"max_shard_records": 3}, {"num_shards": 2}])
-    async def test_spool_of_refused_writer_is_not_mistaken_for_owner(
+    async def test_spool_of_rejected_writer_is_not_mistaken_for_owner(
         self, tmp_path: Path, options: dict[str, Any], cancelled: bool
     ) -> None:
         store = MemoryStorage()
@@ -276,7 +276,7 @@ class TestAnIdInUse:
         with pytest.raises((ObjectExistsError, ConflictError)):
             await write(storage, "b", writer_id="w", **options)
 
-    async def test_abandoned_writer_id_is_refused_at_opening(
+    async def test_abandoned_writer_id_is_rejected_on_opening(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(storage, writer_id="w", num_shards=2) as writer:
@@ -289,7 +289,7 @@ class TestAnIdInUse:
         await write(storage, "b", num_shards=2)
         assert await stored(storage) == sorted(records("b"))
 
-    async def test_full_disk_keeps_note_of_dead_writer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_full_disk_keeps_header_of_dead_writer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         async with killed(LocalStorage(tmp_path), writer_id="w") as writer:
             for record in records("a"):
                 await writer.write(record, key=record)
@@ -323,7 +323,7 @@ class TestTakenOver:
 
 
 class TestDead:
-    async def test_dead_fixed_writer_that_promised_nothing_gives_way(
+    async def test_dead_fixed_writer_without_promises_does_not_block(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with killed(storage, num_shards=2) as writer:
@@ -336,7 +336,7 @@ class TestDead:
 
     @pytest.mark.parametrize("spooled", [False, True])
     @pytest.mark.parametrize("gone", [(), (0,), (1,), (0, 1)])
-    async def test_recover_commits_only_whole_unpromised_fixed_sets(
+    async def test_recover_commits_only_complete_unacknowledged_fixed_sets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
     ) -> None:
         """The writer was killed between publishing and committing, or while it deleted its published shards."""
@@ -404,7 +404,7 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_one_that_was_taken_over_and_lives_commits_nothing(
+    async def test_living_writer_commits_nothing_after_take_over(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
@@ -457,7 +457,7 @@ class TestDead:
         assert not late
         assert await stored(storage) == sorted(records("dead"))
 
-    async def test_index_of_shard_in_publication_is_removed_behind_fence(
+    async def test_index_of_unpublished_shard_is_removed_after_fence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Otherwise its shard would be committed with the index that is gone."""
@@ -474,7 +474,7 @@ class TestDead:
             await stored(storage)
         assert await asyncrec.list_shards("pages", storage=storage) == []
 
-    async def test_abandoning_live_or_unknown_writer_is_an_error(self, storage: Storage) -> None:
+    async def test_abandoning_live_or_unknown_writer_raises(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
             with pytest.raises(ConflictError, match="is still running; stop it first"):
                 await asyncrec.recover("pages", storage=storage, abandon=["w"])
@@ -504,7 +504,7 @@ class TestReplacing:
             await write(storage, "more")
         assert await stored(storage) == sorted(records("new") + records("more"))
 
-    async def test_log_place_of_abandoned_dead_job_is_void(
+    async def test_log_of_abandoned_dead_job_has_no_effect(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await write(storage, "old")
@@ -552,9 +552,7 @@ class TestNames:
             await living.write_many(records("more"))
         assert (await asyncrec.read_manifest("pages-v2", storage=storage)).records == 20
 
-    async def test_data_set_named_like_a_file_is_recovered(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_data_set_named_like_file_is_recovered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         async with killed(LocalStorage(tmp_path), "train.tfrec") as writer:
             await writer.write_many(records("a"))
             assert await writer.flush() == "spooled"
@@ -562,14 +560,14 @@ class TestNames:
         assert not list(tmp_path.rglob("*.partial"))
 
     @pytest.mark.parametrize("options", [{"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (17 << 20)}}])
-    async def test_unreadable_metadata_is_refused_before_any_write(
+    async def test_unreadable_metadata_is_rejected_before_any_write(
         self, storage: Storage, options: dict[str, Any]
     ) -> None:
         with pytest.raises(ValueError, match=r"surrogates|more than"):
             await write(storage, "a", **options)
         assert await unowned(storage) == []
 
-    async def test_data_set_name_too_long_for_partials_is_refused(self, tmp_path: Path) -> None:
+    async def test_data_set_name_too_long_for_partials_is_rejected(self, tmp_path: Path) -> None:
         for name in ("x" * 210, "页" * 72):
             with pytest.raises(ValueError, match="choose a shorter"):
                 async with asyncrec.open_sharded_writer(tmp_path / name):
@@ -577,7 +575,7 @@ class TestNames:
         async with asyncrec.open_sharded_writer(tmp_path / ("x" * 150)) as writer:
             await writer.write(b"x")
 
-    async def test_abandoned_writer_spares_data_set_named_after_its_id(self, storage: Storage) -> None:
+    async def test_abandoned_writer_keeps_data_set_named_after_its_id(self, storage: Storage) -> None:
         """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, and is one of ``pages-v2``."""
         await write(storage, "old", num_shards=3)
         options = {"writer_id": "v2", "num_shards": 3, "mode": "replace"}
@@ -595,7 +593,7 @@ class TestNames:
         assert (report.ok, report.records) == (True, 10)
         assert await stored(storage) == sorted(records("old"))
 
-    async def test_writer_id_colliding_with_another_data_set_is_refused(self, storage: Storage) -> None:
+    async def test_writer_id_colliding_with_another_data_set_is_rejected(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages-v2", num_shards=2, storage=storage) as other:
             await other.write_many(records("other"))
         await write(storage, "old", num_shards=3)
@@ -639,7 +637,7 @@ class TestReadByName:
 
 class TestFlushedButNotPromised:
     @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace", "num_shards": 2}])
-    async def test_unpromised_flush_is_undone_without_publication(
+    async def test_unacknowledged_flush_is_undone_without_publication(
         self, tmp_path: Path, options: dict[str, Any]
     ) -> None:
         """A flush of an empty shard, or where nothing survives, keeps no index and keys from being taken away."""
@@ -672,7 +670,7 @@ class Unanswering(_Around):
         return await call()
 
 
-class TestTakingBack:
+class TestUncommittedShards:
     async def test_undeletable_published_shard_keeps_keys_until_recover(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = MemoryStorage()
         put, delete = storage.put, storage.delete
@@ -745,7 +743,7 @@ class TestTakingBack:
         await asyncrec.recover("pages", storage=store)
         assert await unowned(store) == []
 
-    async def test_torn_down_exit_releases_every_lock(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_cancelled_exit_releases_every_lock(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         """asyncio's own cancellation goes through every shield."""
 
         class Torn(BaseException):
@@ -763,7 +761,7 @@ class TestTakingBack:
 
 
 class TestRefusals:
-    async def test_refused_record_takes_no_room_key_or_ticket(self) -> None:
+    async def test_rejected_record_uses_no_memory_key_or_ticket(self) -> None:
         def partition(record: bytes) -> str:
             if record.startswith(b"bad"):
                 raise KeyError("no partition")
@@ -784,12 +782,12 @@ class TestRefusals:
             assert writer.stats().buffered_bytes < 1000
 
     @pytest.mark.parametrize("name", ["a:b", "\\x", "a\\\\b"])
-    async def test_name_impossible_in_manifest_is_refused_at_opening(self, name: str) -> None:
+    async def test_name_impossible_in_manifest_is_rejected_on_opening(self, name: str) -> None:
         with pytest.raises(ValueError, match="manifest"):
             async with asyncrec.open_sharded_writer(name, storage=MemoryStorage()):
                 pass
 
-    async def test_too_many_shards_for_memory_are_refused_before_opening(self) -> None:
+    async def test_too_many_shards_for_memory_are_rejected_before_opening(self) -> None:
         """The chunks of the first shard show how much memory all shards would take."""
         storage = MemoryStorage()
         with pytest.raises(ValueError, match=r"memory_limit=1048576 is too small.*65,536,000 bytes"):
@@ -817,7 +815,7 @@ async def test_stuck_job_does_not_block_recovery_of_others(tmp_path: Path, monke
     assert await stored(storage) == sorted(record for name in "abc" for record in records(name))
 
 
-async def test_log_place_of_locally_dead_job_is_free(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_place_of_locally_dead_job_is_reusable(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     await write(storage, "old")
     await dies(storage, "dead", END, mode="replace", writer_id="dead")
     with anyio.fail_after(20):
@@ -838,7 +836,7 @@ async def test_dead_replacement_job_leaves_no_claim_or_plain_shard(
 
 
 @pytest.mark.parametrize("storage", ["memory", "lax"], indirect=True)
-async def test_settling_of_completed_dead_job_removes_its_leftovers(
+async def test_ending_completed_dead_job_removes_its_leftovers(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit arrives while it is settled. Without the mark no other job would learn of its claim and leftovers."""
@@ -877,7 +875,7 @@ async def test_next_writer_removes_leftovers_of_completed_dead_job(tmp_path: Pat
     assert await unowned(storage) == []
 
 
-async def test_copy_refuses_file_names_of_unfinished_writer(tmp_path: Path) -> None:
+async def test_copy_rejects_file_names_of_unfinished_writer(tmp_path: Path) -> None:
     source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
     await write(source, "a", writer_id="w0")
     async with asyncrec.open_sharded_writer("pages", writer_id="w0", storage=target) as living:
@@ -938,7 +936,7 @@ async def test_spooled_shard_already_published_is_committed_unchanged(tmp_path: 
 
 
 @pytest.mark.parametrize("theirs", ["other records", "fewer", "nothing"])
-async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_one(tmp_path: Path, theirs: str) -> None:
+async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_shard(tmp_path: Path, theirs: str) -> None:
     """Nor are the journals removed: they stay until a person declares the writer dead."""
     storage = LocalStorage(tmp_path)
     with pytest.raises(RuntimeError):
@@ -957,7 +955,7 @@ async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_one(tmp_pat
     assert [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))] == journals
 
 
-async def test_retracted_files_are_durably_gone_before_their_header(tmp_path: Path) -> None:
+async def test_discarded_files_are_durably_removed_before_their_header(tmp_path: Path) -> None:
     """Otherwise a power cut could bring back an index whose owner is unknown."""
     calls: list[tuple[str, str]] = []
     published = threading.Event()
@@ -1001,7 +999,7 @@ async def test_retracted_files_are_durably_gone_before_their_header(tmp_path: Pa
         assert ("sync", os.path.join(tmp_path, os.path.dirname(name), "")) in calls[gone:header], name
 
 
-async def test_note_is_removed_after_failed_folder_sync(tmp_path: Path) -> None:
+async def test_header_is_removed_after_failed_folder_sync(tmp_path: Path) -> None:
     class Failing:
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)

@@ -43,7 +43,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file() and not path.name.endswith(".lock")}
 
 
-async def test_parts_are_committed_in_one_step_in_order(tmp_path: Path) -> None:
+async def test_parts_of_job_are_committed_together_in_order(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", metadata={"by": "test"}) as job:
         second = await made(job.share, [b"c", b"d"], part=1, max_shard_records=1)
         first = await made(job.share, [b"a", b"b"], part=0)
@@ -56,7 +56,7 @@ async def test_parts_are_committed_in_one_step_in_order(tmp_path: Path) -> None:
     assert len(job.committed) == 3
 
 
-async def test_unnamed_attempt_is_removed_at_commit(tmp_path: Path) -> None:
+async def test_unlisted_attempt_is_removed_on_commit(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         await made(job.share, [b"a"])  # its process died, and it ran again
         again = await made(job.share, [b"a"])
@@ -99,7 +99,7 @@ async def test_uncommitted_job_leaves_no_files(tmp_path: Path) -> None:
     assert list(tmp_path.glob("_manifest/*/*-000000.jsonl")) == []
 
 
-async def test_second_run_of_id_finds_earlier_commit(tmp_path: Path) -> None:
+async def test_second_run_of_job_id_finds_earlier_commit(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         await job.commit(await made(job.share, [b"a"]))
     async with open_joint_job(tmp_path / "d", job_id="monday", mode="new") as again:
@@ -110,7 +110,7 @@ async def test_second_run_of_id_finds_earlier_commit(tmp_path: Path) -> None:
     assert await there(tmp_path / "d") == [b"a"]
 
 
-async def test_run_after_failed_one_is_a_separate_job(tmp_path: Path) -> None:
+async def test_run_after_failed_run_is_separate_job(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with open_joint_job(tmp_path / "d", job_id="monday") as job:
             old = await made(job.share, [b"a"])
@@ -123,7 +123,7 @@ async def test_run_after_failed_one_is_a_separate_job(tmp_path: Path) -> None:
     assert await there(tmp_path / "d") == [b"b"]
 
 
-async def test_id_that_is_at_work_is_refused(tmp_path: Path) -> None:
+async def test_active_job_id_is_rejected(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         with pytest.raises(ConflictError):
             async with open_joint_job(tmp_path / "d", job_id="monday"):
@@ -150,7 +150,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize(("when", "expected"), [("before", b"alive"), ("after", b"dead")])
-async def test_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
+async def test_killed_driver_can_be_rerun(tmp_path: Path, when: str, expected: bytes) -> None:
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when, "append"], check=False)  # noqa: ASYNC221
     assert killed.returncode == -9
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
@@ -203,7 +203,7 @@ async def test_inconsistent_shards_are_not_committed(tmp_path: Path) -> None:
     assert list(tmp_path.glob("d-*.tfrecord")) == []
 
 
-async def test_new_and_replace_mean_what_they_mean_for_writers(tmp_path: Path) -> None:
+async def test_new_and_replace_modes_match_writers(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d", mode="new") as job:
         await job.commit(await made(job.share, [b"a"]))
     with pytest.raises(ObjectExistsError):
@@ -222,7 +222,7 @@ async def test_empty_job_commits_empty_data_set(tmp_path: Path) -> None:
     assert (await read_manifest(tmp_path / "d")).shards == ()
 
 
-async def test_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
+async def test_failed_share_removes_its_shards(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
         with pytest.raises(RuntimeError):
             async with open_share(job.share, max_shard_records=1) as writer:
@@ -232,7 +232,7 @@ async def test_share_that_fails_takes_its_shards_back(tmp_path: Path) -> None:
         await job.commit([])
 
 
-async def test_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
+async def test_cancelled_job_leaves_all_records_or_none(tmp_path: Path) -> None:
     count = 0
 
     async def use() -> None:
@@ -253,7 +253,7 @@ async def test_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["", "a-b", "x" * 51, "_x"])
-async def test_invalid_job_id_is_refused(tmp_path: Path, job_id: str) -> None:
+async def test_invalid_job_id_is_rejected(tmp_path: Path, job_id: str) -> None:
     with pytest.raises(ValueError, match="id"):
         async with open_joint_job(tmp_path / "d", job_id=job_id):
             pass

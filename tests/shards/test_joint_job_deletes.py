@@ -26,7 +26,7 @@ async def made(share: JobShare, records: list[bytes]) -> list[ShardEntry]:
     return writer.entries
 
 
-async def test_data_set_with_similar_prefix_is_left_alone(tmp_path: Path) -> None:
+async def test_data_set_with_similar_prefix_is_not_touched(tmp_path: Path) -> None:
     for num_shards in (None, 2):
         async with open_sharded_writer(tmp_path / "d-monday_run1", num_shards=num_shards, mode="replace") as writer:
             await writer.write_many([b"a", b"b"])

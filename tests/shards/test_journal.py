@@ -131,7 +131,7 @@ def test_malformed_job_header_is_rejected(members: dict[str, Any]) -> None:
     assert JobHeader.decode(changed(**members)) is None
 
 
-async def test_pipe_link_and_folder_named_like_notes_are_ignored(tmp_path: Path) -> None:
+async def test_pipes_links_and_folders_named_like_headers_are_ignored(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".pages.a.partial")
     other = tmp_path / "other"
     other.write_bytes(b"1\n" + changed(writer="b"))
@@ -156,7 +156,7 @@ async def test_link_named_like_spool_lock_is_not_followed(tmp_path: Path) -> Non
     assert precious.read_bytes() == b"of the user"
 
 
-async def test_unnamed_header_is_removed_unless_it_is_written(
+async def test_unlinked_header_is_removed_unless_in_use(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".0123456789abcdef.partial").write_bytes(b"1\n")
@@ -168,7 +168,7 @@ async def test_unnamed_header_is_removed_unless_it_is_written(
     assert list(tmp_path.glob(".*")) == []
 
 
-async def test_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
+async def test_second_writer_with_same_id_changes_nothing(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
         header = (tmp_path / ".pages.w.partial").read_bytes()
         with pytest.raises(asyncrec.ObjectExistsError, match="id w"):

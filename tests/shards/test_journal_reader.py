@@ -40,7 +40,7 @@ def replayed(
     return records, found, replay
 
 
-def test_whole_journal_is_replayed_without_cut(tmp_path: Path) -> None:
+def test_complete_journal_is_replayed_without_truncation(tmp_path: Path) -> None:
     for content, compressed in (
         (WHOLE, False),
         (gzip.compress(WHOLE), True),
@@ -54,7 +54,7 @@ def test_whole_journal_is_replayed_without_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 8, 11, 12, 13, 30, 31])
 @pytest.mark.parametrize("zeros", [0, 1, 5000, 3 << 20])
-def test_cut_record_is_a_torn_tail_even_before_zeros(tmp_path: Path, size: int, zeros: int) -> None:
+def test_cut_record_counts_as_torn_tail_before_zeros(tmp_path: Path, size: int, zeros: int) -> None:
     torn = FRAMES[20][:size] + bytes(zeros)
     records, _, replay = replayed(tmp_path, b"".join(FRAMES[:20]) + torn)
     assert records == RECORDS[:20]
@@ -95,7 +95,7 @@ def test_unfinished_record_is_torn_only_at_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [0, 1, 40, 99, 100])
 @pytest.mark.parametrize("rest", [0, 1, 15])
-def test_records_end_at_last_whole_key(tmp_path: Path, whole: int, rest: int) -> None:
+def test_replay_ends_at_last_complete_key(tmp_path: Path, whole: int, rest: int) -> None:
     digests = [key_digest(record) for record in RECORDS]
     keys = b"".join(digests)[: 16 * whole + (rest if whole < 100 else 0)]
     records, found, replay = replayed(tmp_path, WHOLE, keys=keys)
@@ -110,7 +110,7 @@ def test_surplus_keys_without_records_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("records", [400_000, 3])
-def test_keys_go_on_from_one_batch_to_the_next(tmp_path: Path, records: int) -> None:
+def test_keys_continue_across_replay_batches(tmp_path: Path, records: int) -> None:
     many = [b"%d" % number for number in range(records)] + [bytes(3_000_000)] * 2
     content = b"".join(b"".join(encode_frames([record])) for record in many)
     digests = [key_digest(b"%d" % number) for number in range(len(many))]
@@ -120,7 +120,7 @@ def test_keys_go_on_from_one_batch_to_the_next(tmp_path: Path, records: int) -> 
 class TestCompressed:
     @pytest.mark.parametrize("cut", [1, 5, 8, 9, 100, 300])
     @pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
-    def test_truncated_stream_keeps_every_whole_record(self, tmp_path: Path, cut: int, kind: str) -> None:
+    def test_truncated_stream_keeps_every_complete_record(self, tmp_path: Path, cut: int, kind: str) -> None:
         content = gzip.compress(WHOLE) if kind == "GZIP" else zlib.compress(WHOLE)
         for zeros in (0, 5000):
             records, _, replay = replayed(tmp_path, content[:-cut] + bytes(zeros), compressed=True)
@@ -150,7 +150,7 @@ class TestCompressed:
             assert records == RECORDS
             assert (replay.damage is None) is torn
 
-    def test_damaged_record_in_whole_stream_is_damage(self, tmp_path: Path) -> None:
+    def test_damaged_record_in_complete_stream_counts_as_damage(self, tmp_path: Path) -> None:
         broken = bytearray(WHOLE)
         broken[sum(map(len, FRAMES[:99])) + 13] ^= 1
         records, _, replay = replayed(tmp_path, gzip.compress(bytes(broken)), compressed=True)

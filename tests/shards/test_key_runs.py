@@ -37,7 +37,7 @@ def small() -> Iterator[None]:
         yield
 
 
-async def test_look_up_behind_checkpoint_asks_few_requests() -> None:
+async def test_lookup_after_checkpoint_needs_few_requests() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(3000)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -64,7 +64,7 @@ async def test_skipping_writer_opens_after_checkpoint_in_few_requests() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_look_ups_are_those_of_the_shards_own_keys(seed: int, small: None) -> None:
+async def test_key_run_lookups_match_lookups_in_shard_keys(seed: int, small: None) -> None:
     """Keys that come again, in one shard and in others; records without; shards behind the checkpoint."""
     random, storage = Random(seed), Far()
     names = [f"k{n}" for n in range(150)]
@@ -79,7 +79,7 @@ async def test_look_ups_are_those_of_the_shards_own_keys(seed: int, small: None)
         assert [writer.has(name) for name in names] == [there[name] is not None for name in names]
 
 
-async def test_near_store_gives_what_far_one_does(small: None) -> None:
+async def test_local_and_remote_stores_return_same_lookups(small: None) -> None:
     storage = MemoryStorage()
     names = [f"k{n % 70}" for n in range(200)]
     await write(storage, names, writer="b")
@@ -89,7 +89,7 @@ async def test_near_store_gives_what_far_one_does(small: None) -> None:
     assert await looked_up(storage, wanted) == await expected(storage, wanted)
 
 
-async def test_many_look_ups_read_the_runs_once() -> None:
+async def test_repeated_lookups_read_key_runs_once() -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(500)], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -102,7 +102,7 @@ async def test_many_look_ups_read_the_runs_once() -> None:
     assert storage.asked == []
 
 
-async def test_run_of_removed_shards_is_not_believed() -> None:
+async def test_key_run_entries_of_removed_shards_are_ignored() -> None:
     storage = Far()
     await write(storage, ["old", "both"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -114,7 +114,7 @@ async def test_run_of_removed_shards_is_not_believed() -> None:
     assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
 
 
-async def test_earlier_snapshot_finds_its_own_records() -> None:
+async def test_earlier_snapshot_finds_own_records() -> None:
     storage = Far()
     await write(storage, ["old"], writer="a")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -128,7 +128,7 @@ async def test_earlier_snapshot_finds_its_own_records() -> None:
             await dataset.find("new")
 
 
-async def test_runs_are_few_and_a_key_is_written_seldom(small: None) -> None:
+async def test_key_runs_are_few_and_keys_are_rarely_rewritten(small: None) -> None:
     storage, written = Far(), Counter[str]()
     for turn in range(40):
         await write(storage, [f"{turn}-{n}" for n in range(20)], writer=f"w{turn:02}")
@@ -156,7 +156,7 @@ async def test_losing_compaction_removes_its_key_runs() -> None:
     assert await storage.runs() == {}
 
 
-async def test_runs_of_compaction_that_failed_are_gone() -> None:
+async def test_failed_compaction_removes_its_key_runs() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with (
@@ -167,7 +167,7 @@ async def test_runs_of_compaction_that_failed_are_gone() -> None:
     assert await storage.runs() == {}
 
 
-async def test_next_compaction_removes_run_of_dead_one() -> None:
+async def test_compaction_removes_key_run_of_dead_compaction() -> None:
     storage = Far()
     await write(storage, ["a"], writer="a")
     with anyio.CancelScope() as scope:
@@ -214,7 +214,7 @@ async def test_truncated_checkpoint_keeps_every_key_run(caplog: pytest.LogCaptur
     assert [line for line in caplog.records if "no run is deleted" in line.getMessage()]
 
 
-async def test_key_run_lives_as_long_as_its_checkpoints() -> None:
+async def test_key_run_exists_as_long_as_its_checkpoints() -> None:
     store = Store()
     await write(store, ["a"], writer="a")
     names = []
@@ -230,7 +230,7 @@ async def test_key_run_lives_as_long_as_its_checkpoints() -> None:
     assert sorted(kept) == sorted({*names[-1], *names[-2]})
 
 
-async def test_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.LogCaptureFixture) -> None:
+async def test_shard_with_missing_keys_does_not_fail_compaction(caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await write(storage, [f"k{n}" for n in range(20)], writer="a")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]

@@ -28,7 +28,7 @@ Ways = tuple[Callable[[str | bytes], bytes], Callable[[Iterable[str | bytes]], l
 
 
 @pytest.mark.parametrize("ways", WAYS)
-def test_text_and_its_utf8_bytes_are_one_key(ways: Ways) -> None:
+def test_text_and_its_utf8_bytes_are_same_key(ways: Ways) -> None:
     digest, _ = ways
     assert digest("é") == digest("é".encode())
     assert digest("\ud800") == digest("\ud800".encode("utf-8", "surrogatepass"))
@@ -37,7 +37,7 @@ def test_text_and_its_utf8_bytes_are_one_key(ways: Ways) -> None:
 
 @pytest.mark.parametrize("ways", WAYS)
 @pytest.mark.parametrize("wrong", [5, None, ["a"]])
-def test_key_digest_refuses_wrong_types(ways: Ways, wrong: object) -> None:
+def test_key_digest_rejects_wrong_types(ways: Ways, wrong: object) -> None:
     digest, digests = ways
     with pytest.raises(TypeError):
         digest(wrong)  # type: ignore[arg-type]  # the mistake
@@ -79,6 +79,6 @@ def test_key_set_distinguishes_digests_sharing_first_half() -> None:
     assert b"same....three..." not in found
 
 
-def test_torn_file_of_keys_is_refused() -> None:
+def test_torn_keys_file_is_rejected() -> None:
     with pytest.raises(ValueError, match="17 bytes of keys are not a multiple of 16"):
         KeySet().add_files([b"x" * 17])

@@ -31,7 +31,7 @@ async def records(storage: Storage) -> list[bytes]:
         return sorted([record async for record in dataset])
 
 
-async def test_replacement_takes_keys_that_old_set_had() -> None:
+async def test_replacement_may_reuse_keys_of_old_data_set() -> None:
     storage = MemoryStorage()
     async with opened(storage) as writer:
         await writer.write(b"old", key="a")
@@ -42,7 +42,7 @@ async def test_replacement_takes_keys_that_old_set_had() -> None:
     assert await records(storage) == [b"new"]
 
 
-async def test_tasks_that_wait_with_one_key_write_it_once() -> None:
+async def test_waiting_tasks_with_same_key_write_one_record() -> None:
     """All tasks had asked for the key before the first had room."""
     go = anyio.Event()
 
@@ -74,7 +74,7 @@ async def test_tasks_that_wait_with_one_key_write_it_once() -> None:
     assert len(await records(storage)) == 21
 
 
-async def test_keys_with_another_checksum_are_not_believed() -> None:
+async def test_keys_file_with_wrong_checksum_is_rejected() -> None:
     storage = MemoryStorage()
     async with opened(storage) as writer:
         await writer.write(b"old", key="a")

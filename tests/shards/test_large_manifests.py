@@ -81,7 +81,7 @@ def longest(held: list[float]) -> float:
 
 
 @pytest.mark.slow
-async def test_reading_and_appending_to_one_file(dataset: Path, held: list[float]) -> None:
+async def test_reading_and_appending_to_large_manifest_never_block_loop(dataset: Path, held: list[float]) -> None:
     async with asyncrec.open_sharded_writer(dataset) as writer:  # imports
         await writer.write(b"x")
     held.clear()
@@ -96,7 +96,7 @@ async def test_reading_and_appending_to_one_file(dataset: Path, held: list[float
     assert len((await asyncrec.read_manifest(dataset)).shards) == 2
 
 
-async def test_committing_thousands_at_once(tmp_path: Path, held: list[float]) -> None:
+async def test_commit_of_thousands_of_shards_never_blocks_loop(tmp_path: Path, held: list[float]) -> None:
     storage = LocalStorage(tmp_path)
     header = whole_job_header(storage, "pages", writer="early", metadata={})
     async with open_job(storage, header, path="pages", mode="new") as job:

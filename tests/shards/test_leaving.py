@@ -194,7 +194,7 @@ async def test_adopted_shard_is_listed_with_all_intact_sidecars(tmp_path: Path, 
         assert datetime.fromisoformat(again.last) == modified
 
 
-async def test_removal_log_number_is_won_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_removal_log_number_has_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found again by its winner, to which the store did not answer."""
     inner = MemoryStorage()
 
@@ -228,13 +228,13 @@ async def test_removal_log_number_is_won_once(tmp_path: Path, monkeypatch: pytes
     assert await stored(inner) == [b"4"]
 
 
-async def test_spool_lock_holds_only_current_process_id(tmp_path: Path) -> None:
+async def test_spool_lock_contains_only_current_process_id(tmp_path: Path) -> None:
     (tmp_path / ".asyncrec-spool").write_bytes(b"9" * 50)
     async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path):
         assert (tmp_path / ".asyncrec-spool").read_bytes() == b"%d\n" % os.getpid()
 
 
-async def test_idle_uploader_waits(tmp_path: Path) -> None:
+async def test_idle_uploader_waits_without_polling(tmp_path: Path) -> None:
     """The clock jumps only when nothing runs."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
@@ -252,7 +252,7 @@ class TestUnlisted:
         await asyncrec.write_records(name, numbered(1), storage=storage)
         await storage.put(f"_index/{name}.index", b"0 29\n")
 
-    async def test_unlisted_shard_of_living_writer_is_left_alone(self) -> None:
+    async def test_unlisted_shard_of_living_writer_is_kept(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", max_shard_records=5) as writer:
             await writer.write_many(numbered(6))
@@ -282,12 +282,12 @@ class TestUnlisted:
         assert await stored(storage) == numbered(6)
 
 
-class TestCancelledWhileItWaits:
+class TestCancelledWait:
     """A write that waits, for room or for a thread, and is cancelled: it was not taken, and holds nothing."""
 
     @pytest.mark.parametrize("size", [100, 1_500_000], ids=["small", "large"])
     @pytest.mark.parametrize("key", [None, b"key"])
-    async def test_at_every_await_of_a_write(self, size: int, key: bytes | None) -> None:
+    async def test_write_cancelled_at_any_await_can_be_repeated(self, size: int, key: bytes | None) -> None:
         taken: list[bytes] = []
         storage = MemoryStorage()
         run = 0
@@ -418,7 +418,7 @@ async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[st
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
-async def test_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
+async def test_unreadable_claim_is_respected(content: bytes) -> None:
     """Its names are not used, and it stays; the number of the next job is higher."""
     storage = MemoryStorage()
     await storage.put("_manifest/pages/_claim-000004.json", content)
@@ -490,7 +490,7 @@ async def test_cancelled_close_keeps_committed_records(
         assert await is_given_up(inner, "w") is bool(options)
 
 
-async def test_snapshot_is_read_again_by_id() -> None:
+async def test_snapshot_can_be_reread_by_id() -> None:
     storage = MemoryStorage()
     snapshots = []
     for number in range(3):

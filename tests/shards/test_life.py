@@ -61,7 +61,7 @@ async def test_lock_is_held_only_by_living_writer(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["0123456789abcdef", "../x", "", "a.lock"])
-async def test_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
+async def test_unknown_lock_token_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
     storage = MemoryStorage()
     await dies(storage, writer_id="w")
     mark = json.loads(await storage.get("_manifest/pages/w-000000.jsonl"))
@@ -73,7 +73,7 @@ async def test_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("kind", "proves"), [("ext4", True), ("nfs4", False), ("fuse.sshfs", False), ("", False)])
-async def test_lock_of_another_boot_proves_by_filesystem(
+async def test_lock_of_earlier_boot_proves_death_on_local_filesystem(
     folder: Path, kind: str, proves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A filesystem of one machine was mounted before a reboot, even if the name of the host has changed."""
@@ -114,7 +114,7 @@ async def test_writer_warns_about_lock_folder_writable_by_others(
     )
 
 
-async def test_locks_of_a_month_ago_are_removed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_locks_older_than_a_month_are_removed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is looked through by each process once; by another name it is another folder."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("alive", storage=storage):
@@ -134,7 +134,7 @@ async def test_locks_of_a_month_ago_are_removed_once(folder: Path, monkeypatch: 
         assert locks(folder) == sorted([held, "something", "young.lock"])
 
 
-async def test_refused_openings_lock_is_kept_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lock_of_rejected_writer_is_kept_for_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mark may come into the store late: the backend may have asked for it twice."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):

@@ -43,7 +43,7 @@ async def progress(storage: Storage) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("where", ["disk", "store"])
-async def test_released_source_goes_on_in_another_writer(tmp_path: Path, where: str) -> None:
+async def test_released_source_continues_in_another_writer(tmp_path: Path, where: str) -> None:
     storage: Storage = LocalStorage(tmp_path) if where == "disk" else MemoryStorage()
     async with (
         asyncrec.open_sharded_writer("pages", storage=storage, writer_id="a") as first,
@@ -67,7 +67,7 @@ async def test_released_source_goes_on_in_another_writer(tmp_path: Path, where: 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("open_shards", [1, 3])
-async def test_writer_goes_on_without_lost_source(compression: Any, open_shards: int) -> None:
+async def test_writer_continues_without_lost_source(compression: Any, open_shards: int) -> None:
     storage = MemoryStorage()
     options: dict[str, Any] = {"compression": compression, "open_shards": open_shards}
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as first:
@@ -107,7 +107,7 @@ async def test_writer_goes_on_without_lost_source(compression: Any, open_shards:
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_exit_says_that_records_were_dropped() -> None:
+async def test_exit_error_reports_dropped_records() -> None:
     storage = MemoryStorage()
     with pytest.raises(ConflictError, match="has taken the source 'p'") as raised:
         async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
@@ -121,7 +121,7 @@ async def test_exit_says_that_records_were_dropped() -> None:
     assert await stored(storage) == messages(p=1, q=0)
 
 
-async def test_release_says_that_source_was_lost() -> None:
+async def test_release_raises_for_lost_source() -> None:
     """The caller takes its records for stored. After the error, it can release the remaining sources."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
@@ -140,7 +140,7 @@ async def test_release_says_that_source_was_lost() -> None:
     assert await stored(storage) == messages(p=1, q=0)
 
 
-async def test_lost_source_without_records_ends_well() -> None:
+async def test_lost_source_without_pending_records_raises_no_error() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
         await write(first, "p", 0)
@@ -152,7 +152,7 @@ async def test_lost_source_without_records_ends_well() -> None:
 
 
 @pytest.mark.parametrize("where", ["disk", "store"])
-async def test_source_is_taken_before_its_first_record(tmp_path: Path, where: str) -> None:
+async def test_source_is_acquired_before_its_first_record(tmp_path: Path, where: str) -> None:
     storage: Storage = LocalStorage(tmp_path) if where == "disk" else MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
         assert await first.take("p") is None
@@ -170,7 +170,7 @@ async def test_source_is_taken_before_its_first_record(tmp_path: Path, where: st
     assert await progress(storage) == {"p": 2}
 
 
-async def test_source_that_is_taken_without_records_is_released() -> None:
+async def test_source_acquired_without_records_can_be_released() -> None:
     storage = MemoryStorage()
     async with (
         asyncrec.open_sharded_writer("pages", storage=storage, writer_id="a") as first,
@@ -185,7 +185,7 @@ async def test_source_that_is_taken_without_records_is_released() -> None:
     assert await stored(storage) == messages(q=0)
 
 
-async def test_lost_source_is_retaken_only_after_release() -> None:
+async def test_lost_source_is_reacquired_only_after_release() -> None:
     storage = MemoryStorage()
     async with (
         asyncrec.open_sharded_writer("pages", storage=storage) as first,
@@ -208,7 +208,7 @@ async def test_lost_source_is_retaken_only_after_release() -> None:
 
 
 @pytest.mark.parametrize("source", ["", "a\nb"])
-async def test_take_refuses_invalid_source(source: str) -> None:
+async def test_take_rejects_invalid_source(source: str) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
         with pytest.raises(ValueError, match="1 to 512 bytes"):
             await writer.take(source)
@@ -216,7 +216,7 @@ async def test_take_refuses_invalid_source(source: str) -> None:
             await writer.take(b"p")  # type: ignore[arg-type]
 
 
-async def test_position_of_many_records_is_dropped_whole() -> None:
+async def test_position_with_many_records_is_dropped_entirely() -> None:
     storage = MemoryStorage()
     records = [b"p 1 %d" % n * 200 for n in range(900)]
     async with asyncrec.open_sharded_writer("pages", storage=storage, memory_limit=64 << 20) as first:
@@ -234,7 +234,7 @@ async def test_position_of_many_records_is_dropped_whole() -> None:
     assert await stored(storage) == messages(p=0, q=1) + Counter(records)
 
 
-async def test_commit_stores_positions_that_gave_no_record() -> None:
+async def test_commit_stores_positions_without_records() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.advance("p", 3)
@@ -250,7 +250,7 @@ async def test_commit_stores_positions_that_gave_no_record() -> None:
         assert await progress(storage) == {"p": 8, "q": 5}
 
 
-async def test_older_turns_of_a_source_are_deleted() -> None:
+async def test_older_source_turns_are_deleted() -> None:
     storage = MetStorage(MemoryStorage())
 
     async def turns() -> list[str]:
@@ -279,7 +279,7 @@ async def write_once(storage: Storage, source: str) -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_release_without_answer_gives_source_away(done: bool) -> None:
+async def test_unanswered_release_gives_up_source(done: bool) -> None:
     """Another writer may have seen it, and ends nothing. What this one writes then, it takes the source for anew."""
     released = False
 

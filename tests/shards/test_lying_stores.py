@@ -85,7 +85,7 @@ async def test_writer_checks_stored_object_against_sent_bytes(what: str, lie: st
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("what", WHAT)
-async def test_spool_keeps_shards_that_store_misreports(tmp_path: Path, what: str, lie: str) -> None:
+async def test_spool_keeps_shards_misreported_by_store(tmp_path: Path, what: str, lie: str) -> None:
     storage = Lying(WHAT[what], LIES[lie])
     with pytest.raises(IntegrityError, match="stays in the spool"):
         await write(storage, spool=tmp_path)
@@ -140,7 +140,7 @@ async def test_spool_recovers_shard_damaged_by_store(
     assert not list(tmp_path.glob("**/*.tfrecord*"))
 
 
-async def test_flushed_records_are_recovered_beside_a_shorter_shard() -> None:
+async def test_flushed_records_are_recovered_beside_shorter_shard() -> None:
     """The store had cut the shard that the writer was publishing when it died."""
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:
@@ -153,7 +153,7 @@ async def test_flushed_records_are_recovered_beside_a_shorter_shard() -> None:
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("what", WHAT)
-async def test_copy_and_reshard_refuse_objects_differing_from_sent(what: str, lie: str) -> None:
+async def test_copy_and_reshard_reject_objects_differing_from_sent_bytes(what: str, lie: str) -> None:
     source = MemoryStorage()
     await write(source)
     storage = Lying(WHAT[what], LIES[lie])
@@ -166,7 +166,7 @@ async def test_copy_and_reshard_refuse_objects_differing_from_sent(what: str, li
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_one_file_is_held_against_what_was_sent(lie: str) -> None:
+async def test_single_file_is_verified_against_sent_bytes(lie: str) -> None:
     with pytest.raises(IntegrityError, match="write it again"):
         await asyncrec.write_records("one", RECORDS, storage=Lying(lambda key: True, LIES[lie]))
 
@@ -234,7 +234,7 @@ async def test_retried_upload_distinguishes_own_object_from_foreign(
         assert len(list(tmp_path.glob("pages-*-000000.tfrecord"))) == 1, "what was taken stays in the spool"
 
 
-async def test_foreign_object_at_first_attempt_is_refused_unread(
+async def test_foreign_object_at_first_attempt_is_rejected_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for any content: the writer cannot have an object there yet."""

@@ -24,7 +24,7 @@ def commit(writer: str, second: int, *paths: str, remove: tuple[str, ...] = (), 
     return Segment(writer=writer, time=format_time(second), add=added, remove=remove, **fields)  # type: ignore[arg-type]  # a test's shorthand
 
 
-def test_commits_add_up_whatever_order_they_come_in() -> None:
+def test_manifest_is_independent_of_segment_order() -> None:
     segments = [commit("a", 1, "x"), commit("b", 2, "y"), commit("a", 3, "z", closed=True)]
     manifests = []
     for seed in range(6):
@@ -37,7 +37,7 @@ def test_commits_add_up_whatever_order_they_come_in() -> None:
     assert manifests[0].writers["a"].records == 20
 
 
-def test_closing_segment_repeats_without_counting_twice() -> None:
+def test_shards_repeated_in_closing_segment_count_once() -> None:
     first = commit("a", 1, "x")
     closing = Segment(writer="a", time=format_time(5), add=first.add, closed=True)
     assert (
@@ -77,7 +77,7 @@ def test_manifest_id_selects_earlier_snapshots() -> None:
         merge_segments("p", segments, at="0" * 31 + "1")
 
 
-def test_conflicting_schemas_are_reported_and_latest_counts() -> None:
+def test_conflicting_schemas_are_reported_and_latest_is_used() -> None:
     segments = [
         commit("a", 1, "x", schema={"v": 1}, metadata={"k": 1, "only": "a"}),
         commit("b", 2, "y", schema={"v": 2}, metadata={"k": 2}),

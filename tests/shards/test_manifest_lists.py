@@ -70,7 +70,7 @@ async def test_manifest_read_survives_sleep_during_list(store: SleepyFolder) -> 
     assert [shard.path for shard in manifest.shards][:3] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
 
 
-async def test_tombstone_after_sleep_goes_behind_later_commits(store: SleepyFolder) -> None:
+async def test_tombstone_after_sleep_follows_later_commits(store: SleepyFolder) -> None:
     await Writer(store, "a").commit(1)
     put, a = store.put, Writer(store, "a")
 
@@ -123,7 +123,7 @@ async def test_missing_log_segment_raises_error_naming_segment() -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_segment_behind_end_of_log_raises_error() -> None:
+async def test_segment_after_end_of_log_raises_error() -> None:
     store = Store()
     a = Writer(store, "a")
     await a.commit(1)

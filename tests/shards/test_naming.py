@@ -7,11 +7,11 @@ import pytest
 from asyncrec._shards.manifest import names as naming
 
 
-def test_fixed_shards_are_named_as_tensorflow_names_them() -> None:
+def test_fixed_shard_names_follow_tensorflow_pattern() -> None:
     assert naming.fixed_shard_name("pages", 0, 8) == "pages-00000-of-00008.tfrecord"
 
 
-def test_shard_sidecar_names_are_not_data() -> None:
+def test_shard_sidecars_are_not_data_files() -> None:
     shard = naming.rolling_shard_name("pages", "67a1", 3)
     assert shard == "pages-67a1-000003.tfrecord"
     assert naming.is_data(shard)
@@ -32,12 +32,12 @@ def test_writer_ids_of_one_second_differ_and_are_valid() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "a-b", "a/b", "..", "a b", "x" * 65, ".hidden", "ü"])
-def test_writer_id_that_would_break_names_is_refused(writer: str) -> None:
+def test_ambiguous_writer_id_is_rejected(writer: str) -> None:
     with pytest.raises(ValueError, match="becomes part of file names"):
         naming.validate_writer_id(writer)
 
 
-def test_turns_of_a_source_are_named_by_its_hash() -> None:
+def test_source_turns_are_named_by_source_hash() -> None:
     key = naming.source_turn_key("pages", "topic/3", 12)
     assert key == "_manifest/pages/_source-b81fbb1c88839515-000012.json"
     assert naming.source_turn_of(key.removeprefix("_manifest/pages/")) == ("b81fbb1c88839515", 12)
@@ -55,5 +55,5 @@ def test_turns_of_a_source_are_named_by_its_hash() -> None:
         "_claim-000012.json",
     ],
 )
-def test_other_names_are_not_turns_of_a_source(file: str) -> None:
+def test_other_names_are_not_source_turns(file: str) -> None:
     assert naming.source_turn_of(file) is None

@@ -45,7 +45,7 @@ def reached(state: State, *, remote: bool = True) -> Opening:
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_event_leads_to_tabled_state_or_is_refused(state: State, event: Event) -> None:
+def test_event_leads_to_tabled_state_or_is_rejected(state: State, event: Event) -> None:
     opening = reached(state)
     following = TRANSITIONS[state].get(event)
     if following is None:

@@ -90,7 +90,7 @@ class Late(MetStorage):
         return super().open_sink(key, exclusive=exclusive and not key.endswith(".tfrecord"))
 
 
-async def test_shard_of_others_is_met_when_opening() -> None:
+async def test_foreign_shard_appearing_during_opening_is_kept() -> None:
     """TensorFlow writes a shard of that name at any step of the opening; it claims nothing, and nothing of it goes."""
     alone = MetStorage(MemoryStorage())
     async with opened(alone, num_shards=2):
@@ -113,7 +113,7 @@ async def test_shard_of_others_is_met_when_opening() -> None:
             assert [what for what, _ in met.operations].count("publish") == 1, "it asks for no name that is taken"
 
 
-async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
+async def test_names_of_abandoned_writer_are_never_reused() -> None:
     """It may be on another machine, with a request on its way; and giving it up may fail at any step, and go on."""
 
     async def race(fails_at: int) -> list[tuple[str, str]]:
@@ -151,7 +151,7 @@ async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
             await race(fails_at)
 
 
-async def test_one_of_two_replacements_wins_on_forgetful_stores() -> None:
+async def test_exactly_one_replacement_wins_on_forgetful_store() -> None:
     """The store says once, of any one object, that it is not there."""
 
     async def race(step: int) -> int:

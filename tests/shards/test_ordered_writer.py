@@ -44,7 +44,7 @@ async def write(
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000, 5000])
-async def test_shards_hold_their_records_for_any_batch_size(batch: int) -> None:
+async def test_shards_contain_assigned_records_for_any_batch_size(batch: int) -> None:
     expected = records(3001)
     storage = MemoryStorage()
     batches = iter([expected[start : start + batch] for start in range(0, 3001, batch)])
@@ -57,7 +57,7 @@ async def test_shards_hold_their_records_for_any_batch_size(batch: int) -> None:
         assert entry.bytes == (await storage.head(entry.path)).size
 
 
-async def test_more_shards_than_records_leave_some_empty() -> None:
+async def test_extra_shards_are_empty_with_too_few_records() -> None:
     storage = MemoryStorage()
     entries = await write(storage, iter([records(3)]), count=3, num_shards=5, compression="GZIP")
     assert sum(entry.records for entry in entries) == 3
@@ -66,7 +66,7 @@ async def test_more_shards_than_records_leave_some_empty() -> None:
     ]
 
 
-async def test_only_one_shard_is_open_at_a_time(tmp_path: Path) -> None:
+async def test_ordered_writer_opens_one_shard_at_a_time(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     most = 0
 
@@ -98,7 +98,7 @@ async def test_replacement_uses_new_names_and_deletes_old_shards() -> None:
         before |= now
 
 
-async def test_concurrent_replacement_raises_conflict_and_leaves_winner_whole() -> None:
+async def test_concurrent_replacement_raises_conflict_and_leaves_winner_intact() -> None:
     storage = MemoryStorage()
 
     def with_another() -> Iterator[list[bytes]]:

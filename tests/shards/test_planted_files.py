@@ -123,7 +123,7 @@ async def stored(opening: dict[str, Any]) -> list[bytes]:
 @pytest.mark.parametrize("opens", [False, True])
 @pytest.mark.parametrize("spool", [False, True])
 @pytest.mark.parametrize("plant", KINDS)
-async def test_planted_files_are_left_and_records_recovered(
+async def test_planted_files_are_kept_and_records_recovered(
     tmp_path: Path, plant: Callable[[Path, Path], None], spool: bool, opens: bool
 ) -> None:
     home, opening, recovering = await died(tmp_path, spool)
@@ -154,7 +154,7 @@ async def test_planted_files_are_left_and_records_recovered(
 
 
 @pytest.mark.parametrize("spool", [False, True])
-async def test_hard_link_to_private_file_is_refused(tmp_path: Path, spool: bool) -> None:
+async def test_hard_link_to_private_file_is_rejected(tmp_path: Path, spool: bool) -> None:
     home, opening, recovering = await died(tmp_path, spool)
     private = tmp_path / "private"
     private.write_bytes(PRIVATE)
@@ -171,7 +171,7 @@ async def test_hard_link_to_private_file_is_refused(tmp_path: Path, spool: bool)
     assert [path.name for path in home.glob(".pages*")] == []
 
 
-async def test_header_posing_as_spool_removes_no_shard(tmp_path: Path) -> None:
+async def test_header_posing_as_spool_removes_no_shards(tmp_path: Path) -> None:
     home, opening, recovering = await died(tmp_path, spool=False)
     await asyncrec.recover(**recovering)
     header = json.loads((tmp_path / "dead.header").read_bytes().splitlines()[1])

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
         ({"source": "\ud800", "position": 1}, ValueError, "1 to 512 bytes"),
     ],
 )
-async def test_invalid_position_is_refused_before_writing(
+async def test_invalid_position_is_rejected_before_writing(
     tmp_path: Path, given: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
@@ -48,13 +48,13 @@ async def test_invalid_position_is_refused_before_writing(
 @pytest.mark.parametrize(
     "options", [{"num_shards": 2}, {"mode": "replace"}, {"on_error": "discard"}, {"partition_by": len}]
 )
-async def test_writers_without_order_of_commits_refuse_sources(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_writers_without_commit_order_reject_sources(tmp_path: Path, options: dict[str, Any]) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
         with pytest.raises(ValueError, match="source= requires"):
             await writer.write(b"record", source="q", position=0)
 
 
-async def test_position_that_was_taken_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_repeated_position_is_skipped_and_counted_as_duplicate(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         tickets = [await writer.write(b"%d" % n, source="q", position=n) for n in (0, 3, 3, 1)]
@@ -70,7 +70,7 @@ async def test_position_that_was_taken_is_dropped_and_counted(tmp_path: Path) ->
     assert await progress_of(storage) == {"q": (2, 4), "p": (1, 1)}
 
 
-async def test_calls_of_one_source_are_taken_in_their_order(tmp_path: Path) -> None:
+async def test_calls_of_one_source_are_processed_in_order(tmp_path: Path) -> None:
     """This holds if the first record waits for room, and there would be room for the second."""
     storage = LocalStorage(tmp_path)
     options: dict[str, Any] = {"memory_limit": 200_000, "max_shard_records": 10}
@@ -91,7 +91,7 @@ async def test_calls_of_one_source_are_taken_in_their_order(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_records_of_one_position_are_in_one_shard(tmp_path: Path, compression: str) -> None:
+async def test_records_of_one_position_share_a_shard(tmp_path: Path, compression: str) -> None:
     storage = LocalStorage(tmp_path)
     async with asyncrec.open_sharded_writer(
         "pages", storage=storage, max_shard_bytes=100_000, open_shards=2, compression=compression
@@ -110,7 +110,7 @@ async def test_records_of_one_position_are_in_one_shard(tmp_path: Path, compress
     assert await progress_of(storage) == {"q": (1, 3), "p": (1, 3)}
 
 
-async def test_position_without_records_is_stored_behind_those_before(tmp_path: Path) -> None:
+async def test_position_without_records_is_stored_after_earlier_positions(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1) as writer:
         await writer.write(b"0", source="q", position=0)
@@ -126,7 +126,7 @@ async def test_position_without_records_is_stored_behind_those_before(tmp_path: 
     assert await progress_of(storage) == {"q": (1, 6), "p": (1, 3)}
 
 
-async def test_key_that_was_written_before_gives_no_record(tmp_path: Path) -> None:
+async def test_repeated_key_advances_position_without_record(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
         for n, key in enumerate("aba"):
@@ -137,7 +137,7 @@ async def test_key_that_was_written_before_gives_no_record(tmp_path: Path) -> No
     assert await progress_of(storage) == {"q": (1, 2)}
 
 
-async def test_call_that_is_cancelled_takes_no_position(tmp_path: Path) -> None:
+async def test_cancelled_call_does_not_advance_position(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, chunk_size=1000)
     async with asyncrec.open_sharded_writer("pages", storage=storage, memory_limit=200_000) as writer:
         await writer.write(bytes(150_000), source="q", position=0)

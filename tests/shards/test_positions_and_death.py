@@ -112,7 +112,7 @@ async def test_consumer_in_store_stores_each_message_once(first: int, flush_seco
 
 
 @pytest.mark.parametrize("where", ["disk", "store"])
-async def test_torn_position_is_dropped_as_a_whole(tmp_path: Path, where: str) -> None:
+async def test_torn_position_is_dropped_entirely(tmp_path: Path, where: str) -> None:
     """Also if some of its records are on the disk, or in a flush entry."""
     storage: Storage = LocalStorage(tmp_path, chunk_size=1000) if where == "disk" else MemoryStorage()
     process = Process(storage)
@@ -185,7 +185,7 @@ async def test_positions_wait_for_commit_of_earlier_shard(tmp_path: Path) -> Non
     assert await progress_of(storage) == {"q": (1, 4)}
 
 
-async def test_writer_that_fails_leaves_no_descriptor_open(tmp_path: Path) -> None:
+async def test_failed_writer_leaves_no_descriptor_open(tmp_path: Path) -> None:
     """Its whole shards wait in the spool for a store that is down, each with its positions."""
     with pytest.raises(StorageError):
         async with asyncrec.open_sharded_writer(

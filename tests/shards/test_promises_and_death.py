@@ -65,7 +65,7 @@ async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes
 
 
 class TestFixedSets:
-    async def test_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
+    async def test_failed_first_flush_leaves_no_records_behind(self, tmp_path: Path) -> None:
         """At any operation: the same job runs again, and none of its records are recovered."""
         flushed = False
         at = 0
@@ -156,7 +156,7 @@ class TestNames:
                 await writer.write_many(MORE)
                 await writer.flush()
 
-    async def test_file_that_was_removed_is_not_flushed(self, tmp_path: Path) -> None:
+    async def test_flush_fails_after_file_removal(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError, match="not safe"):
             async with asyncrec.open_writer(tmp_path / "a.tfrecord", mode="a") as writer:
                 await writer.write(b"record")
@@ -169,7 +169,7 @@ class TestNames:
 class TestLocks:
     @pytest.mark.parametrize("takes", ["recover", "another writer"])
     @pytest.mark.parametrize("flushed", [True, False])
-    async def test_living_writer_declared_dead_gets_error(
+    async def test_living_writer_declared_dead_raises(
         self, tmp_path: Path, takes: str, flushed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Other machines do not see its locks: all records that it promised are there once."""
@@ -196,7 +196,7 @@ class TestLocks:
         assert found == (RECORDS if flushed else []) + ([b"other"] if takes != "recover" else [])
         assert list(tmp_path.glob(".*.partial")) == []
 
-    async def test_idle_writer_declared_dead_gets_error_on_flush(
+    async def test_idle_writer_declared_dead_raises_on_flush(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "pages"
@@ -229,7 +229,7 @@ class TestLocks:
         assert (await asyncrec.recover(path)).records == 5
         assert await stored(path) == RECORDS
 
-    async def test_user_may_declare_a_writer_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_user_may_declare_writer_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pages"
         monkeypatch.setattr(mounts, "mount_of", lambda fd: ("nfs4", "0:1"))
         await killed(path)
@@ -258,7 +258,7 @@ async def killed(path: Path) -> None:
         await writer.flush()
 
 
-class TestMachinesThatAreGone:
+class TestGoneMachines:
     @asynccontextmanager
     async def gone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
@@ -291,7 +291,7 @@ class TestMachinesThatAreGone:
             assert await stored("pages", storage) == RECORDS
             assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_spool_that_comes_back_is_not_thrown_away(
+    async def test_returning_spool_of_abandoned_writer_is_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.gone(tmp_path, monkeypatch, spool=tmp_path / "spool") as (storage, writer):
@@ -300,7 +300,7 @@ class TestMachinesThatAreGone:
                 await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)
             assert [path.name for path in (tmp_path / "spool").glob("pages-*.tfrecord")] == ["pages-w-000000.tfrecord"]
 
-    async def test_ids_are_refused_before_anything_is_done(
+    async def test_unknown_ids_are_rejected_before_any_change(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.gone(tmp_path, monkeypatch) as (storage, writer):
@@ -318,6 +318,6 @@ class TestMachinesThatAreGone:
                 await asyncrec.recover(tmp_path / "pages", dead=["w"])
         assert await stored(tmp_path / "pages") == RECORDS
 
-    async def test_blocking_call_takes_same(self, tmp_path: Path) -> None:
+    async def test_blocking_recover_accepts_dead_option(self, tmp_path: Path) -> None:
         with pytest.raises(ObjectNotFoundError):
             await anyio.to_thread.run_sync(lambda: blocking.recover(tmp_path / "pages", dead=["v"]))

@@ -81,7 +81,7 @@ class TestJournals:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(record) for record in RECORDS[39:41]] == [True, False]
 
-    async def test_recovery_keeps_keys_first_given_after_flush(self, tmp_path: Path) -> None:
+    async def test_recovery_keeps_keys_first_used_after_flush(self, tmp_path: Path) -> None:
         pages = [record * 1000 for record in RECORDS]
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(
@@ -101,7 +101,7 @@ class TestJournals:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(page) for page in pages] == [10 <= n < recovered for n in range(100)]
 
-    async def test_recovery_keeps_empty_records_and_larger_than_batch(self, tmp_path: Path) -> None:
+    async def test_recovery_keeps_empty_records_and_records_exceeding_batch(self, tmp_path: Path) -> None:
         large = [os.urandom(3_000_000), b"", os.urandom(1)]
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", on_error="discard", open_shards=2) as writer:
@@ -112,7 +112,7 @@ class TestJournals:
         assert (await asyncrec.recover(tmp_path / "pages")).records == 3
         assert await stored(tmp_path / "pages") == large
 
-    async def test_within_a_prefix_of_an_open_storage(self, tmp_path: Path) -> None:
+    async def test_recovery_works_within_prefix_of_open_storage(self, tmp_path: Path) -> None:
         storage = PrefixedStorage(LocalStorage(tmp_path), "a/b")
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer("c/pages", storage=storage, on_error="discard") as writer:
@@ -131,7 +131,7 @@ class TestFixed:
         assert recovery.discarded == ("pages-00000-of-00002.tfrecord", "pages-00001-of-00002.tfrecord")
         assert (recovery.shards, left(tmp_path)) == ((), [])
 
-    async def test_acknowledged_fixed_shards_become_a_whole_set(self, tmp_path: Path) -> None:
+    async def test_acknowledged_fixed_shards_become_whole_data_set(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages", num_shards=3, count=2)
         recovery = await asyncrec.recover(tmp_path / "pages")
         assert [shard.records for shard in recovery.shards] == [1, 1, 0]
@@ -140,7 +140,7 @@ class TestFixed:
 
 
 class TestReplacing:
-    async def test_flush_promises_nothing_and_nothing_is_left(self, tmp_path: Path) -> None:
+    async def test_flush_of_replacing_writer_acknowledges_nothing(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"old")
         with pytest.raises(RuntimeError):
@@ -158,7 +158,7 @@ class TestReplacing:
 
 
 class TestOwners:
-    async def test_writer_that_lives_is_left_alone(self, tmp_path: Path) -> None:
+    async def test_living_writer_is_not_recovered(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages", count=10)
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="alive", recover=False) as writer:
             await writer.write_many(RECORDS)
@@ -167,7 +167,7 @@ class TestOwners:
             assert (recovery.records, recovery.in_use) == (10, ("alive",))
         assert len(await stored(tmp_path / "pages")) == 110
 
-    async def test_dead_writers_id_is_refused_before_recovery(self, tmp_path: Path) -> None:
+    async def test_id_of_dead_writer_is_rejected_before_recovery(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages")
         with pytest.raises(StorageError, match="recover them first"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
@@ -193,7 +193,7 @@ class TestUnlisted:
 
 
 class TestGroupCommit:
-    async def test_64_tasks_that_flush_at_once_share_one_fsync(self, tmp_path: Path) -> None:
+    async def test_64_concurrent_flushes_share_one_fsync(self, tmp_path: Path) -> None:
         fsyncs = 0
 
         class Counting:
@@ -248,7 +248,7 @@ async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
     return journal
 
 
-class TestAFolder:
+class TestFolder:
     async def test_recovery_covers_each_data_set_below_folder(self, tmp_path: Path) -> None:
         await die(tmp_path / "crawl" / "pages")
         await die(tmp_path / "crawl" / "deep" / "items", 7)
@@ -265,7 +265,7 @@ class TestAFolder:
         recovery = await asyncrec.recover(tmp_path / "moved" / "pages")
         assert (recovery.records, recovery.targets) == (100, (str(tmp_path / "moved" / "pages"),))
 
-    async def test_store_s_marks_are_found_below_it(self) -> None:
+    async def test_store_marks_are_found_below_folder(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:
             with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* is still running; stop it first"):
@@ -276,7 +276,7 @@ class TestAFolder:
 
 class TestNothing:
     @pytest.mark.parametrize("path", ["nosuch/pages", "nosuch", "here", "here/other", "here/page"])
-    async def test_path_with_nothing_is_error(self, tmp_path: Path, path: str) -> None:
+    async def test_path_without_files_raises_object_not_found(self, tmp_path: Path, path: str) -> None:
         (tmp_path / "here").mkdir()
         if path == "here/page":
             await die(tmp_path / "here" / "pages")
@@ -287,7 +287,7 @@ class TestNothing:
         with pytest.raises(ObjectNotFoundError, match=f"^{tmp_path / path}: "):
             await asyncrec.tools.recover(tmp_path / path)
 
-    async def test_empty_store_is_error(self) -> None:
+    async def test_empty_store_raises_object_not_found(self) -> None:
         storage = MemoryStorage()
         with pytest.raises(ObjectNotFoundError, match="there is no such file, folder or data set"):
             await asyncrec.recover("crawl/pages", storage=storage)
@@ -295,7 +295,7 @@ class TestNothing:
             await asyncrec.recover("", storage=storage)
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
-    async def test_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
+    async def test_second_recovery_finds_nothing_without_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
         """Even if the first one gave up all there was."""
         storage = LocalStorage(tmp_path)
         await dies(storage, writer_id="gone", **options)
@@ -303,7 +303,7 @@ class TestNothing:
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
         assert (await asyncrec.tools.recover(tmp_path / "pages")).recovery == asyncrec.Recovery()
 
-    async def test_shards_without_a_manifest_are_something(self, tmp_path: Path) -> None:
+    async def test_recovery_accepts_path_of_shards_without_manifest(self, tmp_path: Path) -> None:
         await asyncrec.write_records(tmp_path / "pages-00000-of-00001.tfrecord", RECORDS)
         for path in (tmp_path, tmp_path / "pages", tmp_path / "pages-00000-of-00001.tfrecord"):
             assert await asyncrec.recover(path) == asyncrec.Recovery()

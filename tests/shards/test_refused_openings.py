@@ -38,7 +38,7 @@ async def opening(storage: Storage, path: str = "pages", **options: Any) -> Stor
 
 @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}], ids=str)
 @pytest.mark.parametrize("error", [StoragePermissionError, ObjectNotFoundError])
-async def test_refused_opening_raises_own_error_without_warning(
+async def test_failed_opening_raises_own_error_without_warning(
     error: type[StorageError], options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -69,14 +69,14 @@ class Down(_Around):
         return await retrying(fail, what=operation)
 
 
-async def test_store_that_is_down_is_waited_for_once() -> None:
+async def test_opening_waits_once_for_unavailable_store() -> None:
     begun = anyio.current_time()
     assert not isinstance(await opening(Down(MemoryStorage())), UnsettledError)
     assert anyio.current_time() - begun < 60 + 2 + 2 + 1
 
 
 @pytest.mark.parametrize("error", [ObjectNotFoundError, TransientStorageError])
-async def test_unused_spool_serves_another_data_set(tmp_path: Path, error: type[StorageError]) -> None:
+async def test_spool_of_failed_opening_is_reusable_for_another_path(tmp_path: Path, error: type[StorageError]) -> None:
     await opening(refusing(error), "mistyped", spool=tmp_path)
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:

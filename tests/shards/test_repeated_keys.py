@@ -16,7 +16,7 @@ LONG = "https://example.org/" + "x" * 2000  # hashed as it comes, and not with i
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "a", "b"], [LONG, "b", LONG]], ids=["short", "long"])
-async def test_first_key_that_comes_twice_is_logged_once(
+async def test_first_repeated_key_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keys: list[str]
 ) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:

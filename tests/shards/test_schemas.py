@@ -24,7 +24,7 @@ def page(number: int) -> dict[str, Any]:
     return {"url": f"http://a/{number}", "body": b"x" * number}
 
 
-async def test_values_are_written_under_a_key_and_come_back(tmp_path: Path) -> None:
+async def test_values_round_trip_with_keys(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE) as writer:
         tickets = [await writer.write(page(number), key=f"k{number}") for number in range(3)]
         assert await writer.write_many([page(3), page(4)]) == 5
@@ -36,7 +36,7 @@ async def test_values_are_written_under_a_key_and_come_back(tmp_path: Path) -> N
         assert PAGE.decode(await dataset.get_by_key("k2")) == page(2)
 
 
-async def test_misfit_record_takes_no_ticket_and_no_key(tmp_path: Path) -> None:
+async def test_misfit_record_uses_no_ticket_or_key(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, on_duplicate="skip") as writer:
         with pytest.raises(
             SchemaError, match=r"the record with the key 'a': feature 'body' is missing; expected FixedLen\(\(\),"
@@ -81,7 +81,7 @@ async def test_key_is_kept_as_feature_and_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"schema": PAGE, "key_feature": "nosuch"}, {"key_feature": "url"}])
-async def test_unknown_key_feature_is_refused(tmp_path: Path, options: Any) -> None:
+async def test_unknown_key_feature_is_rejected(tmp_path: Path, options: Any) -> None:
     with pytest.raises(ArgumentError, match="key_feature"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", **options):
             pass
@@ -146,7 +146,7 @@ async def test_earlier_snapshot_keeps_its_schema_and_metadata(tmp_path: Path) ->
     assert manifests[0].schema != manifests[1].schema
 
 
-async def test_late_writer_of_older_schema_keeps_newer_one(tmp_path: Path) -> None:
+async def test_late_writer_with_older_schema_keeps_newer_schema(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
@@ -190,7 +190,7 @@ def test_agreed_schema_decodes_all_records_in_any_order() -> None:
     assert agreed([("a", {"v": 1}), ("b", {"v": 2})])[0] == {"v": 2}
 
 
-async def test_schema_of_wrong_type_is_refused_at_opening(tmp_path: Path) -> None:
+async def test_schema_of_wrong_type_is_rejected_on_opening(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="takes a Schema"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", schema={"a": "int64"}):
             pass
@@ -210,7 +210,7 @@ async def test_data_set_iterates_in_order_by_batch(tmp_path: Path) -> None:
         assert rest == [PAGE.encode(row) for row in rows] == [record async for record in dataset]
 
 
-async def test_refused_record_is_named_by_its_key(tmp_path: Path) -> None:
+async def test_rejected_record_is_named_by_key(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, key_feature="url") as writer:
         with pytest.raises(SchemaError, match="the record with the key 'http://a/1': feature 'body'"):
             await writer.write({"url": "http://a/1", "body": 5})

@@ -36,7 +36,7 @@ async def test_equal_body_becomes_revisit_under_any_key(storage: Storage) -> Non
     ]
 
 
-async def test_revisit_has_the_fields_of_web_archives(storage: Storage) -> None:
+async def test_revisit_has_standard_web_archive_fields(storage: Storage) -> None:
     await write(storage, [page("a/", b"1", headers={"X": "a"}), page("b/", b"1", headers={"X": "b"}, status=404)])
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         found = pages.PAGE.decode(await dataset.get_by_key("http://b/"))
@@ -70,7 +70,7 @@ async def test_writer_reads_runs_instead_of_keys_files() -> None:
     assert Stored("b/7", "a/7", b"7") in await stored(storage)
 
 
-async def test_many_are_written_as_each_would_be(storage: Storage) -> None:
+async def test_write_many_stores_pages_like_single_writes(storage: Storage) -> None:
     await write(storage, [page("a/", b"1")])
     async with opened(storage) as writer:
         assert await writer.write_many([page(f"b/{n}", b"%d" % (n % 3)) for n in range(600)]) == 600
@@ -91,7 +91,7 @@ async def test_concurrent_tasks_store_one_body_once(storage: Storage) -> None:
     assert len([each for each in found if not each.refers_to]) == 1
 
 
-async def test_two_writers_at_once_lose_nothing(storage: Storage) -> None:
+async def test_two_concurrent_writers_lose_no_bodies(storage: Storage) -> None:
     async with opened(storage) as one, opened(storage) as other:
         await one.write(page("a/", b"1"))
         await other.write(page("b/", b"1"))
@@ -101,7 +101,7 @@ async def test_two_writers_at_once_lose_nothing(storage: Storage) -> None:
     assert (await stored(storage))[-1].refers_to in ("a/", "b/")
 
 
-async def test_function_decides_which_bodies_are_equal(storage: Storage) -> None:
+async def test_seen_function_decides_equality_of_bodies(storage: Storage) -> None:
     def without_case(page: Any) -> bytes | None:
         return page["content"].lower() if len(page["content"]) > 1 else None
 
@@ -117,7 +117,7 @@ async def test_function_decides_which_bodies_are_equal(storage: Storage) -> None
     ]
 
 
-async def test_page_without_findable_body_is_stored_whole(storage: Storage) -> None:
+async def test_page_without_findable_body_is_stored_with_body(storage: Storage) -> None:
     written = [page("a/", b""), page("b/", b""), page("c/", b"1", method="POST"), page("d/", b"1", method="POST")]
     async with opened(storage, key_feature=None) as writer:
         for each in written:
@@ -133,7 +133,7 @@ async def test_page_written_as_revisit_stays_revisit(storage: Storage) -> None:
     assert [each.refers_to for each in await stored(storage)] == ["", "a/", "a/"]
 
 
-async def test_known_key_is_skipped_before_its_body(storage: Storage) -> None:
+async def test_known_key_is_skipped_before_comparing_body(storage: Storage) -> None:
     async with opened(storage, on_duplicate="skip") as writer:
         assert await writer.write(page("a/", b"1")) == 1
         assert await writer.write(page("a/", b"2")) == 1
@@ -151,7 +151,7 @@ async def test_body_under_forged_digest_is_stored() -> None:
 
 
 @pytest.mark.parametrize("known", [1, 1 << 15])
-async def test_forged_digest_within_one_writer_loses_nothing(known: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forged_digest_within_one_writer_loses_no_bodies(known: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec._shards.writing.known_contents._MOST_NEW", known)
     storage = MemoryStorage()
     forged = {**page("b/", b"2"), "digest": pages.payload_digest(b"1")}
@@ -162,13 +162,13 @@ async def test_forged_digest_within_one_writer_loses_nothing(known: int, monkeyp
 
 
 @pytest.mark.parametrize(("first", "second"), [("response", "resource"), ("resource", "response")])
-async def test_page_of_another_type_is_stored_whole(storage: Storage, first: str, second: str) -> None:
+async def test_page_of_another_type_is_stored_with_body(storage: Storage, first: str, second: str) -> None:
     written = [{**page("a/", b"1"), "type": first}, {**page("b/", b"1"), "type": second}]
     await write(storage, written)
     assert await decoded(storage) == list(map(whole, written))
 
 
-async def test_304_with_body_is_stored_whole(storage: Storage) -> None:
+async def test_page_with_status_304_and_body_keeps_body(storage: Storage) -> None:
     written = [page("a/", b"1", headers={"X": "1"}), {**page("b/", b"1", headers={"X": "2"}), "status": 304}]
     await write(storage, written)
     assert await decoded(storage) == list(map(whole, written))
@@ -202,7 +202,7 @@ def _shard_of(partition: int) -> int:
     return partition_of(partition, 2)
 
 
-async def test_refused_record_leaves_no_known_body(storage: Storage) -> None:
+async def test_rejected_record_leaves_no_known_body(storage: Storage) -> None:
     async with opened(storage, max_record_bytes=2000) as writer:
         with pytest.raises(ArgumentError, match="max_record_bytes"):
             await writer.write(page("a/", b"1" * 3000))
@@ -232,7 +232,7 @@ async def test_refused_record_leaves_no_known_body(storage: Storage) -> None:
     ],
     ids=str,
 )
-async def test_writer_without_revisits_refuses_seen_at_opening(options: dict[str, Any], message: str) -> None:
+async def test_writer_without_revisits_rejects_seen_on_opening(options: dict[str, Any], message: str) -> None:
     storage = MemoryStorage()
     with pytest.raises(ArgumentError, match=message):
         async with opened(storage, **options):
@@ -240,7 +240,7 @@ async def test_writer_without_revisits_refuses_seen_at_opening(options: dict[str
     assert [info.key async for info in storage.list_objects()] == []
 
 
-async def test_page_without_key_or_with_source_is_refused(storage: Storage) -> None:
+async def test_page_without_key_or_with_source_is_rejected(storage: Storage) -> None:
     async with opened(storage, key_feature=None) as writer:
         with pytest.raises(ArgumentError, match="a page has no key"):
             await writer.write(page("a/", b"1"))
@@ -253,7 +253,7 @@ async def test_page_without_key_or_with_source_is_refused(storage: Storage) -> N
             await writer.write(page("a/", b"1"))
 
 
-async def test_schema_of_data_set_is_enough(storage: Storage) -> None:
+async def test_seen_option_uses_schema_of_data_set(storage: Storage) -> None:
     await write(storage, [page("a/", b"1")])
     async with opened(storage, schema=None, key_feature=None) as writer:
         await writer.write(page("b/", b"1"), key="http://b/")

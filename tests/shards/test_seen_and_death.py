@@ -39,7 +39,9 @@ async def crawl(storage: Storage, flushed: list[str], **options: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"compression": "GZIP", "open_shards": 2}], ids=["plain", "gzip"])
 @pytest.mark.parametrize("kind", ["disk", "store", "spool"])
-async def test_kill_anywhere_leaves_each_revisit_its_body(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+async def test_each_revisit_keeps_body_after_kill_at_any_step(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
     for after in count(8, 7):
         folder = tmp_path / str(after)
         storage: Storage = LocalStorage(folder / "crawl") if kind == "disk" else MemoryStorage()
@@ -77,7 +79,7 @@ async def _recover(storage: Storage, spool: Path | None) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 15, 16, 17, 31, 32, 33, 48, 64])
-async def test_torn_journal_is_cut_behind_last_digest_pair(tmp_path: Path, cut: int) -> None:
+async def test_torn_journal_is_truncated_after_last_digest_pair(tmp_path: Path, cut: int) -> None:
     storage = LocalStorage(tmp_path / "crawl")
     process = Process(storage)
     with pytest.raises((Killed, StorageError)):

@@ -30,7 +30,7 @@ async def run_of_contents(storage: MemoryStorage) -> str:
 
 
 @pytest.mark.parametrize("part", ["tail", "block", "gone", "cut", "other"])
-async def test_unreadable_run_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_key_run_is_skipped(part: str, caplog: pytest.LogCaptureFixture) -> None:
     storage = Far()
     await made(storage)
     key = await run_of_contents(storage)

@@ -25,7 +25,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_parts_of_a_job_are_committed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_of_job_are_committed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This also holds for a reader that asks for the data set at a time when the parts were being made."""
     async with asyncrec.open_sharded_writer(tmp_path / "d") as writer:
         await writer.write(b"before")
@@ -48,7 +48,7 @@ async def test_parts_of_a_job_are_committed_at_its_end(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")], ids=["asyncio"])
-async def test_fixed_shards_are_uploaded_whole_before_one_is_seen(tmp_path: Path) -> None:
+async def test_fixed_shards_appear_only_after_all_are_uploaded(tmp_path: Path) -> None:
     """One of them takes an hour, in which the others could be."""
     seen: list[str] = []
 
@@ -82,7 +82,7 @@ async def test_fixed_shards_with_failed_end_stay_uncommitted() -> None:
         await writer.wait(ticket, "committed")
 
 
-async def test_names_that_are_hidden_are_never_shards() -> None:
+async def test_hidden_files_are_never_shards() -> None:
     storage = MemoryStorage()
     hidden = ["_old-1.tfrecord", ".tmp-1.tfrecord", "_x/a-1.tfrecord", "a/_b/c-1.tfrecord", "a/.d/c-1.tfrecord"]
     for key in [*hidden, "a-1.tfrecord"]:

@@ -65,7 +65,7 @@ def test_unknown_members_are_kept() -> None:
     assert shard["colour"] == "red"
 
 
-def test_segment_that_is_cut_off_is_error() -> None:
+def test_truncated_segment_raises() -> None:
     whole = segment_json(add=[entry_json(), entry_json(path="b.tfrecord")])
     for end in range(len(whole) - 1):
         with pytest.raises(ManifestError):
@@ -80,7 +80,7 @@ def test_segment_that_is_cut_off_is_error() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("member", ["path", "index", "keys"])
-def test_path_that_leaves_folder_is_refused(path: str, member: str) -> None:
+def test_path_leading_out_of_folder_is_rejected(path: str, member: str) -> None:
     named: Any = path if member == "path" else {"path": path, "bytes": 7, "crc32c": "0000abcd", "format": 1}
     with pytest.raises(ManifestError, match="x: the manifest has the path"):
         parse_segment(segment_json(add=[entry_json(**{member: named})]), name="x")
@@ -136,14 +136,14 @@ def test_malformed_segment_raises_error_naming_segment(content: bytes) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_later_version_says_what_would_read_it() -> None:
+def test_newer_segment_version_error_suggests_newer_release() -> None:
     with pytest.raises(
         ManifestError, match="x: the manifest segment has version 2, but this release reads only version 1; use a"
     ):
         parse_segment(segment_json(version=2), name="x")
 
 
-def test_times_sort_as_text() -> None:
+def test_formatted_times_sort_as_text() -> None:
     times = [0.0, 1.5, 1.500001, 2e9]
     texts = [format_time(time) for time in times]
     assert texts == sorted(texts)
@@ -163,19 +163,19 @@ def test_segment_time_in_other_form_is_normalized(time: str) -> None:
 
 
 @pytest.mark.parametrize("time", ["2026-13-21T03:20:00.000001Z", "2026-11-31T03:20:00.000001Z", "\u0662026-11-21"])
-def test_invalid_segment_time_is_refused(time: str) -> None:
+def test_invalid_segment_time_is_rejected(time: str) -> None:
     with pytest.raises(ManifestError, match="is not a valid time"):
         parse_segment(segment_json(time=time), name="x")
 
 
-def test_segment_without_sources_does_not_name_them() -> None:
+def test_segment_without_sources_omits_progress_and_releases() -> None:
     content = Segment(writer="a", time=TIME).encode()
     assert b"progress" not in content
     assert b"releases" not in content
     assert parse_segment(content, name="x").progress == {}
 
 
-def test_progress_is_a_turn_and_a_position() -> None:
+def test_progress_consists_of_turn_and_position() -> None:
     segment = parse_segment(segment_json(progress={"topic/3": [2, 917]}, releases={"topic/4": 5}), name="x")
     assert segment.progress == {"topic/3": (2, 917)}
     assert segment.releases == {"topic/4": 5}
@@ -208,13 +208,13 @@ def test_progress_is_a_turn_and_a_position() -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_progress_out_of_its_limits_is_refused(progress: object) -> None:
+def test_out_of_range_progress_is_rejected(progress: object) -> None:
     with pytest.raises(ManifestError, match="progress"):
         parse_segment(segment_json(progress=progress), name="x")
 
 
 @pytest.mark.parametrize("releases", [None, [], {"s": 0}, {"s": True}, {"s": [1, 2]}, {"s": 2**63}, {"": 1}])
-def test_releases_out_of_their_limits_are_refused(releases: object) -> None:
+def test_out_of_range_releases_are_rejected(releases: object) -> None:
     with pytest.raises(ManifestError, match="release"):
         parse_segment(segment_json(releases=releases), name="x")
 

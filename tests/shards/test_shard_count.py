@@ -21,7 +21,7 @@ MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
         (100 * GIB, 1_000_000_000, 1024), (3 * TIB, 10_000_000, 4096), (10 * GIB, 20, 16),
     ],
 )  # fmt: skip
-def test_number_is_round_where_round_number_fits(payload: int, records: int, shards: int) -> None:
+def test_shard_count_is_round_number_within_limits(payload: int, records: int, shards: int) -> None:
     assert shard_count(payload, records) == shards
 
 
@@ -36,7 +36,7 @@ def test_shard_count_splits_600_gibibytes_in_1000_records() -> None:
 
 
 @given(st.integers(0, 1 << 45), st.integers(0, 1 << 34))
-def test_shards_keep_their_bounds_whenever_they_can(payload: int, records: int) -> None:
+def test_shard_sizes_stay_within_bounds(payload: int, records: int) -> None:
     shards = shard_count(payload, records)
     size = payload + 16 * records
     assert 1 <= shards <= max(1, records)
@@ -54,7 +54,7 @@ def test_shard_boundaries_divide_all_records_evenly(records: int, shards: int) -
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_sizes_that_cannot_be_are_refused() -> None:
+def test_invalid_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match="negative"):
         shard_count(-1, 0)
     with pytest.raises(ValueError, match="at least 1"):

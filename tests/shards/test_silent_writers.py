@@ -32,7 +32,7 @@ async def test_dead_local_writer_is_recovered_at_once() -> None:
         assert await stored(storage) == RECORDS
 
 
-async def test_late_heartbeat_behind_commit_is_removed() -> None:
+async def test_late_heartbeat_after_commit_is_removed() -> None:
     """Otherwise the writer, which has an empty log and makes no requests, would be taken for dead."""
     storage = MemoryStorage()
     committed = anyio.Event()
@@ -98,7 +98,7 @@ class TestSilence:
         async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
             assert all(writer.has(record) for record in RECORDS)
 
-    async def test_fence_is_no_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_fence_does_not_count_as_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another process is just ending the writer, and has made a fence, when one that skips opens."""
         store = Store()
         await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)
@@ -121,7 +121,7 @@ class TestSilence:
         assert known == [True] * len(RECORDS)
         assert await stored(store) == RECORDS
 
-    async def test_another_writer_recovers_it_after_opening(
+    async def test_another_writer_recovers_silent_writer_after_opening(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = Store()

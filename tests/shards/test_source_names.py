@@ -11,34 +11,34 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 
 @pytest.mark.parametrize("source", ["a", "topic/3", "ä" * 256, "a b", "\N{GRINNING FACE}" * 128])
-def test_name_of_source_is_any_short_text(source: str) -> None:
+def test_source_name_may_be_any_short_text(source: str) -> None:
     assert check_source(source) == source
 
 
 @pytest.mark.parametrize("source", ["", "a" * 513, "ä" * 257, "a\n", "\0", "\x7f", "\x85", "\ud800"])
-def test_name_of_source_is_refused(source: str) -> None:
+def test_invalid_source_name_is_rejected(source: str) -> None:
     with pytest.raises(ArgumentValueError, match="source="):
         check_source(source)
 
 
 @pytest.mark.parametrize("source", [None, 3, b"topic"])
-def test_name_of_source_is_text(source: Any) -> None:
+def test_source_name_must_be_text(source: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="source="):
         check_source(source)
 
 
 @pytest.mark.parametrize("position", [0, 1, (1 << 63) - 1])
-def test_position_is_integer_of_63_bits(position: int) -> None:
+def test_position_must_be_63_bit_integer(position: int) -> None:
     assert check_position(position) == position
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 63])
-def test_position_out_of_range_is_refused(position: int) -> None:
+def test_out_of_range_position_is_rejected(position: int) -> None:
     with pytest.raises(ArgumentValueError, match="position="):
         check_position(position)
 
 
 @pytest.mark.parametrize("position", [None, True, 1.0, "1"])
-def test_position_of_another_type_is_refused(position: Any) -> None:
+def test_position_of_wrong_type_is_rejected(position: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="position="):
         check_position(position)

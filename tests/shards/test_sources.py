@@ -90,7 +90,7 @@ async def test_source_contested_by_two_consumers_has_one_owner(first: int, begin
 @pytest.mark.slow(but=["(4, 8)", "(8, 14)"])
 @pytest.mark.parametrize("act", ["commits", "releases", "releases and takes", "ends"])
 @pytest.mark.parametrize("places", list(combinations(range(0, 20, 2), 2)), ids=str)
-async def test_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
+async def test_owner_actions_during_take_over_of_source_are_safe(places: tuple[int, int], act: str) -> None:
     """Between any two requests of the one that takes it."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
@@ -216,7 +216,7 @@ async def test_used_and_deleted_source_turn_is_skipped() -> None:
     assert await check(storage, one, *others) == 2
 
 
-async def test_lists_that_are_old_give_no_turn_twice() -> None:
+async def test_stale_listings_assign_no_turn_twice() -> None:
     storage = LaxStorage(MemoryStorage(), stale=5.0)
     owner = None
     for number in range(4):
@@ -259,7 +259,7 @@ async def test_writer_cannot_retake_lost_source() -> None:
     assert await check(storage, owner, other, new) == 0
 
 
-async def test_writer_whose_log_was_ended_takes_nothing() -> None:
+async def test_writer_with_ended_log_acquires_no_source() -> None:
     """Another took the source in the same moment, and ended the log."""
     storage = MemoryStorage()
     other = await Consumer(storage, "b").begin()
@@ -287,7 +287,7 @@ async def test_source_turn_exceeds_turn_of_copied_position() -> None:
     assert (consumer.taken.turn, consumer.taken.position) == (10, 41)
 
 
-async def test_another_name_with_the_same_hash_is_an_error() -> None:
+async def test_source_name_with_colliding_hash_raises() -> None:
     storage = MemoryStorage()
     await storage.put(source_turn_key("pages", SOURCE, 1), b'{"version": 1, "source": "other", "writer": "w"}\n')
     with pytest.raises(ManifestError, match="'topic/3' and 'other' have the same hash"):
@@ -309,7 +309,7 @@ async def test_another_name_with_the_same_hash_is_an_error() -> None:
         b'{"version": 1, "source": "topic/3", "writer": "../../w"}',
     ],
 )
-async def test_damaged_turn_is_named_and_left(content: bytes) -> None:
+async def test_damaged_turn_is_reported_and_kept(content: bytes) -> None:
     storage = MemoryStorage()
     key = source_turn_key("pages", SOURCE, 4)
     await storage.put(key, content)
@@ -319,7 +319,7 @@ async def test_damaged_turn_is_named_and_left(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fixed", "whole"])
-async def test_atomic_job_cannot_take_source(kind: Any) -> None:
+async def test_atomic_job_cannot_acquire_source(kind: Any) -> None:
     storage = MemoryStorage()
     consumer = Consumer(storage, "w")
     header = type(consumer.header)(kind=kind, name="pages", writer="w", url="", num_shards=2, metadata={})
@@ -328,7 +328,7 @@ async def test_atomic_job_cannot_take_source(kind: Any) -> None:
     assert [info async for info in storage.list_objects()] == []
 
 
-async def test_source_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_beyond_limit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     progress = {f"{number}": (1, 0) for number in range(100_000)}
     segment = Segment(writer="c", time=format_time(1.8e9), closed=True, progress=progress)

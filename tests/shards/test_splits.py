@@ -52,7 +52,7 @@ def test_split_percentages_round_half_to_even(records: int, percent: int, positi
     ["", "train[", "train[5]", "train[1:2:3]", "train[a:]", "train]", "tr ain", "+train", "train+", "../x", "_train",
      "train[1.5%:]", "train[1__0:]", "train[:5%%]", "train[0x10:]", "a/b", "train[:5][:3]", "train[+5:]"],
 )  # fmt: skip
-def test_malformed_split_is_refused(text: str) -> None:
+def test_malformed_split_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a valid (part of a split|bound)"):
         parse_split(text)
 
@@ -65,12 +65,12 @@ def test_unknown_split_error_lists_existing_splits() -> None:
 
 
 @pytest.mark.parametrize("text", ["extra[:26]", "extra[26:]", "extra[-26:]"])
-def test_bound_beyond_split_is_refused(text: str) -> None:
+def test_bound_beyond_split_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is out of range, because 'extra' has only 25 records"):
         parse_split(text).resolve(COUNTS)
 
 
-def test_part_that_ends_before_it_begins_is_refused() -> None:
+def test_split_part_ending_before_its_start_is_rejected() -> None:
     with pytest.raises(ValueError, match="ends before it begins: 800 to 200 of 1000"):
         parse_split("train[80%:20%]").resolve(COUNTS)
 
@@ -92,7 +92,7 @@ def test_split_text_parses_to_equal_split(split: Split) -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(-100, 100), st.booleans())
-def test_two_parts_that_meet_cover_a_split_exactly(records: int, value: int, percent: bool) -> None:
+def test_adjacent_parts_cover_split_exactly(records: int, value: int, percent: bool) -> None:
     bound = Bound(value, percent)
     if not percent and abs(value) > records:
         return

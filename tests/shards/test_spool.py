@@ -90,7 +90,7 @@ class TestWriting:
         assert manifest.writers[writer.writer_id].closed
 
     @pytest.mark.parametrize("compression", ["", "GZIP"])
-    async def test_bytes_are_those_written_without_spool(self, tmp_path: Path, compression: str) -> None:
+    async def test_spooled_shards_are_identical_to_unspooled_shards(self, tmp_path: Path, compression: str) -> None:
         with_spool, without = MemoryStorage(), MemoryStorage()
         for storage, spool in ((with_spool, tmp_path), (without, None)):
             async with asyncrec.open_sharded_writer(
@@ -106,7 +106,7 @@ class TestWriting:
         unpack = gzip.decompress if compression else bytes
         assert unpack(await with_spool.get(shard)) == unpack(await without.get(shard))
 
-    async def test_flush_promises_spooled_and_tickets_reach_committed_in_order(self, tmp_path: Path) -> None:
+    async def test_tickets_reach_spooled_by_flush_and_committed_in_order(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         async with asyncrec.open_sharded_writer(
             "pages", storage=storage, spool=tmp_path, max_shard_records=10
@@ -140,7 +140,7 @@ class TestWriting:
             assert len(sent) >= 8, "of 12 MiB, all but what fills a chunk on either side"
         assert len(await stored(storage)) == 64
 
-    async def test_spool_is_refused_for_replacing_writer(self, tmp_path: Path) -> None:
+    async def test_replacing_writer_rejects_spool(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="cannot be combined with mode='replace'"):
             async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path, mode="replace"):
                 pass
@@ -205,7 +205,7 @@ class TestStoreDown:
             storage.down = False
         assert await stored(storage) == [b"a record"]
 
-    async def test_beyond_the_spools_limit_writing_waits_for_the_store(self, tmp_path: Path) -> None:
+    async def test_writes_wait_for_store_beyond_spool_limit(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         taken = 0
 
@@ -299,7 +299,7 @@ class TestModes:
         finally:
             os.umask(before)
 
-    async def test_note_of_writer_is_this_users_alone(self, tmp_path: Path) -> None:
+    async def test_writer_header_is_readable_only_by_its_user(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write(b"x")
             await writer.flush()
@@ -337,7 +337,7 @@ class TestLeftovers:
         assert writer.stats().duplicates == 25
         assert files(tmp_path) == []
 
-    async def test_acknowledged_fixed_shards_are_recovered_as_whole_set(self, tmp_path: Path) -> None:
+    async def test_acknowledged_fixed_shards_are_recovered_as_complete_set(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(2), num_shards=4)
         recovery = await asyncrec.recover(tmp_path, to="pages", storage=storage)
@@ -373,7 +373,7 @@ class TestLeftovers:
         assert files(tmp_path) == []
         assert await stored(storage) == [b"another"]
 
-    async def test_records_for_another_data_set_are_not_mixed_in(self, tmp_path: Path) -> None:
+    async def test_records_of_another_data_set_are_not_mixed_in(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(3))
         with pytest.raises(StorageError, match="recover them first"):
@@ -412,7 +412,7 @@ class TestLeftovers:
         await storage.put("_manifest/pages/w-000000.jsonl", own)
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
-    async def test_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
+    async def test_data_set_folder_is_rejected_as_spool(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="pass another folder as spool="):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=tmp_path):
                 pass
@@ -424,7 +424,7 @@ class TestLeftovers:
         assert (await asyncrec.recover(tmp_path / "pages")).records == 0
         assert await stored(LocalStorage(tmp_path)) == numbered(3)
 
-    async def test_schema_and_metadata_and_options_are_in_the_spool(self, tmp_path: Path) -> None:
+    async def test_spool_stores_schema_metadata_and_options(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         schema = {"version": 1, "features": {}, "allow_extra": True}
         await self.fail(
@@ -465,7 +465,7 @@ def _open_vault(url: str, *, secret: str = "") -> Any:
 
 
 class TestOwner:
-    async def test_second_spool_writer_is_refused_naming_process(self, tmp_path: Path) -> None:
+    async def test_second_spool_writer_is_rejected_naming_process(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path):
             with pytest.raises(StorageError, match=f"process {os.getpid()} is still using this folder"):
@@ -521,7 +521,7 @@ class TestCancelled:
 
 
 class TestMemory:
-    async def test_memory_stays_within_its_limit_however_slow_the_store(self, tmp_path: Path) -> None:
+    async def test_memory_stays_within_limit_for_slow_store(self, tmp_path: Path) -> None:
         storage = SlowStorage(MemoryStorage(), bytes_per_second=1e6)
         limit = 4 << 20
         most = 0

@@ -45,7 +45,7 @@ async def test_recovery_without_address_uploads_no_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("abandon", [(), ("w",)])
-async def test_another_address_is_an_error_that_names_both(tmp_path: Path, abandon: tuple[str, ...]) -> None:
+async def test_contradicting_address_error_names_both_addresses(tmp_path: Path, abandon: tuple[str, ...]) -> None:
     spool = await dead_spool(tmp_path)
     with pytest.raises(StorageError, match=r"far/pages.*other/pages"):
         await asyncrec.recover(spool, to=tmp_path / "other" / "pages", abandon=abandon)
@@ -55,14 +55,14 @@ async def test_another_address_is_an_error_that_names_both(tmp_path: Path, aband
     assert made(tmp_path) == []
 
 
-async def test_header_name_contradicting_address_is_refused(tmp_path: Path) -> None:
+async def test_header_name_contradicting_address_is_rejected(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path, url=str(tmp_path / "far" / "others"))
     with pytest.raises(StorageError, match="far/others"):
         await asyncrec.recover(spool, to=tmp_path / "far" / "others")
     assert made(tmp_path) == []
 
 
-async def test_writer_that_opens_names_address_itself(tmp_path: Path) -> None:
+async def test_writer_opened_at_spool_address_recovers_spool(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     async with asyncrec.open_sharded_writer(tmp_path / "far" / "pages", spool=spool):
         pass
@@ -70,7 +70,7 @@ async def test_writer_that_opens_names_address_itself(tmp_path: Path) -> None:
     assert await asyncrec.read_records(shard) == [b"record"]
 
 
-async def test_spool_below_folder_is_named_and_not_sent(tmp_path: Path) -> None:
+async def test_spool_below_folder_is_reported_but_not_uploaded(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     (tmp_path / "live").rename(tmp_path.parent / f"{tmp_path.name}-live")
     with pytest.raises(ValueError, match=r"spool is a spool with records that were written for .*far/pages"):
@@ -79,7 +79,7 @@ async def test_spool_below_folder_is_named_and_not_sent(tmp_path: Path) -> None:
     assert await asyncrec.recover(tmp_path) == asyncrec.Recovery()
 
 
-async def test_path_that_is_not_a_spool_is_refused(tmp_path: Path) -> None:
+async def test_path_other_than_spool_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "not made yet"):
         with pytest.raises(ObjectNotFoundError, match="no writer has used this folder as its spool"):

@@ -36,7 +36,7 @@ async def stream(storage: Storage, path: Any, kind: Mode) -> AsyncIterator[async
 
 
 @pytest.mark.parametrize("kind", ["block", "buffer", "global"])
-async def test_state_from_before_a_compaction_continues_within_the_grace(kind: Mode) -> None:
+async def test_state_before_compaction_resumes_within_grace(kind: Mode) -> None:
     storage = MetStorage(MemoryStorage())
     await write(storage, 0, COUNT)
     async with stream(storage, "pages", kind) as whole:
@@ -57,7 +57,7 @@ async def test_state_from_before_a_compaction_continues_within_the_grace(kind: M
         assert given + [record async for record in rest] == expected
 
 
-async def test_state_before_compaction_is_refused_after_grace() -> None:
+async def test_state_before_compaction_is_rejected_after_grace() -> None:
     """The records trained on are known, but their shards are gone; others have the records in another order."""
     storage = MetStorage(MemoryStorage())
     await write(storage, 0, COUNT)

@@ -50,7 +50,7 @@ def line(**changes: Any) -> bytes:
     return b"%08x %s\n" % (crc32c(content), content)
 
 
-def test_status_survives_encoding_and_decoding() -> None:
+def test_status_round_trips_through_encoding() -> None:
     assert JobStatus.decode(STATUS.encode()) == STATUS
     assert JobStatus.decode(line()) == STATUS
 
@@ -79,7 +79,7 @@ def test_malformed_status_is_ignored(changes: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_no_status_and_no_error(content: bytes) -> None:
+def test_arbitrary_bytes_are_ignored_as_status(content: bytes) -> None:
     assert JobStatus.decode(content) is None
 
 
@@ -91,7 +91,7 @@ def test_partially_overwritten_status_line_is_ignored(cut: int) -> None:
     assert JobStatus.decode(STATUS.encode()[:cut]) is None
 
 
-def test_shorter_line_over_longer_one_is_read(tmp_path: Path) -> None:
+def test_short_status_line_over_longer_line_is_read(tmp_path: Path) -> None:
     folder = LocalStorage(tmp_path)
     file = StatusFile(folder, HEADER)
     file.write(replace(STATUS, taken_records=1 << 60))

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("open_shards", [1, 3])
-async def test_writer_that_was_ended_goes_on(
+async def test_ended_writer_continues_in_new_log(
     compression: Any, open_shards: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = MemoryStorage()
@@ -50,7 +50,7 @@ async def test_writer_that_was_ended_goes_on(
 
 @pytest.mark.parametrize("place", range(40))
 @pytest.mark.parametrize("done", [False, True])
-async def test_writer_goes_on_wherever_it_is_ended(place: int, done: bool) -> None:
+async def test_writer_continues_after_being_ended_at_any_step(place: int, done: bool) -> None:
     """Another process ends it before, or behind, each of its own requests in turn."""
     storage = MemoryStorage()
     rng = random.Random(place)
@@ -81,7 +81,7 @@ async def test_writer_goes_on_wherever_it_is_ended(place: int, done: bool) -> No
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_writer_may_be_ended_again_and_again() -> None:
+async def test_writer_continues_after_being_ended_repeatedly() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for at in range(0, 100, 10):
@@ -94,7 +94,7 @@ async def test_writer_may_be_ended_again_and_again() -> None:
     assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
 
 
-async def test_entry_without_answer_is_not_written_twice() -> None:
+async def test_unanswered_flush_entry_is_not_written_twice() -> None:
     """It took effect, another process has adopted its records and deleted it."""
     storage = MemoryStorage()
 
@@ -120,7 +120,7 @@ async def test_entry_without_answer_is_not_written_twice() -> None:
     assert await stored(storage) == RECORDS
 
 
-async def test_writer_that_person_gave_up_fails() -> None:
+async def test_writer_abandoned_by_operator_fails() -> None:
     """The writer acknowledged records as safe that the person then had deleted."""
     storage = MemoryStorage()
     with pytest.raises(ConflictError) as caught:
@@ -138,7 +138,7 @@ async def test_writer_that_person_gave_up_fails() -> None:
     assert await asyncrec.list_shards("pages", storage=storage) == []
 
 
-async def test_fence_without_end_is_waited_for() -> None:
+async def test_writer_waits_for_end_of_log_after_fence() -> None:
     """The process that made it died; another one ends the log a minute later."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -158,7 +158,7 @@ async def test_fence_without_end_is_waited_for() -> None:
 
 @pytest.mark.parametrize("at", ["_flush/pages/w-", "_manifest/pages/w-"], ids=["at the fence", "at the end"])
 @pytest.mark.parametrize("open_shards", [1, 3])
-async def test_writer_ends_its_log_behind_fence(at: str, open_shards: int) -> None:
+async def test_writer_ends_own_log_after_fence(at: str, open_shards: int) -> None:
     """The process that made the fence died before it had made the end, and no other process comes."""
     storage = MemoryStorage()
     options: dict[str, Any] = {"writer_id": "w", "dead_after": 100, "open_shards": open_shards}
@@ -179,7 +179,7 @@ async def test_writer_ends_its_log_behind_fence(at: str, open_shards: int) -> No
     assert [each for each in orphans if "w." not in each] == []  # of the process that died
 
 
-async def test_unanswered_shard_survives_after_being_recovered() -> None:
+async def test_unanswered_shard_is_kept_after_recovery_by_another_writer() -> None:
     """The writer fails and ends: it deletes nothing that the end of its log names."""
     storage = MemoryStorage()
 
@@ -227,7 +227,7 @@ async def test_writer_with_failed_flush_continues_in_new_log(open_shards: int) -
     assert writer.stats().committed_records == len(RECORDS) + 21
 
 
-async def test_idle_writer_that_was_ended_goes_on() -> None:
+async def test_ended_idle_writer_continues() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
         await write(writer, RECORDS[:50])
@@ -241,7 +241,7 @@ async def test_idle_writer_that_was_ended_goes_on() -> None:
     assert await stored(storage) == RECORDS[:51]
 
 
-async def test_publishing_shard_does_not_block_flush_of_others() -> None:
+async def test_publishing_shard_does_not_block_flush_of_other_shards() -> None:
     """Memory is full, and an earlier flush waits behind the shard that is being published."""
     storage = MemoryStorage(chunk_size=64 << 10)
 
@@ -284,7 +284,7 @@ async def test_failed_start_of_new_log_is_retried(fails: str, monkeypatch: pytes
     assert await stored(storage) == RECORDS
 
 
-async def test_shard_recovered_during_publish_is_not_written_again() -> None:
+async def test_shard_recovered_during_publish_is_not_rewritten() -> None:
     """Of two shards, one is published, and its answer is slow; the other meets the end of the log."""
     storage = MemoryStorage()
 

@@ -49,7 +49,7 @@ class Repeating(_Around):
         return done
 
 
-async def test_unanswered_shard_is_recovered_with_its_keys() -> None:
+async def test_unanswered_shard_is_recovered_with_keys() -> None:
     storage = MemoryStorage()
     with pytest.raises(ObjectExistsError, match="as asked"):
         await write(Repeating(storage), max_shard_records=2)

@@ -90,7 +90,7 @@ class Silent(_Around):
         raise TransientStorageError(f"{operation} {key}: no answer, as asked")
 
 
-async def test_shards_of_unsettled_job_are_left() -> None:
+async def test_shards_of_unsettled_job_are_kept() -> None:
     """They may be part of the data set by now, as they are here."""
 
     async def batches() -> AsyncIterator[KeyedBatch]:
@@ -125,7 +125,7 @@ async def unsettled_close(storage: Silent) -> ManifestWriter:
     return writer
 
 
-async def test_repeated_last_commit_finds_first_one_effective() -> None:
+async def test_repeated_last_commit_detects_effective_first_attempt() -> None:
     storage = Silent(MemoryStorage())
     writer = await unsettled_close(storage)
     storage.silent = False
@@ -159,7 +159,7 @@ class Slow(MemoryStorage):
         return await super().put(key, data, exclusive=exclusive)
 
 
-async def test_shards_that_are_ready_meanwhile_share_the_next_segment() -> None:
+async def test_shards_finished_during_commit_share_next_segment() -> None:
     storage = Slow()
     writer = ManifestWriter(storage, "pages", "w")
     async with anyio.create_task_group() as group:

@@ -68,7 +68,7 @@ async def test_page_lookup_finds_newest_version_and_revisited_bodies(storage: Me
         assert [page["content"] for page in whole] == [page["content"] for those in versions.values() for page in those]
 
 
-async def test_damaged_run_costs_no_version(storage: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damaged_key_run_hides_no_version(storage: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
     for turn in range(4):
         await commit(storage, [pages.page(URLS[0], b"%d" % turn, status=200, headers={"ETag": str(turn)})], f"w{turn}")
         if turn == 2:

@@ -56,7 +56,7 @@ async def stored(storage: Storage, path: str = "pages") -> list[bytes]:
 
 
 class TestRolling:
-    async def test_shard_is_committed_when_it_has_its_records(self) -> None:
+    async def test_shard_is_committed_at_its_record_limit(self) -> None:
         storage = MemoryStorage()
         committed: list[asyncrec.ShardEntry] = []
         async with asyncrec.open_sharded_writer(
@@ -103,7 +103,7 @@ class TestRolling:
         assert all(shard.records <= 3000 for shard in shards)
         assert await stored(storage) == records
 
-    async def test_seconds_count_while_nothing_is_written(self) -> None:
+    async def test_shard_time_limit_applies_without_further_writes(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_seconds=60) as writer:
             ticket = await writer.write(b"alone")
@@ -130,7 +130,7 @@ class TestRolling:
             assert (stats.records, stats.committed_records, stats.committed_shards) == (10, 10, 3)
             assert stats.buffered_bytes == 0
 
-    async def test_128_tasks_and_every_ticket_waited_for_is_committed(self) -> None:
+    async def test_tickets_of_128_tasks_are_all_committed(self) -> None:
         storage = MemoryStorage()
         acknowledged: list[bytes] = []
 
@@ -151,7 +151,7 @@ class TestRolling:
         assert len(acknowledged) == 128 * 20
         assert Counter(await stored(storage)) == Counter(acknowledged)
 
-    async def test_wait_that_nothing_would_end_is_named(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_wait_without_possible_end_logs_advice(self, caplog: pytest.LogCaptureFixture) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             ticket = await writer.write(b"x")
             with caplog.at_level(logging.WARNING, "asyncrec"), anyio.move_on_after(45):
@@ -191,7 +191,7 @@ class TestRolling:
             for note in caught.value.__notes__
         )
 
-    async def test_store_that_hangs_ends_exit_in_time(self) -> None:
+    async def test_exit_ends_in_time_with_hanging_store(self) -> None:
         """This holds at any hanging request: for a shard, the manifest, or the removal of the writer's mark."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm) as writer:
@@ -279,7 +279,7 @@ class TestRolling:
 
 class TestFixed:
     @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-    async def test_so_many_shards_are_published_together(self, compression: str) -> None:
+    async def test_fixed_shards_are_published_together(self, compression: str) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer(
             "data/train", num_shards=4, storage=storage, compression=compression, metadata={"a": 1}
@@ -300,7 +300,7 @@ class TestFixed:
         assert [shard[0] for shard in records] == numbered(4)
         assert sorted(record for shard in records for record in shard) == numbered(16)
 
-    async def test_shards_without_records_are_published_too(self) -> None:
+    async def test_empty_fixed_shards_are_published(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("train", num_shards=3, storage=storage) as writer:
             await writer.write(b"only")
@@ -314,7 +314,7 @@ class TestFixed:
                 raise KeyError
         assert await keys(storage) == []
 
-    async def test_names_are_exclusive(self) -> None:
+    async def test_fixed_writer_rejects_existing_data_set(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("train", num_shards=2, storage=storage):
             pass
@@ -327,7 +327,7 @@ class TestFixed:
             async with asyncrec.open_sharded_writer("other", num_shards=2, storage=storage):
                 pass
 
-    async def test_replacing_takes_the_place_of_the_old_data_set(self) -> None:
+    async def test_replace_mode_replaces_old_data_set(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("train", num_shards=4, storage=storage) as writer:
             await writer.write_many(numbered(8))
@@ -344,7 +344,7 @@ class TestFixed:
         assert await keys(storage, "train-") == ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]
         assert len(await keys(storage, "_index/")) == 2
 
-    async def test_replacing_by_shards_of_the_same_names(self) -> None:
+    async def test_replacement_may_reuse_shard_names(self) -> None:
         storage = MemoryStorage()
         for run in range(3):
             async with asyncrec.open_sharded_writer("train", num_shards=2, storage=storage, mode="replace") as writer:
@@ -352,7 +352,7 @@ class TestFixed:
             assert sorted(await stored(storage, "train")) == numbered(4, 100 * run)
         assert len(await keys(storage, "train-")) == 2
 
-    async def test_committing_before_the_exit_is_refused(self) -> None:
+    async def test_fixed_writer_rejects_commit_before_exit(self) -> None:
         async with asyncrec.open_sharded_writer("train", num_shards=2, storage=MemoryStorage()) as writer:
             ticket = await writer.write(b"1")
             with pytest.raises(
@@ -439,7 +439,7 @@ class TestPlacementAndIdentity:
         assert all(len(shards) == 1 for shards in homes.values())
         assert len(set.union(*homes.values())) > 1
 
-    async def test_partition_by_looks_at_the_record(self) -> None:
+    async def test_partition_by_receives_the_record(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer(
             "pages", num_shards=3, storage=storage, partition_by=lambda record: record[:1]
@@ -492,7 +492,7 @@ class TestPlacementAndIdentity:
         (shard,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
         assert (shard.keys, shard.index) == (None, None)
 
-    async def test_duplicates_are_skipped_within_a_writer_and_across_runs(self) -> None:
+    async def test_duplicates_are_skipped_within_and_across_runs(self) -> None:
         storage = MemoryStorage()
         for run in range(3):
             async with asyncrec.open_sharded_writer(
@@ -507,12 +507,12 @@ class TestPlacementAndIdentity:
                 assert writer.stats().duplicates == (20 + run) + (20 + run - 1 if run else 0)
         assert Counter(await stored(storage)) == {b"run 0": 20, b"run 1": 1, b"run 2": 1}
 
-    async def test_writer_that_knows_no_keys_says_so(self) -> None:
+    async def test_has_raises_without_known_keys(self) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             with pytest.raises(ValueError, match="on_duplicate='skip'"):
                 writer.has("url")
 
-    async def test_index_says_where_each_record_is(self) -> None:
+    async def test_index_lists_position_of_each_record(self) -> None:
         storage = MemoryStorage()
         for compression in ("", "GZIP"):
             name = f"pages{compression}"
@@ -602,7 +602,7 @@ class TestTrouble:
                         if job is not rolling and raised:
                             assert len(records) in (0, 10), about
 
-    async def test_memory_stays_within_its_limit_however_slow_the_store(self) -> None:
+    async def test_memory_stays_within_limit_for_slow_store(self) -> None:
         storage = SlowStorage(MemoryStorage(), bytes_per_second=5e6)
         most = 0
         limit = 4 << 20
@@ -617,14 +617,14 @@ class TestTrouble:
         assert stats.memory_limit == limit
         assert writer.stats().seconds_waiting > 0
 
-    async def test_memory_limit_too_small_for_shards_raises_advice(self) -> None:
+    async def test_memory_limit_too_small_for_shards_raises_with_advice(self) -> None:
         with pytest.raises(ValueError, match="raise memory_limit, or open fewer shards"):
             async with asyncrec.open_sharded_writer(
                 "train", num_shards=64, storage=MemoryStorage(), memory_limit=1 << 20
             ):
                 pass
 
-    async def test_use_after_the_context_is_a_closed_resource_error(self) -> None:
+    async def test_use_after_context_raises_closed_resource_error(self) -> None:
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
             await writer.write(b"1")
         for late in (writer.write(b"2"), writer.write_many([b"2", b"3"]), writer.flush(), writer.commit()):
@@ -647,18 +647,18 @@ class TestTrouble:
             ({"compression": "auto"}, "auto"),
         ],
     )
-    async def test_options_that_contradict_each_other_are_refused(self, options: Any, message: str) -> None:
+    async def test_invalid_options_are_rejected(self, options: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), **options):
                 pass
 
     @pytest.mark.parametrize("path", ["", "pages/", "_manifest", ".hidden", "a*"])
-    async def test_path_without_name_is_refused(self, path: str) -> None:
+    async def test_path_without_name_is_rejected(self, path: str) -> None:
         with pytest.raises(ValueError, match=r"name|empty|key"):
             async with asyncrec.open_sharded_writer(path, storage=MemoryStorage()):
                 pass
 
-    async def test_mode_new_wants_nothing_there(self) -> None:
+    async def test_mode_new_rejects_existing_data_set(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, mode="new") as writer:
             await writer.write(b"1")
@@ -667,7 +667,7 @@ class TestTrouble:
                 pass
 
     @pytest.mark.parametrize("records", [0, 1])
-    async def test_id_is_used_once(self, records: int) -> None:
+    async def test_writer_id_cannot_be_reused(self, records: int) -> None:
         """The closing segment of the first writer would hide the commits of a second one with that id."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -689,7 +689,7 @@ class TestTrouble:
             async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):
                 pass
 
-    async def test_error_in_on_commit_is_writers(self) -> None:
+    async def test_on_commit_error_fails_writer(self) -> None:
         async def complain(entry: asyncrec.ShardEntry) -> None:
             raise LookupError(entry.path)
 
@@ -712,7 +712,7 @@ async def test_hundreds_of_local_shards_fit_small_memory_limit(tmp_path: Path) -
 
 
 class TestLocal:
-    async def test_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
+    async def test_flush_spools_records_of_all_waiting_tasks(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=2) as writer:
             tickets = [await writer.write(record, key=record) for record in numbered(50)]
             async with anyio.create_task_group() as group:

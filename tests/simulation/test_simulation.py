@@ -103,12 +103,12 @@ def test_modules_reach_outside_world_only_through_seams(worlds: None) -> None:
 
 
 @pytest.mark.slow
-def test_another_seed_is_another_world(worlds: None) -> None:
+def test_different_seeds_give_different_worlds(worlds: None) -> None:
     assert len({playing.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize("rule", broken.RULES)
-def test_rule_can_be_taken_out(rule: str) -> None:
+def test_patch_removing_rule_applies(rule: str) -> None:
     broken.apply(rule, broken.ROOT, "--check")
 
 
@@ -142,12 +142,12 @@ def test_rule_can_be_taken_out(rule: str) -> None:
         ("a follower knows shards by their first names", "joined", 50),
     ],
 )
-def test_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:
+def test_simulation_detects_removed_rule(rule: str, theme: str, most: int) -> None:
     assert broken.find(rule, 0, most, f"--theme={theme}") is not None
 
 
 @pytest.mark.slow
-def test_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_plan_is_shrunk_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failing promise is one that asyncrec does not make."""
 
     def run_plan(drawn: dict[str, Any]) -> playing.Outcome:
@@ -169,7 +169,7 @@ def test_failing_plan_is_made_smaller_and_still_fails(worlds: None, monkeypatch:
     assert len(smaller.plan["faults"]) <= len(failing.plan["faults"])
 
 
-def test_disk_fault_after_another_fault_counts() -> None:
+def test_disk_fault_following_another_fault_is_recognised() -> None:
     """If a disk refused a job's locked file, the job cannot be proven dead, and that is not the job's fault."""
     cancel = {"kind": "cancel", "process": 0, "how": "anyio", "since": "", "at": 1}
     for faults, fails in (([cancel], False), ([{**cancel, "then": {"kind": "disk", "at": 1, "for": 1}}], True)):
@@ -209,37 +209,37 @@ def test_oracle_accepts_kept_promises() -> None:
     assert told.judged(0, 1, 2) == []
 
 
-def test_oracle_notices_loss() -> None:
+def test_oracle_detects_lost_record() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 2) == ["what was acknowledged stays"]
 
 
-def test_oracle_notices_duplicate_record() -> None:
+def test_oracle_detects_duplicate_record() -> None:
     told = _World()
     told.taken(3)
     assert "each record is there once" in told.judged(0, 1, 1, 2)
 
 
-def test_oracle_notices_refused_records() -> None:
+def test_oracle_detects_stored_rejected_records() -> None:
     told = _World()
     told.taken(3).records[1].state = "refused"
     assert told.judged(0, 1, 2) == ["nothing that was refused is there"]
 
 
-def test_oracle_notices_another_order() -> None:
+def test_oracle_detects_changed_order() -> None:
     told = _World()
     told.taken(3)
     assert told.judged(0, 2, 1) == ["the order of a task is kept"]
 
 
-def test_oracle_notices_key_that_is_missing() -> None:
+def test_oracle_detects_missing_key() -> None:
     told = _World()
     told.taken(2).records[1].key = b"k"
     assert told.judged(0, 1) == ["a record has its key"]
 
 
-def test_oracle_notices_half_fixed_set() -> None:
+def test_oracle_detects_incomplete_fixed_set() -> None:
     told = _World()
     told.taken(3, kind="fixed").outcome = "clean"
     assert "a fixed set is whole or absent" in told.judged(0, 1)

@@ -177,7 +177,7 @@ async def test_bridged_context_stays_in_one_task() -> None:
     assert len({task for _, task in probe.steps}) == 1
 
 
-async def test_error_crosses_the_bridge_unchanged() -> None:
+async def test_error_crosses_bridge_unchanged() -> None:
     async with bridged(Probe()) as storage:
         with pytest.raises(ObjectNotFoundError, match="missing"):
             await storage.head("missing")
@@ -186,7 +186,7 @@ async def test_error_crosses_the_bridge_unchanged() -> None:
                 raise AssertionError("opened")
 
 
-async def test_opening_that_fails_leaves_no_thread() -> None:
+async def test_failed_opening_leaves_no_thread() -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[Storage]:
         raise TransientStorageError("cannot be opened")
@@ -279,7 +279,7 @@ async def test_bridge_keeps_no_chunk_after_send() -> None:
         assert gone() is None
 
 
-async def test_many_at_once_do_not_mix() -> None:
+async def test_concurrent_bridged_calls_do_not_mix() -> None:
     async with bridged(MemoryStorage()) as storage:
 
         async def one(n: int) -> None:
@@ -294,5 +294,5 @@ async def test_many_at_once_do_not_mix() -> None:
                 group.start_soon(one, n)
 
 
-async def test_on_asyncio_reports_running_event_loop(anyio_backend: str) -> None:
+async def test_on_asyncio_detects_running_event_loop(anyio_backend: str) -> None:
     assert on_asyncio() == (anyio_backend == "asyncio")

@@ -40,7 +40,7 @@ async def test_unentered_sink_and_source_are_closed_without_waiting() -> None:
             assert await entered.receive(5) == b"bytes"
 
 
-async def test_context_is_entered_once() -> None:
+async def test_bridged_context_can_be_entered_once() -> None:
     async with bridged(MemoryStorage()) as storage:
         await storage.put("key", b"bytes")
         async with storage.open_source("key") as source:
@@ -69,7 +69,7 @@ async def test_bridged_objects_are_closed_after_storage_context() -> None:
     assert [info.key async for info in inner.list_objects()] == ["key"]
 
 
-async def test_call_that_storages_end_meets_is_closed() -> None:
+async def test_call_during_end_of_storage_raises_closed_error() -> None:
     """One that has begun over there is cancelled; one that comes while that loop ends is not begun any more."""
     reached, ending, go = threading.Event(), threading.Event(), threading.Event()
 

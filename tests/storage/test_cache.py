@@ -104,7 +104,7 @@ async def test_cache_keeps_no_damaged_download(tmp_path: Path) -> None:
         assert not list(tmp_path.glob(".*.partial"))
 
 
-async def test_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
+async def test_truncated_cache_file_is_fetched_again(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get(0)
@@ -114,7 +114,7 @@ async def test_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
         assert reads(storage) == 2
 
 
-async def test_replaced_shard_is_read_as_listed_or_refused(tmp_path: Path) -> None:
+async def test_replaced_shard_is_read_as_listed_or_rejected(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get(0)
@@ -156,7 +156,7 @@ async def test_failed_download_leaves_no_cached_copy(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 1
 
 
-async def test_cache_removes_leftover_partial_files_after_a_day(tmp_path: Path) -> None:
+async def test_cache_removes_leftover_partial_files_after_one_day(tmp_path: Path) -> None:
     storage = await stored()
     old, new = tmp_path / ".a.tfrecord.1.partial", tmp_path / ".b.tfrecord.1.partial"
     for path in (old, new):
@@ -248,7 +248,7 @@ async def test_pipe_in_place_of_damaged_copy_does_not_block(tmp_path: Path) -> N
         assert await dataset.get_many(range(400)) == RECORDS
 
 
-async def test_smaller_bound_holds_from_opening_on(tmp_path: Path) -> None:
+async def test_smaller_cache_bound_applies_from_opening(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get_many(range(400))

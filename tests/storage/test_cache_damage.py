@@ -49,7 +49,7 @@ async def test_damaged_cached_copy_is_fetched_again_with_warning(
         assert all(str(path) in " ".join(said) for path in files(tmp_path))
 
 
-async def test_copy_damaged_in_store_too_is_not_refetched(tmp_path: Path) -> None:
+async def test_copy_also_damaged_in_store_is_not_refetched(tmp_path: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", max_shard_records=100, storage=storage) as writer:
         await writer.write_many(RECORDS)

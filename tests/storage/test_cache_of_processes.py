@@ -125,7 +125,7 @@ def test_many_processes_share_all_requests_except_listing(store: Path, count: in
     assert asked(store / "log") == {listing[0]: count}, "all else is in the cache"
 
 
-def test_processes_that_interleave_ask_for_each_piece_once(store: Path) -> None:
+def test_interleaving_processes_request_each_piece_once(store: Path) -> None:
     assert sorted(read_by(2, "interleave", store, "cache")) == list(range(40))
     first = asked(store / "log")
     assert sum(line.startswith("GET pages-") for line in first.elements()) == 6

@@ -37,7 +37,7 @@ def pieces(base: Path) -> list[str]:
     return sorted(line.split(" ", 2)[2] for line in asked(base / "log").elements() if line.startswith("GET pages-"))
 
 
-async def test_record_waits_for_its_piece_only(store: CountedStorage, tmp_path: Path) -> None:
+async def test_record_waits_only_for_its_piece(store: CountedStorage, tmp_path: Path) -> None:
     async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
         assert await dataset.get(10) == RECORDS[10]
         assert pieces(tmp_path) == [f"{8 << 20} {16 << 20}"]
@@ -60,7 +60,7 @@ async def test_cached_piece_serves_later_readers(store: CountedStorage, tmp_path
     assert len(files(tmp_path / "cache")) == 1
 
 
-async def test_copy_is_compared_when_its_last_piece_came(store: CountedStorage, tmp_path: Path) -> None:
+async def test_cached_copy_is_verified_after_last_piece(store: CountedStorage, tmp_path: Path) -> None:
     async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
         path = tmp_path / "store" / dataset.manifest.shards[0].path
         data = bytearray(path.read_bytes())
@@ -73,7 +73,7 @@ async def test_copy_is_compared_when_its_last_piece_came(store: CountedStorage, 
         assert not list((tmp_path / "cache").glob(".*.tfrecord.*"))
 
 
-async def test_files_that_are_being_filled_keep_the_bound(store: CountedStorage, tmp_path: Path) -> None:
+async def test_partially_filled_files_respect_cache_bound(store: CountedStorage, tmp_path: Path) -> None:
     bound = SHARD + (1 << 20)
     async with (
         asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache", cache_bytes=bound) as dataset,
@@ -126,7 +126,7 @@ async def sampler(storage: Any, paths: list[str], cache: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("way_of_reading", READS)
-async def test_every_way_of_reading_reads_the_store_once(
+async def test_every_way_of_reading_requests_store_once(
     way_of_reading: str, store: CountedStorage, tmp_path: Path
 ) -> None:
     paths = await asyncrec.list_shards("pages", storage=store)
@@ -165,7 +165,7 @@ async def test_full_cache_disk_warns_once_and_reads_store(
 
 
 @pytest.mark.parametrize("way_of_reading", READS)
-async def test_cancelled_read_leaves_nothing_half_done(
+async def test_cancelled_read_leaves_cache_consistent(
     way_of_reading: str, store: CountedStorage, tmp_path: Path, anyio_backend_name: str
 ) -> None:
     paths = await asyncrec.list_shards("pages", storage=store)
@@ -187,7 +187,7 @@ async def test_cancelled_read_leaves_nothing_half_done(
         assert await read(store, paths, cache) == RECORDS
 
 
-async def test_file_in_place_of_cache_folder_is_refused(tmp_path: Path) -> None:
+async def test_file_in_place_of_cache_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "cache").write_bytes(b"")
     storage = LocalStorage(tmp_path)
     with pytest.raises(StorageError, match="cache"):
@@ -212,7 +212,7 @@ async def test_pipe_in_place_of_pieces_raises_without_waiting(store: CountedStor
             await dataset.get(0)
 
 
-async def test_cache_file_finished_by_another_reader_stays_whole(
+async def test_cache_file_finished_by_another_reader_stays_intact(
     store: CountedStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = (await asyncrec.list_shards("pages", storage=store))[:1]

@@ -82,7 +82,7 @@ def test_chunks_have_exact_sizes_for_any_input(data: list[bytes], calls: int, si
     assert all(0 < len(chunk) <= size for chunk, size in zip(sink.chunks, expected, strict=True))
 
 
-async def test_any_kind_of_buffer_counts_in_bytes() -> None:
+async def test_buffers_of_any_kind_are_measured_in_bytes() -> None:
     sink = Sink(10_000)
     chunks = ChunkWriter(sink)
     numbers = np.arange(2_500, dtype="<i4")
@@ -93,7 +93,7 @@ async def test_any_kind_of_buffer_counts_in_bytes() -> None:
     assert [len(chunk) for chunk in sink.chunks] == [10_000, 6]
 
 
-async def test_large_buffers_are_uncopied_and_tiny_ones_gathered() -> None:
+async def test_large_buffers_are_not_copied_and_tiny_buffers_joined() -> None:
     sink = Sink(1 << 20)
     chunks = ChunkWriter(sink)
     await chunks.write([bytes(100_000)] * 10)
@@ -184,7 +184,7 @@ async def test_cancelled_chunk_writer_reports_cancellation_in_later_calls() -> N
         await chunks.finish()
 
 
-async def test_through_a_store_around_its_chunk_size() -> None:
+async def test_sizes_around_chunk_size_round_trip_through_store() -> None:
     storage = MemoryStorage(chunk_size=1 << 20)
     for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20, (3 << 20) + 1, (3 << 20) - 1):
         data = np.random.default_rng(size).bytes(size)

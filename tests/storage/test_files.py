@@ -44,20 +44,22 @@ async def test_exception_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_text_is_refused(tmp_path: Path) -> None:
+async def test_text_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         async with open_file(tmp_path / "x.bin") as file:
             await file.write("text")  # type: ignore[arg-type]  # the point of the test
 
 
-async def test_options_reach_the_backend() -> None:
+async def test_storage_options_reach_backend() -> None:
     async with open_file("memory://files/x", storage_options={"chunk_size": 3}) as file:
         await file.write(b"abcdefgh")
     assert await MemoryStorage("files").get("x") == b"abcdefgh"
 
 
 @pytest.mark.parametrize("path", ["a", "a/b/c", "a/b/", "."])
-async def test_directory_check_makes_local_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+async def test_directory_check_creates_local_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     await directory_check(path)
     await directory_check(f"file://{tmp_path}/{path}")
@@ -65,7 +67,7 @@ async def test_directory_check_makes_local_folders(tmp_path: Path, monkeypatch: 
     assert (tmp_path / path).is_dir()
 
 
-async def test_file_in_way_of_folder_is_named(tmp_path: Path) -> None:
+async def test_file_in_place_of_folder_is_named_in_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(StorageError, match=r"a/b: Not a directory"):
         await directory_check(tmp_path / "a" / "b")
@@ -93,7 +95,7 @@ class Asked(MemoryStorage):
 
 
 @pytest.mark.parametrize("error", [None, ObjectNotFoundError("no"), StoragePermissionError("403, as S3 says")])
-async def test_directory_check_asks_store_for_missing_key(
+async def test_directory_check_requests_missing_key_from_store(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     monkeypatch.setattr(registry, "registered", {})
@@ -105,7 +107,7 @@ async def test_directory_check_asks_store_for_missing_key(
     assert asked.keys[1].startswith(".asyncrec-")
 
 
-async def test_store_that_cannot_be_reached_is_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_directory_check_raises_for_unreachable_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "registered", {})
     asked = Asked(TransientStorageError("no route"))
     register_writer_factory("asked", StorageFactory("asked", ("asked",), asked.factory))
@@ -130,5 +132,5 @@ async def test_store_that_cannot_be_reached_is_error(monkeypatch: pytest.MonkeyP
         ("é", "."),
     ],
 )
-def test_make_valid_tf_name(name: str, valid: str) -> None:
+def test_make_valid_tf_name_replaces_invalid_characters(name: str, valid: str) -> None:
     assert make_valid_tf_name(name) == valid

@@ -101,7 +101,7 @@ PATHS = ["foo:bar.rec", "foo://bar", "foo://a/b c%20?#/x.rec", "foo:/abs/x", "fo
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("factory", [Factory(File), AsyncFactory(AsyncFile)])
-async def test_factory_gets_given_path_and_ordered_bytes(path: str, factory: Factory) -> None:
+async def test_factory_receives_given_path_and_ordered_bytes(path: str, factory: Factory) -> None:
     factory.log.clear()
     register_writer_factory("foo", factory)
     await directory_check(path)
@@ -145,7 +145,7 @@ async def test_foreign_file_is_never_closed_after_exception(file: type[Any], las
     assert "close" not in factory.log
 
 
-async def test_abort_that_fails_does_not_hide_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_abort_does_not_hide_original_error(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Abortable):
         def abort(self) -> None:
             raise RuntimeError("abort failed")
@@ -233,7 +233,7 @@ async def test_registered_factory_supports_only_writing() -> None:
                 await operation("x")
 
 
-async def test_registered_factory_refuses_options() -> None:
+async def test_registered_factory_rejects_options() -> None:
     register_writer_factory("foo", Factory())
     with pytest.raises(TypeError, match="region"):
         async with open_file("foo:x", storage_options={"region": 1}):

@@ -101,7 +101,7 @@ async def write(storage: LocalStorage, key: str, data: bytes, *, exclusive: bool
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
-async def test_failing_calls_leave_older_object_or_no_trace(
+async def test_failing_calls_leave_older_object_or_no_files(
     tmp_path: Path, exclusive: bool, older: bool, code: int
 ) -> None:
     """The error reaches the caller, typed and naming the path; no unfinished file and no descriptor is left."""
@@ -160,7 +160,7 @@ async def test_failing_calls_leave_older_object_or_no_trace(
         ("writev", errno.EFBIG, StorageError, "smaller shards"),
     ],
 )
-async def test_write_error_names_a_remedy(
+async def test_write_error_names_remedy(
     tmp_path: Path, function: str, code: int, kind: type[StorageError], says: str
 ) -> None:
     storage = LocalStorage(tmp_path / "new", system=System(on(function, code)))
@@ -181,7 +181,7 @@ async def test_write_error_names_a_remedy(
     ],
 )
 @pytest.mark.parametrize(("in_memory", "size"), [(False, 2 << 20), (True, 2 << 20), (True, 1000)])
-async def test_error_of_reading_names_file(
+async def test_read_error_names_file(
     tmp_path: Path,
     lives_in_memory: Callable[[bool], None],
     function: str,
@@ -241,7 +241,7 @@ async def test_file_of_wrong_length_is_not_published(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-async def test_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) -> None:
+async def test_sink_with_swallowed_error_publishes_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=System(lambda name, n: errno.ENOSPC if name == "writev" else None))
     with pytest.raises(StorageError, match="not published"):
         async with storage.open_sink("x") as sink:
@@ -252,7 +252,7 @@ async def test_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) 
     assert names(tmp_path) == []
 
 
-async def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
+async def test_sink_accepts_more_buffers_than_one_system_call(tmp_path: Path) -> None:
     buffers = [b"%07d" % n for n in range(2 * unfinished._IOV_MAX + 3)]
     async with LocalStorage(tmp_path).open_sink("x") as sink:
         await sink.send(buffers)
@@ -262,7 +262,7 @@ async def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
 # Publishing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_publishing_call_order_survives_a_crash(tmp_path: Path) -> None:
+async def test_publishing_call_order_survives_crash(tmp_path: Path) -> None:
     system = System()
     storage = LocalStorage(tmp_path, system=system)
     await storage.put("a/b/x", b"data")
@@ -297,7 +297,7 @@ async def test_exclusive_writers_exclude_each_other_without_hard_links(tmp_path:
     assert names(tmp_path) == ["x"]
 
 
-async def test_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
+async def test_folder_without_fsync_support_is_accepted(tmp_path: Path) -> None:
     class NoFolderSync(System):
         def __getattr__(self, name: str) -> Any:
             if name == "fsync":
@@ -313,7 +313,7 @@ async def test_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a/x"]
 
 
-async def test_folder_that_failed_to_sync_is_removed(tmp_path: Path) -> None:
+async def test_folder_with_failed_sync_is_removed(tmp_path: Path) -> None:
     """Else the next object below it would take it for durable."""
     storage = LocalStorage(tmp_path, system=System(on("fsync", errno.EIO)))
     with pytest.raises(StorageError, match="the disk reported a failure"):
@@ -329,7 +329,7 @@ async def test_symlink_in_place_of_object_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"data"
 
 
-async def test_name_of_255_bytes_fits_and_longer_is_refused(tmp_path: Path) -> None:
+async def test_name_of_255_bytes_is_accepted_but_longer_rejected(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     key = "é" * 127 + "x"
     await storage.put(key, b"data")
@@ -339,7 +339,7 @@ async def test_name_of_255_bytes_fits_and_longer_is_refused(tmp_path: Path) -> N
             await sink.send([b"data"])
 
 
-def test_names_of_unfinished_files_fit_and_differ() -> None:
+def test_names_of_unfinished_files_are_valid_and_distinct() -> None:
     for name in ("x", "é" * 127, "x" * 255, "\udcff" * 200):
         partial = partial_name(name)
         assert len(os.fsencode(partial)) <= 255
@@ -386,7 +386,7 @@ async def test_acknowledged_flush_survives_failed_later_write(tmp_path: Path) ->
     assert (tmp_path / name).read_bytes() == data[:600]
 
 
-async def test_empty_flush_makes_no_file(tmp_path: Path) -> None:
+async def test_empty_flush_creates_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         async with LocalStorage(tmp_path).open_sink("x") as sink:
             assert await sink.flush([]) == 0
@@ -406,7 +406,7 @@ async def test_flush_syncs_unfinished_file_and_its_name(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"abcdefg"
 
 
-async def test_remove_unfinished_refuses_finished_objects(tmp_path: Path) -> None:
+async def test_remove_unfinished_rejects_finished_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     with pytest.raises(ValueError, match="is not an unfinished upload"):
         await storage.remove_unfinished(await storage.put("x", b"data"))
@@ -454,7 +454,7 @@ async def test_asyncio_cancellation_leaves_whole_object_or_no_trace(anyio_backen
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-async def test_warm_blocks_are_read_without_a_thread(tmp_path: Path) -> None:
+async def test_cached_blocks_are_read_without_thread(tmp_path: Path) -> None:
     if not local_source._NOWAIT:
         pytest.fail("Linux has RWF_NOWAIT")
     system = System()
@@ -529,7 +529,7 @@ async def test_files_in_memory_are_written_one_per_loop_turn(
     assert max(Counter(writes).values()) <= 2
 
 
-async def test_writing_to_memory_is_cancelled_between_two_chunks(
+async def test_in_memory_write_is_cancelled_between_chunks(
     tmp_path: Path, lives_in_memory: Callable[[bool], None]
 ) -> None:
     lives_in_memory(True)
@@ -545,7 +545,7 @@ async def test_writing_to_memory_is_cancelled_between_two_chunks(
 
 @pytest.mark.parametrize("size", [7, 5_000, 200_000, 256 << 10, (1 << 20) - 1, 1 << 20, 2 << 20, 1 << 24])
 @pytest.mark.parametrize("cached", ["never", "unsupported", "sometimes", "partly"])
-async def test_every_way_of_reading_gives_the_same_bytes(
+async def test_every_way_of_reading_returns_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, cached: str
 ) -> None:
     data = content(5_000_001 if size > 100 else 5_001)
@@ -598,7 +598,7 @@ async def test_growing_file_is_read_to_size_at_opening(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [100, 1 << 20, 4 << 20])
-async def test_file_truncated_during_reading_is_changed_object(tmp_path: Path, size: int) -> None:
+async def test_file_truncated_during_reading_raises_object_changed(tmp_path: Path, size: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(bytes(5_000))
     async with LocalStorage(tmp_path).open_source("x") as source:
@@ -608,7 +608,7 @@ async def test_file_truncated_during_reading_is_changed_object(tmp_path: Path, s
             await receive_all(source, size)
 
 
-async def test_file_changed_in_place_fails_old_etag(tmp_path: Path) -> None:
+async def test_file_changed_in_place_no_longer_matches_etag(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     info = await storage.put("x", b"data")
     os.utime(tmp_path / "x", ns=(1, 1))
@@ -617,7 +617,7 @@ async def test_file_changed_in_place_fails_old_etag(tmp_path: Path) -> None:
             raise AssertionError("not reached")
 
 
-async def test_arguments_that_cannot_be_are_value_errors(tmp_path: Path) -> None:
+async def test_invalid_arguments_raise_value_error(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     await storage.put("x", b"data")
     for start, end in ((-1, None), (0, -1)):
@@ -636,7 +636,7 @@ async def test_arguments_that_cannot_be_are_value_errors(tmp_path: Path) -> None
 # Odd files -----------------------------------------------------------------------------------------------------------
 
 
-async def test_irregular_file_is_not_an_object(tmp_path: Path) -> None:
+async def test_irregular_file_is_not_listed_as_object(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     os.symlink("nowhere", tmp_path / "dangling")
@@ -650,7 +650,7 @@ async def test_irregular_file_is_not_an_object(tmp_path: Path) -> None:
     assert [info async for info in storage.list_objects()] == []
 
 
-async def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
+async def test_links_are_followed_except_cycles(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "y").write_bytes(b"y")
     root = tmp_path / "root"
@@ -675,7 +675,7 @@ async def test_file_name_outside_utf_8_is_listed_and_read(tmp_path: Path) -> Non
     assert await storage.get(info.key) == b"odd"
 
 
-async def test_missing_root_is_created_by_writing(tmp_path: Path) -> None:
+async def test_missing_root_is_created_on_first_write(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "not" / "yet")
     assert [info async for info in storage.list_objects()] == []
     assert not (tmp_path / "not").exists()
@@ -706,7 +706,7 @@ def test_storage_may_predate_and_outlive_event_loop(tmp_path: Path, backend: str
 
 
 @pytest.mark.slow
-async def test_thousand_small_objects(tmp_path: Path) -> None:
+async def test_thousand_concurrent_small_objects_leak_no_descriptors(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     descriptors = open_files()
 
@@ -724,7 +724,7 @@ async def test_thousand_small_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
-async def test_two_chunks_and_a_byte_more_or_less(tmp_path: Path, extra: int) -> None:
+async def test_sizes_around_two_chunks_round_trip(tmp_path: Path, extra: int) -> None:
     storage = LocalStorage(tmp_path)
     async with storage.open_sink("x") as sink:
         data = content(2 * sink.chunk_size + extra)
@@ -815,7 +815,7 @@ async def test_objects_of_private_folder_are_private(tmp_path: Path, umask: Call
     assert [mode(tmp_path / name) for name in ("x", "y")] == [0o600, 0o600]
 
 
-async def test_existing_folder_keeps_mode_unlike_new_one(tmp_path: Path, umask: Callable[[int], int]) -> None:
+async def test_existing_folder_keeps_its_mode(tmp_path: Path, umask: Callable[[int], int]) -> None:
     disk = LocalStorage(tmp_path).disk
     disk.make_folder(str(tmp_path / "a" / "b"), 0o700)
     assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o755, 0o700]

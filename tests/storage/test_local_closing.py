@@ -74,7 +74,7 @@ async def test_stale_file_is_not_closed_on_event_loop(tmp_path: Path, monkeypatc
     assert [closer == threading.get_ident() for closer in system.closed_by] == [False]
 
 
-async def test_files_with_descriptor_zero_are_closed_too(tmp_path: Path) -> None:
+async def test_files_with_descriptor_zero_are_closed(tmp_path: Path) -> None:
     """The first file that it opens has the number 0."""
     (tmp_path / "x").write_bytes(b"content")
     storage = LocalStorage(tmp_path)

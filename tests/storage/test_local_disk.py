@@ -58,7 +58,7 @@ def test_open_own_creates_file_only_user_reads(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
 
 
-def test_mode_is_callers_choice(tmp_path: Path) -> None:
+def test_file_mode_is_chosen_by_caller(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         os.close(open_own(str(tmp_path / "lock"), LOCK, 0o666))
@@ -76,13 +76,13 @@ def test_own_file_is_truncated_only_on_request(victim: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK, LOCK | os.O_TRUNC])
-def test_symbolic_link_is_refused_and_target_left_alone(tmp_path: Path, victim: Path, flags: int) -> None:
+def test_symbolic_link_is_rejected_without_touching_target(tmp_path: Path, victim: Path, flags: int) -> None:
     (tmp_path / "lock").symlink_to(victim)
     assert refused(tmp_path / "lock", "it is a symbolic link", flags).errno == errno.ELOOP
     assert victim.read_bytes() == b"precious"
 
 
-def test_dangling_link_is_refused_without_creating_target(tmp_path: Path) -> None:
+def test_dangling_link_is_rejected_without_creating_target(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "made")
     refused(tmp_path / "lock", "it is a symbolic link")
     assert not (tmp_path / "made").exists()
@@ -94,12 +94,12 @@ def test_circular_links_above_file_raise_distinct_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK | os.O_TRUNC])
-def test_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
+def test_pipe_is_rejected_without_waiting(tmp_path: Path, flags: int) -> None:
     os.mkfifo(tmp_path / "lock")
     refused(tmp_path / "lock", "not a regular file", flags)
 
 
-def test_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # its address is limited in length
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("lock")
@@ -107,18 +107,18 @@ def test_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("flags", "text"), [(os.O_RDONLY, "not a regular file"), (LOCK, "a file|folder|directory")])
-def test_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
+def test_folder_is_rejected(tmp_path: Path, flags: int, text: str) -> None:
     refused(tmp_path, text, flags)
 
 
-def test_hard_linked_file_is_refused_before_truncation(tmp_path: Path, victim: Path) -> None:
+def test_hard_linked_file_is_rejected_before_truncation(tmp_path: Path, victim: Path) -> None:
     os.link(victim, tmp_path / "lock")
     refused(tmp_path / "lock", "lock: it has another hard link; asyncrec trusts only a regular file that this user")
     assert victim.read_bytes() == b"precious"
     os.close(open_own(str(tmp_path / "lock"), os.O_RDONLY, linked=True))
 
 
-def test_file_of_another_user_is_refused_naming_owner(victim: Path) -> None:
+def test_file_of_another_user_is_rejected_naming_owner(victim: Path) -> None:
     error = refused(victim, f"belongs to user {os.geteuid() + 1}", system=OwnedBy(os.geteuid() + 1))
     assert isinstance(error, StoragePermissionError)
     assert victim.read_bytes() == b"precious"
@@ -130,7 +130,7 @@ def test_shared_lock_accepts_any_owner_but_no_link(tmp_path: Path, victim: Path)
     refused(tmp_path / "lock", "it is a symbolic link", anyones=True)
 
 
-def test_roots_file_is_trusted(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_owned_by_root_is_trusted(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     os.close(open_own(str(victim), os.O_RDONLY, system=OwnedBy(0)))
 
@@ -140,7 +140,7 @@ def test_missing_own_file_raises_object_not_found(tmp_path: Path) -> None:
         open_own(str(tmp_path / "lock"), os.O_RDWR)
 
 
-def test_one_that_was_removed_meanwhile_is_not_found(victim: Path) -> None:
+def test_file_removed_during_opening_is_not_found(victim: Path) -> None:
     class Removing(OwnedBy):
         def fstat(self, fd: int) -> Any:
             victim.unlink()

@@ -114,7 +114,7 @@ class TestOtherFiles(FolderConformance):
         ("test_what_was_flushed_survives_its_writer", ForgetsWhatOthersMake),
     ],
 )
-async def test_case_of_journals_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
+async def test_journal_case_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
     suite = type("Suite", (TestOtherFiles,), {"storage": broken, "__test__": False, "folder": tmp_path})()
     with pytest.raises((AssertionError, OSError, AsyncRecError)):
         await getattr(suite, case)()
@@ -145,7 +145,7 @@ def flush_and_be_killed(folder: Path) -> None:
         child.send_signal(signal.SIGKILL)
 
 
-async def test_next_writer_commits_flushed_records_of_killed_one(tmp_path: Path) -> None:
+async def test_next_writer_commits_flushed_records_of_killed_writer(tmp_path: Path) -> None:
     flush_and_be_killed(tmp_path)
     storage = OtherFiles(tmp_path)
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, on_duplicate="skip") as writer:

@@ -26,7 +26,7 @@ class Network:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
-async def test_large_record_costs_one_thread_hop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_record_takes_one_thread_hop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a body the next header is read along."""
     header, body = 12, 2 << 20
     data = content(3 * (header + body))
@@ -55,7 +55,7 @@ async def test_large_record_costs_one_thread_hop(tmp_path: Path, monkeypatch: py
     assert hops == [1, 1, 0, 1, 0, 1]
 
 
-async def test_disk_failing_cache_query_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_cache_query_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading in a thread gives the bytes, or the error."""
 
     class Failing(Network):

@@ -69,7 +69,7 @@ async def test_undurable_new_object_is_removed_but_flush_kept(tmp_path: Path) ->
     assert (tmp_path / unfinished.key).stat().st_mode & 0o777 == 0o600
 
 
-async def test_removing_unfinished_file_keeps_its_second_name(tmp_path: Path) -> None:
+async def test_removal_of_unfinished_file_keeps_second_link(tmp_path: Path) -> None:
     """As a power cut leaves one that was published exclusively."""
     storage = LocalStorage(tmp_path)
     (tmp_path / ".x.w.partial").write_bytes(b"data")
@@ -105,7 +105,7 @@ def test_unlocked_file_is_lockable_while_still_open(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-async def test_writer_sidecars_alone_use_small_chunks(tmp_path: Path) -> None:
+async def test_writer_sidecars_use_small_chunks(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, chunk_size=4 * BESIDE_CHUNK)
     sizes = [
         each.open_sink(key).chunk_size  # type: ignore[attr-defined]  # a sink of this backend is its own context
@@ -131,7 +131,7 @@ async def test_deleting_folder_is_ignored_on_any_system(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("prefix", ["a//", "/", "./", "a/./", "../", "a/../", "\0", "a\0/"])
-async def test_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str) -> None:
+async def test_invalid_prefix_lists_no_objects(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").touch()
     (tmp_path / "y").touch()
@@ -139,7 +139,7 @@ async def test_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str)
     assert [info.key async for info in LocalStorage(tmp_path).list_objects(prefix)] == []
 
 
-def test_advice_is_omitted_for_missing_objects() -> None:
+def test_error_advice_is_omitted_for_missing_objects() -> None:
     below_a_file = OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     assert str(local_error(below_a_file, "looking up", "a/b")) == f"looking up a/b: {os.strerror(errno.ENOTDIR)}"
     assert "choose another key" in str(local_error(below_a_file, "writing", "a/b"))
@@ -161,7 +161,7 @@ async def test_sink_reports_bytes_each_chunk_added_to_file(
     assert told == [6, 10_000, 0]
 
 
-def test_taken_name_is_not_overwritten_without_hard_links(tmp_path: Path) -> None:
+def test_existing_name_is_not_overwritten_without_hard_links(tmp_path: Path) -> None:
     class NoLinks(System):
         def link(self, old: str, new: str) -> None:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))

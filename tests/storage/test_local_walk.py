@@ -33,7 +33,7 @@ def make(folder: Path, keys: list[str]) -> list[str]:
 @given(
     st.lists(KEYS, max_size=12, unique=True), KEYS | st.just(""), st.just("") | KEYS | SEGMENTS.map(lambda s: s + "/")
 )
-def test_files_are_listed_as_a_flat_store_would(keys: list[str], start_after: str, prefix: str) -> None:
+def test_folder_walk_lists_files_like_flat_store(keys: list[str], start_after: str, prefix: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         made = make(Path(name), keys)
         for tried in (prefix, prefix[:-1], *made[:1]):

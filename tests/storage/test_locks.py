@@ -31,7 +31,7 @@ def opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT)
 
 
-def test_second_lock_owner_is_refused_naming_first(tmp_path: Path) -> None:
+def test_second_lock_owner_is_rejected_naming_first(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"4242\n")
     lock = FileLock(opened(path), str(path))
@@ -44,7 +44,7 @@ def test_second_lock_owner_is_refused_naming_first(tmp_path: Path) -> None:
     FileLock(opened(path), str(path)).release()
 
 
-def test_lock_dies_with_owner_despite_forked_child(tmp_path: Path) -> None:
+def test_lock_is_released_with_owner_despite_forked_child(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdin=subprocess.PIPE) as process:

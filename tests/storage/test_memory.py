@@ -35,7 +35,7 @@ class TestMemoryStorage(StorageConformance):
         return []
 
 
-async def test_storages_of_one_name_share_their_objects() -> None:
+async def test_memory_storages_of_same_name_share_objects() -> None:
     await MemoryStorage("shared").put("x", b"1")
     assert await MemoryStorage("shared").get("x") == b"1"
     async with open_memory("memory://shared") as storage:
@@ -47,6 +47,6 @@ async def test_storages_of_one_name_share_their_objects() -> None:
     assert [info.key async for info in MemoryStorage().list_objects()] == []
 
 
-async def test_chunk_size_is_positive_number() -> None:
+async def test_chunk_size_must_be_positive() -> None:
     with pytest.raises(ValueError, match="chunk_size"):
         MemoryStorage(chunk_size=0)

@@ -44,7 +44,7 @@ _HEADING = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
         ((0, 26), _HEADING, False),
     ],
 )
-def test_systems_tables_are_read_as_linux_writes_them(
+def test_linux_mount_and_swap_tables_are_parsed(
     device: tuple[int, int], swaps: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of swaps has a heading; a system that has none is taken to swap."""
@@ -60,6 +60,6 @@ def test_systems_tables_are_read_as_linux_writes_them(
 
 
 @pytest.mark.parametrize("table", ["", "22\n", "22 1 0:25 / /dev/shm rw -\n"])
-def test_table_of_another_form_says_nothing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_mount_table_means_not_in_memory(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "open", lambda path, **_: io.StringIO(table), raising=False)
     assert mounts.is_in_memory(os.makedev(0, 25)) is False

@@ -104,7 +104,7 @@ async def test_removed_file_stays_open_until_requested_by_thread(tmp_path: Path)
 @pytest.mark.parametrize(
     ("in_memory", "tells", "waitless"), [(True, False, True), (False, True, True), (False, False, False)]
 )
-async def test_open_file_is_waitless_with_known_cached_data(
+async def test_open_file_is_waitless_for_data_known_as_cached(
     tmp_path: Path, in_memory: bool, tells: bool, waitless: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk()

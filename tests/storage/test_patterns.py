@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(("name", "is_one"), [("a*", True), ("a?", True), ("a[0-9]", True), ("a]", False), ("", False)])
-async def test_three_characters_make_a_pattern(name: str, is_one: bool) -> None:
+async def test_pattern_is_recognised_by_three_characters(name: str, is_one: bool) -> None:
     assert is_pattern(name) is is_one
 
 

@@ -45,7 +45,7 @@ class TestPrefixedStorage(StorageConformance):
         return []
 
 
-async def test_error_of_prefixed_names_whole_path() -> None:
+async def test_prefixed_storage_error_names_whole_path() -> None:
     with pytest.raises(StorageError, match="memory://named/a/b: the object does not exist"):
         await PrefixedStorage(MemoryStorage("named"), "a/").get("b")
 
@@ -92,7 +92,7 @@ async def test_storage_properties_are_visible_through_prefix() -> None:
     assert (below.read_ahead, below.flush_level, below.lists_by_pages) == (123, "spooled", False)
 
 
-async def test_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:
+async def test_prefixed_storage_supports_unfinished_uploads_like_underlying_storage(tmp_path: Path) -> None:
     for folder in ("a", "ab"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / ".x.1234.partial").write_bytes(b"")
@@ -106,6 +106,6 @@ async def test_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path:
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "../x", "/abs"])
-async def test_prefix_is_held_to_rules_of_keys(prefix: str) -> None:
+async def test_prefix_must_be_valid_key(prefix: str) -> None:
     with pytest.raises(ValueError, match="key"):
         PrefixedStorage(MemoryStorage(), prefix)

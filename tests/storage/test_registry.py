@@ -94,7 +94,7 @@ async def test_local_paths_need_no_plugin(found: Found, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("path", ["run:1.rec", "a:b", "foo:bar.rec", "folder:x/y"])
-async def test_colon_makes_no_url_without_registered_prefix(
+async def test_path_with_unregistered_prefix_is_local(
     found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -122,7 +122,7 @@ async def test_plugin_found_by_entry_point_gets_root_and_options(found: Found) -
     assert found.opened == [("cloud cl://bucket", {"region": "x"}), ("cloud cl2://bucket/a", {"region": "y"})]
 
 
-async def test_open_storage_is_used_and_left_open(found: Found) -> None:
+async def test_open_storage_is_used_without_closing(found: Found) -> None:
     memory = MemoryStorage()
     async with located("a/b", storage=memory) as (storage, key):
         assert (storage, key) == (memory, "a/b")
@@ -131,13 +131,13 @@ async def test_open_storage_is_used_and_left_open(found: Found) -> None:
             pass
 
 
-async def test_misspelt_option_is_type_error(found: Found) -> None:
+async def test_misspelt_option_raises_type_error(found: Found) -> None:
     with pytest.raises(TypeError, match="chunksize"):
         async with open_storage("memory://x", chunksize=3):
             pass
 
 
-async def test_error_in_body_leaves_as_itself(found: Found) -> None:
+async def test_body_error_propagates_unchanged(found: Found) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with located("memory://x/y"):
             raise KeyError("mine")
@@ -171,7 +171,9 @@ async def test_error_messages_hide_credentials(found: Found) -> None:
     assert "CANARY" not in str(caught.value)
 
 
-async def test_broken_plugin_is_named_and_others_work(found: Found, caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_plugin_is_named_and_does_not_affect_others(
+    found: Found, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = ImportError("no botocore")
     found.add_broken("s3", broken)
     found.add("cloud", "cl")
@@ -255,7 +257,7 @@ class Boo(BaseException):
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Boo("boo")])
 @pytest.mark.parametrize("hook", [False, True])
-async def test_plugin_that_ends_program_breaks_no_other(found: Found, error: BaseException, hook: bool) -> None:
+async def test_plugin_exiting_program_does_not_break_others(found: Found, error: BaseException, hook: bool) -> None:
     def fail() -> list[StorageFactory]:
         raise error
 
@@ -295,7 +297,7 @@ async def test_invalid_factory_name_raises_error_naming_plugin(found: Found) -> 
             pass
 
 
-async def test_distribution_whose_metadata_is_damaged_breaks_no_plugin(
+async def test_damaged_distribution_metadata_does_not_break_plugins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
@@ -319,7 +321,7 @@ async def test_distribution_whose_metadata_is_damaged_breaks_no_plugin(
             pass
 
 
-async def test_unlisted_backend_option_is_refused(found: Found) -> None:
+async def test_unlisted_backend_option_is_rejected(found: Found) -> None:
     register_writer_factory("few", StorageFactory("few", (), open_memory))
     with pytest.raises(ArgumentTypeError, match=r"few:.*'colour'"):
         async with open_storage("few:x", colour="red"):
@@ -349,7 +351,7 @@ async def test_drivers_of_one_scheme_are_selected_by_name(found: Found) -> None:
     assert found.opened == [("two cl://bucket", {})]
 
 
-async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plugins_can_be_disabled_entirely_or_by_name(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
     found.add("one", "cl")
     found.add("two", "tw")
     monkeypatch.setenv(DISABLE, "two, three")
@@ -383,7 +385,7 @@ async def test_installed_metadata_names_built_in_backends() -> None:
     assert {"asyncrec.storage._local.storage", "asyncrec.storage._memory"} <= {entry.value for entry in found}
 
 
-async def test_backend_of_other_loop_is_refused_with_remedy(found: Found, anyio_backend_name: str) -> None:
+async def test_backend_of_other_event_loop_is_rejected_with_remedy(found: Found, anyio_backend_name: str) -> None:
     other = {"asyncio": "trio", "trio": "asyncio"}[anyio_backend_name]
     found.add("driver", "file+driver", backends=frozenset({other}))
     found.add("native", "file+native", backends=frozenset({anyio_backend_name}))
@@ -395,14 +397,14 @@ async def test_backend_of_other_loop_is_refused_with_remedy(found: Found, anyio_
         pass
 
 
-async def test_plugin_scheme_without_slashes_is_refused(found: Found) -> None:
+async def test_plugin_scheme_without_slashes_is_rejected(found: Found) -> None:
     found.add("cloud", "cl")
     with pytest.raises(ValueError, match=r"write cl://.*or \./cl:x\.rec"):
         async with located("cl:x.rec"):
             pass
 
 
-async def test_schemes_are_those_that_can_be_opened(found: Found) -> None:
+async def test_schemes_lists_openable_schemes(found: Found) -> None:
     found.add("stores", "zz", "aa")
     found.entries.append(Entry("broken", ImportError("not here")))
     register_writer_factory("mine", StorageFactory("mine", ["mine"], found.opener("mine")))
@@ -439,7 +441,7 @@ async def test_registered_factory_precedes_plugins_and_is_replaceable(found: Fou
         ("foo", MemoryStorage, TypeError, r"open\(path\)"),
     ],
 )
-async def test_invalid_registration_is_refused(
+async def test_invalid_registration_is_rejected(
     found: Found, prefix: Any, factory: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):

@@ -126,7 +126,7 @@ async def test_source_resumes_at_reached_offset_after_transient_fault(read_ahead
     assert begins[-1] > 10
 
 
-async def test_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[float]) -> None:
+async def test_source_resumes_after_short_body(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     storage.short_after = 40_000
@@ -159,7 +159,7 @@ async def test_missing_pinned_version_fails_on_entry(read_ahead: int) -> None:
             raise AssertionError("not reached")
 
 
-async def test_patience_runs_out_while_opening(read_ahead: int, sleeps: list[float]) -> None:
+async def test_retries_are_exhausted_while_opening(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(lambda n: TransientStorageError("down"))
     await storage.put("x", DATA)
     with pytest.raises(TransientStorageError, match="down") as caught:
@@ -183,7 +183,7 @@ async def test_exhausted_retries_raise_after_delivering_received_bytes(read_ahea
     assert storage.open_now == 0
 
 
-async def test_progress_renews_patience(read_ahead: int, sleeps: list[float]) -> None:
+async def test_retry_budget_is_renewed_by_progress(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(receive_fault=lambda n: TransientStorageError("flaky") if n % 2 else None)
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=read_ahead and 2_000) as source:
@@ -192,7 +192,7 @@ async def test_progress_renews_patience(read_ahead: int, sleeps: list[float]) ->
     assert max(sleeps) <= 0.2
 
 
-async def test_any_other_error_is_raised_immediately(read_ahead: int, sleeps: list[float]) -> None:
+async def test_permanent_error_is_raised_immediately(read_ahead: int, sleeps: list[float]) -> None:
     storage = FaultyStorage(receive_fault=lambda n: StoragePermissionError("no more") if n == 2 else None)
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 7_000)) as source:
@@ -201,7 +201,7 @@ async def test_any_other_error_is_raised_immediately(read_ahead: int, sleeps: li
     assert sleeps == []
 
 
-async def test_error_in_body_leaves_as_itself(read_ahead: int) -> None:
+async def test_body_error_propagates_unchanged(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     error = KeyError("mine")
@@ -213,7 +213,7 @@ async def test_error_in_body_leaves_as_itself(read_ahead: int) -> None:
     assert storage.open_now == 0
 
 
-async def test_left_early_or_used_afterwards_it_is_closed(read_ahead: int) -> None:
+async def test_abandoned_source_is_closed_and_rejects_reads(read_ahead: int) -> None:
     storage = FaultyStorage()
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
@@ -281,7 +281,7 @@ class _PiecemealSource(ByteSource):
         return piece
 
 
-async def test_buffered_bytes_are_taken_and_counted_as_held(read_ahead: int) -> None:
+async def test_buffered_bytes_are_drained_and_counted(read_ahead: int) -> None:
     sources: list[_PiecemealSource] = []
 
     class Piecemeal(MemoryStorage):
@@ -309,7 +309,7 @@ async def test_buffered_bytes_are_taken_and_counted_as_held(read_ahead: int) -> 
     assert got == DATA
 
 
-async def test_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
+async def test_storage_determines_read_ahead(read_ahead: int) -> None:
     storage = FaultyStorage()
     storage.read_ahead = read_ahead
     await storage.put("x", DATA)
@@ -318,7 +318,7 @@ async def test_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_error_of_closing_hides_nothing(read_ahead: int) -> None:
+async def test_closing_error_does_not_hide_original_error(read_ahead: int) -> None:
     class FailsToClose(FaultyStorage):
         @asynccontextmanager
         async def _open(
@@ -334,7 +334,7 @@ async def test_error_of_closing_hides_nothing(read_ahead: int) -> None:
         assert await receive_all(source) == DATA
 
 
-async def test_version_is_trusted_after_first_bytes(
+async def test_version_is_fixed_after_first_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source may find out that the answer it was opened by was wrong; reading goes on with what it is then."""

@@ -61,14 +61,14 @@ async def test_retrying_returns_result_after_transient_faults(clock: Clock) -> N
     assert clock.slept == [0.2, 0.4, 0.8]
 
 
-async def test_any_other_error_propagates_immediately(clock: Clock) -> None:
+async def test_permanent_error_propagates_immediately(clock: Clock) -> None:
     operation = Failing(1, StoragePermissionError("no"))
     with pytest.raises(StoragePermissionError):
         await retrying(operation, what="head x")
     assert (operation.calls, clock.slept) == (1, [])
 
 
-async def test_last_error_is_raised_noting_attempts_and_time(clock: Clock) -> None:
+async def test_last_error_notes_attempts_and_time(clock: Clock) -> None:
     operation = Failing(99)
     with pytest.raises(TransientStorageError, match="reset 4") as caught:
         await retrying(operation, what="put x", policy=RetryPolicy(attempts=4))
@@ -84,7 +84,7 @@ async def test_retry_delays_respect_cap_and_total(clock: Clock) -> None:
     assert sum(clock.slept) <= DEFAULT.total
 
 
-async def test_duration_of_attempts_counts(clock: Clock) -> None:
+async def test_attempt_duration_counts_towards_retry_limit(clock: Clock) -> None:
     operation = Failing(99, cost=50.0, clock=clock)
     with pytest.raises(TransientStorageError):
         await retrying(operation, what="x")
@@ -128,7 +128,7 @@ async def test_on_retry_receives_error_count_and_delay(clock: Clock) -> None:
     assert seen == [("reset 1", 1, 0.2), ("reset 2", 2, 0.4)]
 
 
-async def test_progress_makes_the_next_fault_a_first_one(clock: Clock) -> None:
+async def test_backoff_restarts_after_progress(clock: Clock) -> None:
     backoff = Backoff("read x", RetryPolicy(attempts=3))
     for _ in range(5):
         await backoff.wait(TransientStorageError("a"))
@@ -137,7 +137,7 @@ async def test_progress_makes_the_next_fault_a_first_one(clock: Clock) -> None:
     assert clock.slept == [0.2, 0.4] * 5
 
 
-async def test_jitter_leaves_random_module_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jitter_does_not_affect_random_module(monkeypatch: pytest.MonkeyPatch) -> None:
     import random
 
     random.seed(5)
@@ -146,7 +146,7 @@ async def test_jitter_leaves_random_module_alone(monkeypatch: pytest.MonkeyPatch
     assert random.random() == expected
 
 
-async def test_cancellation_ends_the_waiting_at_once() -> None:
+async def test_cancellation_ends_wait_immediately() -> None:
     patient = RetryPolicy(base=3600, cap=3600, total=7200)
     with anyio.CancelScope() as scope:
         await retrying(Failing(99), what="x", policy=patient, on_retry=lambda *_: scope.cancel())

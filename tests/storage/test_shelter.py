@@ -31,11 +31,11 @@ class Request:
         return self.ended
 
 
-async def test_result_is_returned() -> None:
+async def test_sheltered_call_returns_result() -> None:
     assert await sheltered(Request(1).send(), limit=5) == "done"
 
 
-async def test_error_is_raised_unchanged() -> None:
+async def test_sheltered_call_raises_error_unchanged() -> None:
     error = OSError("no route")
     with pytest.raises(OSError, match="no route") as raised:
         await sheltered(Request(1, error).send(), limit=5)

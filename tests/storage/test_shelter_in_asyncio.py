@@ -152,7 +152,7 @@ async def test_task_is_cancelled_at_next_await_once(seconds: list[float]) -> Non
     assert steps == ["done", "enough", "cleaned up"]
 
 
-async def test_task_that_ends_with_it_gives_its_result() -> None:
+async def test_task_ending_with_sheltered_call_returns_result() -> None:
     task = await cancelled_at([1.0], lambda: sheltered(operation(), limit=5))
     assert not task.cancelled()
     assert task.result() == "done"
@@ -207,7 +207,7 @@ async def test_cleanup_of_cancelled_task_sees_only_new_cancellations() -> None:
     assert steps == ["done", "closed", "done", "ended"]
 
 
-async def test_expired_scope_leaves_task_to_its_own_cancellation() -> None:
+async def test_expired_scope_does_not_hide_cancellation_of_task() -> None:
     steps = []
 
     async def body() -> None:
@@ -220,7 +220,7 @@ async def test_expired_scope_leaves_task_to_its_own_cancellation() -> None:
     assert steps == ["done"]
 
 
-async def test_scope_ending_with_the_operation_caught_nothing() -> None:
+async def test_scope_expiring_with_operation_is_not_cancelled() -> None:
     with anyio.move_on_after(1) as scope:
         result = await sheltered(operation(), limit=5)
     assert result == "done"

@@ -80,20 +80,20 @@ def test_sink_event_leads_to_tabled_state(state: State, event: Event) -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(REFUSED))
-def test_untabled_sink_call_is_refused(state: State, event: Event) -> None:
+def test_untabled_sink_call_is_rejected(state: State, event: Event) -> None:
     driven = reached(state)
     with pytest.raises(REFUSED[state, event], match="s3://bucket/key"):
         driven.do(event)
     assert driven.state.now == state
 
 
-def test_transition_table_and_refusals_cover_enter_and_begin() -> None:
+def test_transition_table_and_rejections_cover_enter_and_begin() -> None:
     known = {(state, event) for state in TRANSITIONS for event in TRANSITIONS[state]} | set(REFUSED)
     assert {(state, event) for state in get_args(State) for event in ("enter", "begin")} <= known
 
 
 @pytest.mark.parametrize("state", ["new", "entering", "closed"])
-def test_unentered_sink_cannot_be_left(state: State) -> None:
+def test_unentered_sink_cannot_be_exited(state: State) -> None:
     with pytest.raises(RuntimeError, match="'leave' does not follow"):
         reached(state).state.leave(None)
 
@@ -126,7 +126,7 @@ def test_later_call_names_first_error_as_cause() -> None:
     reached("open").state.check()
 
 
-def test_call_that_fails_raises_its_own_error() -> None:
+def test_failed_call_raises_own_error() -> None:
     state = reached("open").state
     with pytest.raises(ValueError, match="the store is down"), state.working():
         raise ERROR
@@ -159,7 +159,7 @@ def test_closed_sink_keeps_no_chunk_alive() -> None:
     assert chunk() is None
 
 
-async def test_cancelled_call_has_failed() -> None:
+async def test_cancelled_call_counts_as_failed() -> None:
     state = reached("open").state
     with anyio.CancelScope() as scope:
         with state.working():
@@ -168,7 +168,7 @@ async def test_cancelled_call_has_failed() -> None:
     assert state.now == "failed"
 
 
-async def test_sink_written_with_it_keeps_contract() -> None:
+async def test_sink_built_on_sink_state_keeps_contract() -> None:
     """The pattern of its docstring, over a dict."""
     objects = MemoryStorage()
     begun: set[str] = set()

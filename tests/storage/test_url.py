@@ -19,7 +19,7 @@ from asyncrec.storage._url import check_key, join, local_path, redact, scheme_of
         ("file+aiofiles:///x", "file+aiofiles"), ("1a://x", ""), ("a b://x", ""), ("", ""),
     ],
 )  # fmt: skip
-def test_scheme_of(path: str | Path, scheme: str) -> None:
+def test_scheme_of_returns_scheme_of_path(path: str | Path, scheme: str) -> None:
     assert scheme_of(path) == scheme
 
 
@@ -48,7 +48,7 @@ def test_scheme_of(path: str | Path, scheme: str) -> None:
         ("file+aiofiles:///my%20data/x%20y", "file+aiofiles:///my%20data", "x y"),
     ],
 )
-def test_split_path(path: str | Path, root: str, key: str) -> None:
+def test_split_path_separates_root_and_key(path: str | Path, root: str, key: str) -> None:
     assert split_path(path) == (root, key)
 
 
@@ -58,7 +58,7 @@ def test_invalid_path_raises_value_error(path: str) -> None:
         split_path(path)
 
 
-def test_bytes_are_no_path() -> None:
+def test_bytes_are_rejected_as_path() -> None:
     with pytest.raises(TypeError, match="bytes"):
         split_path(b"x")  # type: ignore[arg-type]  # the point of the test
 
@@ -79,18 +79,18 @@ def test_file_name_outside_utf_8_survives_url() -> None:
         ("foo:", "bar.rec", "foo:bar.rec"), ("s3://b", "", "s3://b"),
     ],
 )  # fmt: skip
-def test_join(root: str, key: str, path: str) -> None:
+def test_join_appends_key_to_url(root: str, key: str, path: str) -> None:
     assert join(root, key) == path
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0"), min_size=1))
-def test_object_url_is_put_together_again_exactly(key: str) -> None:
+def test_object_url_round_trips_exactly(key: str) -> None:
     assert split_path(f"s3://bucket/{key}") == ("s3://bucket", key)
     assert join(*split_path(f"s3://bucket/{key}")) == f"s3://bucket/{key}"
 
 
 @pytest.mark.parametrize("key", ["a", "a/b", "a b%20?#é", "...", "a..b/c.", "a//b", ".hidden"])
-def test_good_key_is_given_back(key: str) -> None:
+def test_valid_key_is_returned_unchanged(key: str) -> None:
     assert check_key(key) == key
 
 
@@ -143,7 +143,7 @@ def test_invalid_key_raises_value_error(key: str) -> None:
         ("data/pages.rec", "data/pages.rec"),
     ],
 )
-def test_redact(text: str, shown: str) -> None:
+def test_redact_hides_secrets_in_url(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
@@ -154,7 +154,7 @@ def test_redact(text: str, shown: str) -> None:
         "?a;", "https:/",
     ],
 )  # fmt: skip
-def test_redacting_takes_time_linear_in_the_text(piece: str) -> None:
+def test_redaction_takes_linear_time(piece: str) -> None:
     """Of what could be searched again from each place, so much would not end within a test's time."""
     assert redact(piece * ((1 << 18) // len(piece)))
 

@@ -97,7 +97,7 @@ class TestStores:
     """Over HTTP."""
 
     @pytest.mark.slow
-    async def test_write(self, place: Place) -> None:
+    async def test_write_cancelled_at_any_await_leaves_nothing_behind(self, place: Place) -> None:
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]
         async with place.open() as storage:
             await write(storage, "warm", records)
@@ -120,7 +120,7 @@ class TestStores:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("on_error", ["discard", "commit"])
-    async def test_write_is_cancelled_as_each_request_arrives(self, place: Place, on_error: str) -> None:
+    async def test_write_cancelled_at_any_request_leaves_nothing_behind(self, place: Place, on_error: str) -> None:
         """Where the tasks that own the shards wait, not the writer's own. With ``on_error="commit"`` all that was taken
         is committed all the same."""
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]
@@ -146,7 +146,7 @@ class TestStores:
         await until(lambda: place.connections == 0)
 
     @pytest.mark.slow(but=["asyncio-gcs"])
-    async def test_read(self, place: Place) -> None:
+    async def test_read_cancelled_at_any_await_leaves_nothing_behind(self, place: Place) -> None:
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]
         async with place.open() as storage:
             await write(storage, "pages", records)
@@ -161,7 +161,7 @@ class TestStores:
         await until(lambda: place.connections == 0)
 
     @pytest.mark.slow(but=["asyncio-gcs", "trio-gcs"])
-    async def test_opening(self, place: Place) -> None:
+    async def test_opening_cancelled_at_any_await_leaves_nothing_behind(self, place: Place) -> None:
         """The client, its thread under the bridge, and its connections."""
         async with place.open() as storage:
             await storage.put("x", b"x")
@@ -189,7 +189,7 @@ class TestFiles:
         return asyncrec.open_storage(url.format(folder))
 
     @pytest.mark.slow
-    async def test_write(self, url: str, tmp_path: Path) -> None:
+    async def test_write_cancelled_at_any_await_leaves_nothing_behind(self, url: str, tmp_path: Path) -> None:
         records = [content(30, n) for n in range(6)]
         async with self.opened(url, tmp_path) as storage:
             await write(storage, "warm/pages", records)
@@ -208,7 +208,7 @@ class TestFiles:
 
             assert await cancel_at_every_checkpoint(job, after=nothing_left) > 5
 
-    async def test_read(self, url: str, tmp_path: Path) -> None:
+    async def test_read_cancelled_at_any_await_leaves_nothing_behind(self, url: str, tmp_path: Path) -> None:
         records = [content(30, n) for n in range(6)]
         async with self.opened(url, tmp_path) as storage:
             await write(storage, "pages", records)

@@ -30,7 +30,7 @@ class _Longest(random.Random):
 @pytest.mark.parametrize("spooled", [False, True], ids=["without a spool", "with a spool"])
 @pytest.mark.parametrize("how", ["down", "silent"])
 @pytest.mark.parametrize("size", [9, 300_000], ids=["one request", "parts"])
-async def test_cancelled_exit_ends_in_its_time(
+async def test_cancelled_exit_ends_within_exit_timeout(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: Failing, spooled: bool, size: int
 ) -> None:
     monkeypatch.setattr("asyncrec.storage._retry._jitter", _Longest())

@@ -66,7 +66,7 @@ async def test_interleaved_shards_need_few_requests_in_local_order(place: Place,
         await quiet(place)
 
 
-async def test_interleave_left_early_leaves_no_requests(place: Place) -> None:
+async def test_abandoned_interleave_leaves_no_requests(place: Place) -> None:
     async with place.open() as storage:
         await write(storage, "")
         place.calm()

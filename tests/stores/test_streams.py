@@ -29,7 +29,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
         monkeypatch.setattr(source, "window", window)
 
 
-async def test_object_range_costs_one_request(place: Place) -> None:
+async def test_object_range_takes_one_request(place: Place) -> None:
     async with place.open() as storage:
         await storage.put("key", DATA)
         place.calm()
@@ -39,7 +39,7 @@ async def test_object_range_costs_one_request(place: Place) -> None:
         assert place.requests == 3
 
 
-async def test_known_version_costs_one_request(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_version_takes_one_request(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow(monkeypatch, 64 << 10)
     async with place.open() as storage:
         known = await storage.put("key", DATA)
@@ -50,7 +50,7 @@ async def test_known_version_costs_one_request(place: Place, monkeypatch: pytest
         assert place.requests == 1
 
 
-async def test_empty_object_is_at_most_two_requests(place: Place) -> None:
+async def test_empty_object_takes_at_most_two_requests(place: Place) -> None:
     async with place.open() as storage:
         await storage.put("key", b"")
         place.calm()
@@ -92,7 +92,7 @@ async def test_stream_passes_source_kit(place: Place, monkeypatch: pytest.Monkey
         await check_source(opened, data)
 
 
-async def test_streams_through_chaos_are_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_through_chaos_are_complete(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow(monkeypatch, 64 << 10)
     async with place.open() as storage:
         await storage.put("key", DATA)

@@ -11,7 +11,7 @@ from asyncrec.testing import cancel_at_checkpoint, cancel_at_every_checkpoint
 pytestmark = pytest.mark.anyio
 
 
-async def test_every_await_is_cancelled_in_turn() -> None:
+async def test_cancel_helper_cancels_every_await_in_turn() -> None:
     reached: list[int] = []
 
     async def func() -> None:
@@ -48,7 +48,7 @@ async def test_after_callback_error_names_checkpoint() -> None:
     assert caught.value.__notes__ == ["after cancellation at checkpoint 1"]
 
 
-async def test_error_in_answer_to_cancellation_says_where() -> None:
+async def test_error_during_cancellation_names_checkpoint() -> None:
     async def func() -> None:
         try:
             await anyio.sleep_forever()
@@ -94,7 +94,7 @@ async def test_tasks_are_cancelled_with_their_scope() -> None:
     assert cancelled
 
 
-async def test_one_that_never_waits_has_no_checkpoint() -> None:
+async def test_function_without_await_has_no_checkpoint() -> None:
     async def func() -> None:
         pass
 

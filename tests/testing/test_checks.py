@@ -29,14 +29,14 @@ async def read(storage: MemoryStorage, key: str) -> bytes | None:
         return None
 
 
-async def test_right_sink_and_right_source_pass() -> None:
+async def test_correct_sink_and_source_pass() -> None:
     storage = MemoryStorage(chunk_size=100)
     await check_sink(storage.open_sink, read=partial(read, storage), unfinished=nothing)
     await storage.put("x", checks.content(2_000))
     await check_source(partial(storage.open_source, "x"), checks.content(2_000))
 
 
-async def test_wrong_reading_is_reported_with_first_wrong_byte() -> None:
+async def test_wrong_data_is_reported_with_first_wrong_byte() -> None:
     storage = MemoryStorage()
     await storage.put("x", checks.content(2_000))
     wrong = bytearray(checks.content(2_000))
@@ -72,7 +72,7 @@ async def test_send_all_sends_whole_chunks_except_last() -> None:
     assert sink.sizes == [10, 15, 7]
 
 
-async def test_data_after_end_of_source_is_caught() -> None:
+async def test_data_after_end_of_source_is_detected() -> None:
     class Undecided(ByteSource):
         answers = iter([b"a", b"", b"b"])
 
@@ -83,7 +83,7 @@ async def test_data_after_end_of_source_is_caught() -> None:
         await checks.receive_all(Undecided())
 
 
-def test_cases_need_no_pytest() -> None:
+def test_kit_does_not_import_pytest() -> None:
     """Neither they nor the tools beside them import it."""
     code = """
 import sys
@@ -95,7 +95,7 @@ assert "pytest" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_every_public_name_resolves_and_others_do_not() -> None:
+def test_kit_resolves_public_names_only() -> None:
     import asyncrec.testing as kit
 
     assert [name for name in kit.__all__ if not hasattr(kit, name)] == []
@@ -104,7 +104,7 @@ def test_every_public_name_resolves_and_others_do_not() -> None:
         kit.chek_sink  # noqa: B018  # the attribute access is what is tested
 
 
-def test_any_loop_will_do() -> None:
+def test_checks_run_on_any_event_loop() -> None:
     for backend in ("asyncio", "trio"):
         storage = MemoryStorage(chunk_size=100)
         anyio.run(

@@ -16,7 +16,7 @@ from asyncrec.testing import virtual_backend
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
-async def test_hour_passes_at_once() -> None:
+async def test_virtual_hour_passes_immediately() -> None:
     began = time.monotonic()
     start = anyio.current_time()
     await anyio.sleep(3600)
@@ -24,7 +24,7 @@ async def test_hour_passes_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
-async def test_sleepers_wake_in_order_and_at_their_times() -> None:
+async def test_sleepers_wake_in_order_and_on_time() -> None:
     woken = []
 
     async def sleeper(seconds: float) -> None:
@@ -38,7 +38,7 @@ async def test_sleepers_wake_in_order_and_at_their_times() -> None:
     assert woken == [(1, 1), (20, 20), (300, 300), (1000, 1000)]
 
 
-async def test_deadline_passes() -> None:
+async def test_virtual_deadline_expires() -> None:
     with pytest.raises(TimeoutError):
         with anyio.fail_after(86_400):
             await anyio.sleep_forever()
@@ -50,7 +50,7 @@ async def test_time_does_not_pass_while_tasks_run() -> None:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_clock_stands_still_while_worker_thread_runs() -> None:
+async def test_clock_stops_while_worker_thread_runs() -> None:
     """A deadline of a microsecond holds for as long as real work in a thread takes."""
     for _ in range(3):
         with anyio.fail_after(0.000_001):
@@ -60,13 +60,13 @@ async def test_clock_stands_still_while_worker_thread_runs() -> None:
     assert anyio.current_time() - start == pytest.approx(1)
 
 
-async def test_clock_stands_still_while_thread_calls_back() -> None:
+async def test_clock_stops_while_thread_calls_back() -> None:
     with anyio.fail_after(0.000_001):
         now = await anyio.to_thread.run_sync(lambda: anyio.from_thread.run_sync(anyio.current_time))
     assert now == anyio.current_time()
 
 
-async def test_clock_stands_still_while_executor_runs(anyio_backend_name: str) -> None:
+async def test_clock_stops_while_executor_runs(anyio_backend_name: str) -> None:
     if anyio_backend_name == "asyncio":
         with anyio.fail_after(0.000_001):
             await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.02)
@@ -75,7 +75,7 @@ async def test_clock_stands_still_while_executor_runs(anyio_backend_name: str) -
             await anyio.to_thread.run_sync(time.sleep, 0.02)
 
 
-async def test_io_that_is_ready_comes_before_the_deadline() -> None:
+async def test_ready_io_is_handled_before_deadline() -> None:
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
 
@@ -93,7 +93,7 @@ async def test_io_that_is_ready_comes_before_the_deadline() -> None:
     await listener.aclose()
 
 
-def test_threshold_lets_others_be_in_time() -> None:
+def test_threshold_waits_for_foreign_threads() -> None:
     """What a thread of nobody's pool does is waited for, up to the threshold."""
 
     async def main() -> None:
@@ -112,6 +112,6 @@ def test_threshold_lets_others_be_in_time() -> None:
         assert time.monotonic() - began < 5
 
 
-def test_other_backends_are_refused() -> None:
+def test_unknown_backends_are_rejected() -> None:
     with pytest.raises(ValueError, match="curio"):
         virtual_backend("curio")

@@ -842,12 +842,12 @@ class DoesNotSayWhereItIs(Toy):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-async def test_broken_storage_is_caught_by_its_case(mutant: type[Toy]) -> None:
+async def test_broken_storage_fails_matching_case(mutant: type[Toy]) -> None:
     assert await fails(MUTANTS[mutant], mutant)
     assert not await fails(MUTANTS[mutant], Toy)
 
 
-def test_every_case_catches_a_mutant() -> None:
+def test_every_case_catches_some_mutant() -> None:
     by_url = {
         name
         for name in CASES
@@ -859,7 +859,7 @@ def test_every_case_catches_a_mutant() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_cancellation_of_asyncio_that_is_retried_is_caught() -> None:
+async def test_retry_of_asyncio_cancellation_is_detected() -> None:
     class Retries(Toy):
         async def wait(self) -> None:
             while True:
@@ -874,7 +874,7 @@ async def test_cancellation_of_asyncio_that_is_retried_is_caught() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_asyncio_cancellation_swallowed_by_later_part_is_caught() -> None:
+async def test_asyncio_cancellation_swallowed_by_later_part_is_detected() -> None:
     class SwallowsInAPart(Toy):
         def make_sink(self) -> ToySink:
             wait = self.wait
@@ -892,7 +892,7 @@ async def test_asyncio_cancellation_swallowed_by_later_part_is_caught() -> None:
         await suite.test_what_waits_can_be_cancelled()
 
 
-async def test_storage_with_uncancellable_requests_may_await_them() -> None:
+async def test_storage_may_wait_for_uncancellable_requests() -> None:
     attributes = {"toy": ShieldsItsRequests, "__test__": False, "cancellable_requests": False}
     await type("Suite", (TestToy,), attributes)().test_what_waits_can_be_cancelled()
 
@@ -912,7 +912,7 @@ VIRTUAL = [virtual_backend("asyncio"), virtual_backend("trio")]
 
 
 @pytest.mark.parametrize("anyio_backend", VIRTUAL, ids=["asyncio", "trio"])
-async def test_time_of_case_is_no_virtual_one() -> None:
+async def test_case_timeout_uses_real_time() -> None:
     class Slow(Toy):
         slow = 10_000.0
 
@@ -932,7 +932,7 @@ async def test_time_of_case_is_no_virtual_one() -> None:
 # Replaced cases ------------------------------------------------------------------------------------------------------
 
 
-def test_case_replaced_without_reason_is_refused() -> None:
+def test_case_replaced_without_reason_is_rejected() -> None:
     with pytest.raises(TypeError, match="test_delete overrides a case of the kit"):
 
         class Silent(StorageConformance):
@@ -940,7 +940,7 @@ def test_case_replaced_without_reason_is_refused() -> None:
                 pass
 
 
-def test_case_emptied_or_replaced_by_mixin_is_refused() -> None:
+def test_case_removed_or_replaced_by_mixin_is_rejected() -> None:
     class Mixin:
         async def test_delete(self) -> None:
             pass
@@ -951,7 +951,7 @@ def test_case_emptied_or_replaced_by_mixin_is_refused() -> None:
         type("Emptied", (StorageConformance,), {"test_delete": None})
 
 
-def test_reason_is_sentence_and_its_case_exists() -> None:
+def test_replaces_case_requires_reason_and_existing_case() -> None:
     with pytest.raises(TypeError, match="needs a reason"):
         replaces_case("")
     with pytest.raises(TypeError, match="needs a reason"):
@@ -963,7 +963,7 @@ def test_reason_is_sentence_and_its_case_exists() -> None:
         type("Misspelt", (StorageConformance,), {"test_delte": replaces_case("a reason")(test_misspelt)})
 
 
-def test_case_replaced_with_reason_is_taken() -> None:
+def test_case_replaced_with_reason_is_accepted() -> None:
     class Reasoned(StorageConformance):
         @replaces_case("this store keeps everything")
         async def test_delete(self) -> None: ...

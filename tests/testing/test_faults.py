@@ -84,7 +84,7 @@ async def test_operations_are_counted_in_order() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("k", range(len(OPERATIONS)))
-async def test_kth_operation_fails_and_says_which(k: int, when: Any) -> None:
+async def test_kth_operation_fails_with_its_number(k: int, when: Any) -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     storage = FlakyStorage(within, {k: Fault(when=when, error=StoragePermissionError)})
     with pytest.raises(StoragePermissionError, match=f"{OPERATIONS[k]} .*operation {k} failed on purpose"):
@@ -98,7 +98,7 @@ async def test_kth_operation_fails_and_says_which(k: int, when: Any) -> None:
     assert published == (there_from <= k < gone_by)
 
 
-async def test_fault_passes_and_one_for_good_stays() -> None:
+async def test_single_fault_passes_but_permanent_fault_stays() -> None:
     within = MemoryStorage()
     await within.put("a", b"x")
     storage = FlakyStorage(within, {1: Fault(), 3: Fault(for_good=True)})
@@ -112,7 +112,7 @@ async def test_fault_passes_and_one_for_good_stays() -> None:
     assert storage.failed == [1, 3, 4, 5]
 
 
-async def test_receive_that_failed_after_its_effect_loses_nothing() -> None:
+async def test_receive_failing_after_its_effect_loses_no_bytes() -> None:
     within = MemoryStorage()
     await within.put("a", b"0123456789")
     storage = FlakyStorage(within, {1: Fault(when="after")})
@@ -133,7 +133,7 @@ async def test_short_receive_ends_object_early() -> None:
         assert [await source.receive(4) for _ in range(3)] == [b"0123", b"", b""]
 
 
-async def test_short_send_sends_half_and_says_so() -> None:
+async def test_short_send_stores_half_and_raises() -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     storage = FlakyStorage(within, {1: Fault("short")})
     with pytest.raises(TransientStorageError, match="half a chunk"):
@@ -181,7 +181,7 @@ async def failures(seed: int, rate: float) -> list[int]:
     return storage.failed
 
 
-async def test_random_choices_follow_the_seed() -> None:
+async def test_random_choices_follow_seed() -> None:
     assert await failures(1, 0.2) == await failures(1, 0.2)
     assert await failures(1, 0.2) != await failures(2, 0.2)
     assert 20 <= len(await failures(1, 0.2)) <= 60
@@ -189,7 +189,7 @@ async def test_random_choices_follow_the_seed() -> None:
     assert await failures(1, 0.0) == []
 
 
-async def test_slow_wire_is_shared_by_all() -> None:
+async def test_bandwidth_is_shared_by_all_operations() -> None:
     storage = SlowStorage(MemoryStorage(chunk_size=1_000), bytes_per_second=1_000)
     began = anyio.current_time()
     async with anyio.create_task_group() as group:
@@ -207,7 +207,7 @@ async def test_wrapping_storages_pass_on_storage_properties() -> None:
     assert not SlowStorage(inner).lists_by_pages
 
 
-async def test_latency_comes_before_each_operation() -> None:
+async def test_latency_delays_each_operation() -> None:
     storage = SlowStorage(MemoryStorage(), latency=2)
     began = anyio.current_time()
     async with anyio.create_task_group() as group:

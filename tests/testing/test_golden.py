@@ -26,10 +26,10 @@ def parse(data: bytes) -> tuple[bytes, ...]:
     return tuple(records)
 
 
-def test_plain_holds_the_records() -> None:
+def test_plain_file_contains_golden_records() -> None:
     assert parse(golden.PLAIN) == golden.RECORDS
 
 
-def test_gzip_and_zlib_are_the_plain_bytes_compressed() -> None:
+def test_gzip_and_zlib_files_decompress_to_plain_bytes() -> None:
     assert zlib.decompress(golden.GZIP, wbits=31) == golden.PLAIN
     assert zlib.decompress(golden.ZLIB, wbits=15) == golden.PLAIN

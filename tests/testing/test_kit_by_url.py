@@ -90,7 +90,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_plugin_that_is_installed_passes(installed: Installed, case: str) -> None:
+async def test_installed_plugin_passes(installed: Installed, case: str) -> None:
     installed.add("toy_plugin")
     await getattr(Kit(), case)()
 
@@ -103,7 +103,7 @@ async def test_cases_are_skipped_without_url(installed: Installed, case: str) ->
         await getattr(kit, case)()
 
 
-async def test_positional_backend_option_is_caught(installed: Installed) -> None:
+async def test_positional_backend_option_is_detected(installed: Installed) -> None:
     @asynccontextmanager
     async def open_toy(url: str, chunk_size: int = 1_000) -> AsyncIterator[Storage]:
         yield MemoryStorage("kit", chunk_size=chunk_size)
@@ -116,7 +116,7 @@ async def test_positional_backend_option_is_caught(installed: Installed) -> None
 
 
 @pytest.mark.parametrize(("imports", "heavy"), [("json", False), ("anyio", True)])
-async def test_plugin_with_heavy_imports_is_caught(
+async def test_plugin_with_heavy_imports_is_detected(
     installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, heavy: bool
 ) -> None:
     (tmp_path / "toy_plugin.py").write_text(f"import {imports}\n")
@@ -131,12 +131,12 @@ async def test_plugin_with_heavy_imports_is_caught(
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_plugin_without_entry_point_is_caught(installed: Installed, case: str) -> None:
+async def test_plugin_without_entry_point_is_detected(installed: Installed, case: str) -> None:
     with pytest.raises(UnknownSchemeError, match="no backend serves 'toy'"):
         await getattr(Kit(), case)()
 
 
-async def test_one_that_is_only_registered_by_hand_is_caught(installed: Installed) -> None:
+async def test_plugin_registered_only_by_call_is_detected(installed: Installed) -> None:
     registry.register_writer_factory("toy", installed.add("toy_plugin"))
     installed.entries.clear()
     await Kit().test_records_written_by_url()  # this process knows it
@@ -144,7 +144,7 @@ async def test_one_that_is_only_registered_by_hand_is_caught(installed: Installe
         await Kit().test_found_by_its_scheme()
 
 
-async def test_unusable_plugin_is_caught_with_its_reason(installed: Installed) -> None:
+async def test_unusable_plugin_is_reported_with_reason(installed: Installed) -> None:
     def broken() -> Iterable[StorageFactory]:
         raise ImportError("no module named 'client'")
 
@@ -153,14 +153,14 @@ async def test_unusable_plugin_is_caught_with_its_reason(installed: Installed) -
         await Kit().test_found_by_its_scheme()
 
 
-async def test_two_plugins_for_one_scheme_are_caught(installed: Installed) -> None:
+async def test_two_plugins_for_one_scheme_are_detected(installed: Installed) -> None:
     installed.add("toy_plugin")
     installed.add("another")
     with pytest.raises(AmbiguousSchemeError, match="toy_plugin, another"):
         await Kit().test_found_by_its_scheme()
 
 
-async def test_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
+async def test_url_of_another_storage_is_detected(installed: Installed) -> None:
     installed.add("toy_plugin", leads_to=f"elsewhere on {anyio.get_current_task().id}")
     with pytest.raises(FileNotFoundError):
         await Kit().test_records_read_by_url()
@@ -168,7 +168,7 @@ async def test_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
         await Kit().test_records_written_by_url()
 
 
-async def test_plugin_ignoring_url_prefix_is_caught(installed: Installed) -> None:
+async def test_plugin_ignoring_url_prefix_is_detected(installed: Installed) -> None:
     """So that two folders of a store would be one."""
     installed.add("toy_plugin", forgets_the_prefix=True)
     await Kit().test_records_written_by_url()

@@ -75,7 +75,7 @@ async def test_listing_failure_names_received_and_expected_keys(listed: str, sai
         await kit.test_listing_order()
 
 
-async def test_hook_that_was_not_filled_in_is_named() -> None:
+async def test_missing_kit_hook_is_named() -> None:
     with pytest.raises(NotImplementedError, match="Empty does not define open_storage; implement this hook of the kit"):
         await Empty().test_root()
     storage = MemoryStorage()
@@ -88,7 +88,7 @@ async def test_hook_that_was_not_filled_in_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_plain_assertion_of_case_shows_its_values(tmp_path: Path) -> None:
+def test_failed_case_shows_compared_values(tmp_path: Path) -> None:
     suite = tmp_path / "test_nowhere.py"
     suite.write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(suite)]

@@ -111,7 +111,7 @@ def tally(
     return tally
 
 
-def test_right_command_passes(tally: Callable[..., list[str]]) -> None:
+def test_correct_command_passes(tally: Callable[..., list[str]]) -> None:
     assert tally(count) == []
 
 
@@ -126,14 +126,14 @@ def test_right_command_passes(tally: Callable[..., list[str]]) -> None:
         (failing, "test_it_does_its_work"),
     ],
 )
-def test_wrong_command_is_caught(tally: Callable[..., list[str]], function: Any, case: str) -> None:
+def test_incorrect_command_is_detected(tally: Callable[..., list[str]], function: Any, case: str) -> None:
     assert case in tally(function)
 
 
 @pytest.mark.parametrize(
     "command", [Command("verify", "words", "toy:function"), Command("tally", "words", "toy:nothing"), "tally"]
 )
-def test_command_that_cannot_be_taken_in_is_caught(tally: Callable[..., list[str]], command: object) -> None:
+def test_unusable_command_is_detected(tally: Callable[..., list[str]], command: object) -> None:
     assert "test_it_is_taken_in" in tally(count, command)
 
 
@@ -247,7 +247,7 @@ async def not_passed(format_: Right, monkeypatch: pytest.MonkeyPatch, folder: Pa
     return failed
 
 
-async def test_right_format_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_correct_format_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert await not_passed(Right(), monkeypatch, tmp_path) == []
 
 
@@ -262,13 +262,13 @@ async def test_right_format_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         (Keeps, "test_leaving_early_or_cancelled_leaves_nothing"),
     ],
 )
-async def test_wrong_format_is_caught(
+async def test_incorrect_format_is_detected(
     mutant: type[Right], case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert case in await not_passed(mutant(), monkeypatch, tmp_path)
 
 
-def test_kit_case_is_replaced_only_with_a_reason() -> None:
+def test_kit_case_can_be_replaced_only_with_reason() -> None:
     with pytest.raises(TypeError, match="overrides a case of the kit"):
         type("Silent", (ToyFormat,), {"test_it_is_taken_in": lambda self: None})
     type("Said", (ToyFormat,), {"test_it_is_taken_in": replaces_case("it is a toy")(lambda self: None)})

@@ -90,7 +90,7 @@ async def test_unhonoured_exclusive_write_has_two_winners(
 
 
 @pytest.mark.parametrize("data", [b"", SHORT, LONG])
-async def test_existing_object_is_refused_for_any_new_length(data: bytes) -> None:
+async def test_existing_object_is_protected_for_any_new_length(data: bytes) -> None:
     store = LaxStorage(MemoryStorage(chunk_size=CHUNK))
     await store.put("k", b"older")
     with pytest.raises(ObjectExistsError):
@@ -98,7 +98,7 @@ async def test_existing_object_is_refused_for_any_new_length(data: bytes) -> Non
     assert await store.get("k") == b"older"
 
 
-async def test_lost_answer_raises_error_and_object_exists() -> None:
+async def test_lost_response_raises_although_object_exists() -> None:
     store = LaxStorage(lost=lambda key: key.startswith("claims/"))
     await store.put("other", b"x")
     with pytest.raises(TransientStorageError, match="claims/1"):
@@ -106,7 +106,7 @@ async def test_lost_answer_raises_error_and_object_exists() -> None:
     assert await store.get("claims/1") == b"x"
 
 
-async def test_late_answer_reports_immediate_effect_despite_cancellation() -> None:
+async def test_late_response_reports_effect_despite_cancellation() -> None:
     store = LaxStorage(late=60.0)
     with anyio.move_on_after(1.0):
         async with store.open_sink("k") as sink:
@@ -116,7 +116,7 @@ async def test_late_answer_reports_immediate_effect_despite_cancellation() -> No
     assert await store.get("k") == b"x"
 
 
-async def test_short_reads_return_half_of_the_request() -> None:
+async def test_short_reads_return_half_of_requested_bytes() -> None:
     store = LaxStorage(short=True)
     await store.put("k", b"0123456789")
     async with store.open_source("k", start=1) as source:
@@ -125,7 +125,7 @@ async def test_short_reads_return_half_of_the_request() -> None:
     assert await store.get("k") == b"0123456789"
 
 
-async def test_listing_is_stale_and_head_is_current() -> None:
+async def test_listing_is_stale_but_head_is_current() -> None:
     store = LaxStorage(stale=5.0)
 
     async def listed() -> dict[str, int]:

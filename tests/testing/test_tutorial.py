@@ -25,6 +25,6 @@ def test_every_excerpt_of_tutorial_is_tested() -> None:
     assert len(EXCERPTS) == PAGE.count("an excerpt of") > 8
 
 
-def test_entry_point_is_plugins() -> None:
+def test_tutorial_entry_point_matches_plugin() -> None:
     (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert toml in (ROOT / "plugins" / "asyncrec-aiofiles" / "pyproject.toml").read_text("utf-8")

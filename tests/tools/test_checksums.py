@@ -50,7 +50,7 @@ async def test_checksum_ignores_rereads_and_bytes_after_gap(storage: Storage) ->
     assert await read(600, 1_000) == 1_000
 
 
-async def test_checksummed_storage_refuses_writes(storage: Storage) -> None:
+async def test_checksummed_storage_rejects_writes(storage: Storage) -> None:
     passing = ChecksummedStorage(storage)
     with pytest.raises(StorageError, match="only used to compute a checksum"):
         await passing.put("x", b"data")

@@ -19,7 +19,7 @@ def module_of(package: str, command: str) -> Path:
 
 @pytest.mark.parametrize("package", ["cli", "tools"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_has_module_of_its_name(package: str, command: str) -> None:
+def test_command_has_module_with_its_name(package: str, command: str) -> None:
     assert module_of(package, command).is_file()
 
 

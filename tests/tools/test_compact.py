@@ -47,7 +47,7 @@ async def shards(storage: Storage) -> list[asyncrec.ShardEntry]:
     return list((await asyncrec.read_manifest("pages", storage=storage)).shards)
 
 
-async def test_joined_records_keep_their_order_and_keys(storage: Storage) -> None:
+async def test_joined_records_keep_order_and_keys(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     report = await compact(storage)
     assert (report.joined, report.into, report.commits, report.shards, report.records) == (15, 1, 1, 1, 30)
@@ -92,7 +92,7 @@ async def test_size_of_joined_shards_is_bounded(storage: Storage) -> None:
     assert await stored(storage) == [example(number) for number in range(30)]
 
 
-async def test_all_shards_get_another_compression(storage: Storage) -> None:
+async def test_compaction_changes_compression_of_all_shards(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2, writer_id="a")
     await write_pages(storage, max_shard_records=2, writer_id="b", records=4, compression="ZLIB", on_duplicate="write")
     await compact(storage, compression="GZIP")
@@ -115,7 +115,7 @@ async def test_later_duplicates_are_dropped(storage: Storage) -> None:
     assert (await compact(storage, drop_duplicates=True, max_shard_bytes=150)).commits == 0
 
 
-async def test_shards_with_keys_and_without_are_joined(storage: Storage) -> None:
+async def test_shards_with_and_without_keys_are_joined(storage: Storage) -> None:
     await write(storage, "a", [(None, b"1"), (None, b"2")])
     await write(storage, "b", [("three", b"3"), (None, b"4")])
     await write(storage, "c", [(None, b"5")])
@@ -126,7 +126,7 @@ async def test_shards_with_keys_and_without_are_joined(storage: Storage) -> None
     assert await stored(storage) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-async def test_manifest_alone_is_merged(storage: Storage) -> None:
+async def test_manifest_only_option_leaves_shards_unchanged(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     before = await shards(storage)
     report = await compact(storage, manifest_only=True)
@@ -134,7 +134,7 @@ async def test_manifest_alone_is_merged(storage: Storage) -> None:
     assert await shards(storage) == before
 
 
-async def test_dry_run_counts_and_changes_nothing(storage: Storage) -> None:
+async def test_dry_run_counts_without_changes(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     before = await objects(storage)
     report = await compact(storage, dry_run=True)
@@ -143,7 +143,7 @@ async def test_dry_run_counts_and_changes_nothing(storage: Storage) -> None:
     assert await objects(storage) == before
 
 
-async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> None:
+async def test_invalid_input_is_rejected_without_changes(storage: Storage) -> None:
     await write_pages(storage, max_shard_records=2)
     await asyncrec.write_records("alone.tfrecord", [b"1"], storage=storage)
     before = await objects(storage)
@@ -166,7 +166,7 @@ async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> Non
     assert await objects(storage) == before
 
 
-async def test_damaged_shard_stays_and_others_are_joined(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damaged_shard_is_kept_and_others_are_joined(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_SHARDS", 5)
     await write_pages(storage, max_shard_records=2)
     damaged = (await shards(storage))[7].path
@@ -183,7 +183,7 @@ def _paths(report: CompactReport, storage: Storage) -> set[str]:
     return {path.removeprefix(storage.root).lstrip("/") for path in report.removed}
 
 
-async def test_open_readers_go_on_until_the_grace_is_over() -> None:
+async def test_open_readers_continue_during_grace() -> None:
     storage = MemoryStorage()
     await write_pages(storage, max_shard_records=2)
     old = {path for shard in await shards(storage) for path in shard.objects}
@@ -197,7 +197,7 @@ async def test_open_readers_go_on_until_the_grace_is_over() -> None:
         assert (await compact(storage, grace=60)).removed == ()
 
 
-async def test_old_shards_are_deleted_when_the_grace_is_over() -> None:
+async def test_old_shards_are_deleted_after_grace() -> None:
     storage = MetStorage(MemoryStorage())
     await write_pages(storage, max_shard_records=2)
     old = {path for shard in await shards(storage) for path in shard.objects}
@@ -233,7 +233,7 @@ async def test_old_shards_are_hidden_from_patterns_and_folders(storage: Storage)
         assert len(dataset) == 30
 
 
-async def test_deletion_leaves_nothing_in_old_shards(storage: Storage) -> None:
+async def test_deletion_removes_records_from_old_shards(storage: Storage) -> None:
     canary = b"a canary that is in one record alone"
     await write(storage, "a", [("one", b"1"), ("canary", canary), ("two", 2 * canary[:20])], max_shard_records=1)
     await compact(storage, max_shard_bytes=150)
@@ -246,7 +246,7 @@ async def test_deletion_leaves_nothing_in_old_shards(storage: Storage) -> None:
 
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("deletes", [False, True], ids=["", "records are deleted"])
-async def test_follower_is_given_each_record_once(storage: Storage, deletes: bool) -> None:
+async def test_follower_receives_each_record_once(storage: Storage, deletes: bool) -> None:
     await write(storage, "a", [("1", b"1"), ("2", b"2"), ("3", b"3")])
     async with tools.open_tail("pages", records=1, follow=True, storage=storage) as tail:
         assert [each.data for each in await anext(tail)] == [b"3"]
@@ -277,7 +277,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @settings(deadline=None)
 @given(STEPS)
-async def test_first_committed_of_a_key_stays_the_first(anyio_backend: str, given: list[Any]) -> None:
+async def test_first_committed_record_of_key_stays_first(anyio_backend: str, given: list[Any]) -> None:
     """Whatever is joined, and however often: names, which order the records, are not in the order of commits."""
     storage = MemoryStorage()
     first: dict[str, bytes] = {}
@@ -319,7 +319,7 @@ async def test_compaction_reports_progress_to_full_size(storage: Storage) -> Non
     assert told[-1] == (report.bytes, report.bytes)
 
 
-def test_blocking_call_gives_the_same_report(tmp_path: Any) -> None:
+def test_blocking_call_returns_same_report(tmp_path: Any) -> None:
     path = str(tmp_path / "pages")
     anyio.run(_write_at, path)
     report = blocking.compact(path)

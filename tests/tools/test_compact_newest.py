@@ -42,7 +42,7 @@ async def numbers(storage: Storage) -> list[int]:
         return [int(asyncrec.decode_example(each)["n"][0]) async for each in dataset]
 
 
-async def test_newest_version_stays_in_its_place(storage: Storage) -> None:
+async def test_newest_version_keeps_its_position(storage: Storage) -> None:
     await write(storage, "b", [("x", 5), (None, 1), ("y", 1), ("z", 7)])
     await write(storage, "a", [("x", 3), ("y", 2), (None, 1), ("z", 7)], 4)
     report = await compact(storage, dry_run=True)
@@ -65,7 +65,7 @@ async def test_newest_version_stays_in_its_place(storage: Storage) -> None:
     ),
     st.sampled_from([60, 200, 1 << 20]),
 )
-async def test_compaction_keeps_versions_that_newest_reads(
+async def test_compaction_keeps_versions_returned_by_newest_readers(
     anyio_backend: str, commits: list[list[Version]], size: int
 ) -> None:
     storage = MemoryStorage()
@@ -91,7 +91,7 @@ async def test_compaction_keeps_versions_that_newest_reads(
 
 
 @pytest.mark.parametrize(("newest", "others"), [("date", None), (None, "date"), ("date", "n")], ids=str)
-async def test_two_concurrent_rules_keep_version_of_each_key(
+async def test_concurrent_compaction_rules_keep_version_of_each_key(
     monkeypatch: pytest.MonkeyPatch, newest: str | None, others: str | None
 ) -> None:
     """One has planned, and the other one commits: what the first one keeps may be gone."""
@@ -113,7 +113,7 @@ async def test_two_concurrent_rules_keep_version_of_each_key(
         assert [len(await dataset.history(key)) for key in "xyz"] == [1, 1, 1]
 
 
-async def test_keys_that_come_once_need_no_feature(storage: Storage) -> None:
+async def test_keys_without_repeats_need_no_feature(storage: Storage) -> None:
     await write(storage, "a", [("x", None), (None, None), ("y", None)])
     assert (await compact(storage)).records == 3
 
@@ -124,7 +124,7 @@ async def test_records_without_keys_are_joined(storage: Storage) -> None:
     assert (report.joined, report.records) == (2, 4)
 
 
-async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> None:
+async def test_invalid_input_is_rejected_without_changes(storage: Storage) -> None:
     await write(storage, "a", [("x", 1), ("x", 2)])
     before = {info.key async for info in storage.list_objects()}
     for options, error, message in (
@@ -139,7 +139,7 @@ async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> Non
     assert {info.key async for info in storage.list_objects()} == before
 
 
-async def test_damaged_version_stops_the_call(storage: Storage) -> None:
+async def test_damaged_version_stops_compaction(storage: Storage) -> None:
     """It might be the newest one."""
     await write(storage, "a", [("x", 1), ("y", 1), ("x", 2), ("z", 1)])
     path = (await asyncrec.read_manifest("pages", storage=storage)).shards[0].path
@@ -151,7 +151,7 @@ async def test_damaged_version_stops_the_call(storage: Storage) -> None:
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == 4
 
 
-async def test_page_whose_body_a_revisit_needs_stays(storage: Storage) -> None:
+async def test_page_with_body_of_revisit_is_kept(storage: Storage) -> None:
     first = pages.page("http://a/", b"body", status=200, date="2026-11-01T00:00:00Z")
     again = pages.page("http://a/", b"", status=304, date="2026-11-02T00:00:00Z", before=first)
     other = [pages.page("http://b/", b"b", status=200, date=f"2026-11-0{day}T00:00:00Z") for day in (2, 1)]

@@ -59,7 +59,7 @@ async def numbers(storage: Storage) -> list[int]:
 LONG = "http://a-name-of-more-than-thirty-two-characters.example/"
 
 
-async def test_records_of_a_joined_shard_are_sorted(storage: Storage, later: Later) -> None:
+async def test_records_of_joined_shard_are_sorted(storage: Storage, later: Later) -> None:
     urls = ["c", "a", LONG + "2", None, "b", LONG + "1", "a"]
     records = [
         (f"key {at}" if at % 2 else None, record(at, **({} if url is None else {"url": url})))
@@ -80,7 +80,7 @@ async def test_records_of_a_joined_shard_are_sorted(storage: Storage, later: Lat
     assert await numbers(storage) == [0, 1, 2, 3, 4, 5, 6]
 
 
-async def test_shards_that_are_young_are_not_sorted(storage: Storage, later: Later) -> None:
+async def test_young_shards_are_not_sorted(storage: Storage, later: Later) -> None:
     await write(storage, "a", [(None, record(1, url="b")), (None, record(2, url="a"))])
     assert (await compact(storage)).commits == 0
     later(0.9)
@@ -90,7 +90,7 @@ async def test_shards_that_are_young_are_not_sorted(storage: Storage, later: Lat
     assert await numbers(storage) == [2, 1]
 
 
-async def test_each_shard_is_sorted_by_itself(storage: Storage, later: Later) -> None:
+async def test_each_shard_is_sorted_separately(storage: Storage, later: Later) -> None:
     await write(storage, "w", [(None, record(at, url=f"{9 - at}")) for at in range(8)])
     later(2)
     size = (await asyncrec.read_manifest("pages", storage=storage)).shards[0].bytes
@@ -99,7 +99,7 @@ async def test_each_shard_is_sorted_by_itself(storage: Storage, later: Later) ->
     assert await numbers(storage) == [3, 2, 1, 0, 7, 6, 5, 4]
 
 
-async def test_deletion_leaves_a_shard_sorted(storage: Storage, later: Later) -> None:
+async def test_deletion_keeps_shard_sorted(storage: Storage, later: Later) -> None:
     await write(storage, "w", [(f"{at}", record(at, url=f"{at * 3 % 8}")) for at in range(8)])
     later(2)
     await compact(storage)
@@ -109,7 +109,7 @@ async def test_deletion_leaves_a_shard_sorted(storage: Storage, later: Later) ->
 
 
 @pytest.mark.parametrize("newest", [None, "date"], ids=["first", "newest"])
-async def test_kept_version_is_the_one_readers_get(
+async def test_kept_version_is_version_returned_by_readers(
     monkeypatch: pytest.MonkeyPatch, later: Later, newest: str | None
 ) -> None:
     """A shard is damaged, so that the others of the key stay: of several, the same record counts as before."""
@@ -150,7 +150,9 @@ async def test_kept_version_is_the_one_readers_get(
         max_size=8,
     )
 )
-async def test_first_of_a_key_stays_the_first(anyio_backend: str, later: Later, steps: list[Any]) -> None:
+async def test_first_record_of_key_stays_first_after_sorting(
+    anyio_backend: str, later: Later, steps: list[Any]
+) -> None:
     """Whatever is sorted, joined and written behind that, also by writers whose names sort before."""
     storage = MemoryStorage()
     first: dict[str, bytes] = {}
@@ -172,7 +174,7 @@ async def test_first_of_a_key_stays_the_first(anyio_backend: str, later: Later, 
 
 
 @pytest.mark.virtual_clock
-async def test_follower_is_given_each_record_once(storage: Storage, later: Later) -> None:
+async def test_follower_receives_each_record_once(storage: Storage, later: Later) -> None:
     await write(storage, "a", [("1", record(1)), ("2", record(2)), ("3", record(3))])
     async with tools.open_tail("pages", records=1, follow=True, storage=storage) as tail:
         await anext(tail)
@@ -188,7 +190,7 @@ async def test_follower_is_given_each_record_once(storage: Storage, later: Later
 
 
 @pytest.mark.virtual_clock
-async def test_late_follower_gets_an_error(storage: Storage, later: Later) -> None:
+async def test_late_follower_gets_error(storage: Storage, later: Later) -> None:
     await write(storage, "a", [("1", record(1)), ("2", record(2)), ("3", record(3))])
     async with tools.open_tail("pages", records=1, follow=True, storage=storage) as tail:
         await anext(tail)
@@ -199,7 +201,7 @@ async def test_late_follower_gets_an_error(storage: Storage, later: Later) -> No
             await anext(tail)
 
 
-async def test_bad_input_is_refused_and_changes_nothing(storage: Storage, later: Later) -> None:
+async def test_invalid_input_is_rejected_without_changes(storage: Storage, later: Later) -> None:
     await write(storage, "a", [("x", record(1, url=["a", "b"])), ("y", record(2, url="c"))])
     later(2)
     before = {info.key async for info in storage.list_objects()}

@@ -36,7 +36,7 @@ async def convert(storage: Storage, source: str, target: str, **options: Any) ->
 
 
 @pytest.mark.parametrize("settled", [True, False])
-async def test_file_converted_meanwhile_by_another_process_is_skipped(
+async def test_file_converted_by_concurrent_process_is_skipped(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
     """The other may have committed, and be gone, or not have cleared up yet."""
@@ -84,7 +84,7 @@ async def test_json_lines_round_trip(storage: Storage, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-async def test_endless_line_is_bad_without_affecting_other_files(storage: Storage, name: str) -> None:
+async def test_overlong_line_is_reported_without_affecting_other_files(storage: Storage, name: str) -> None:
     content = b'{"a": 1}\n' + b"x" * (8 << 20)
     await storage.put(f"in/{name}", gzip.compress(content) if name.endswith("gz") else content)
     await storage.put("in/y.jsonl", b'{"a": 2}\n')
@@ -104,7 +104,7 @@ async def test_bad_line_reason_is_shortened(storage: Storage) -> None:
     assert len(bad.reason) < 1000
 
 
-async def test_json_lines_error_names_the_bad_line(storage: Storage) -> None:
+async def test_json_lines_error_names_invalid_line(storage: Storage) -> None:
     await storage.put("x.jsonl", b'{"a": 1}\n\nno\n[1]\n{"a": 2}')
     report = await convert(storage, "x.jsonl", "set")
     assert report.records == 2
@@ -120,7 +120,7 @@ async def test_json_lines_end_at_damaged_compression(storage: Storage) -> None:
     assert "compressed" in report.bad[0].reason
 
 
-async def test_files_that_are_done_are_passed_over(storage: Storage) -> None:
+async def test_converted_files_are_skipped(storage: Storage) -> None:
     await storage.put("in/a.jsonl", b'{"a": 1}\n' * 3)
     assert (await convert(storage, "in", "set")).files == ["a.jsonl"]
     await storage.put("in/b.jsonl", b'{"a": 2}\n' * 4)
@@ -241,14 +241,14 @@ async def test_damaged_records_are_not_exported(storage: Storage) -> None:
         ("none", "set", ObjectNotFoundError),
     ],
 )
-async def test_invalid_conversion_is_refused(storage: Storage, source: str, target: str, error: type) -> None:
+async def test_invalid_conversion_is_rejected(storage: Storage, source: str, target: str, error: type) -> None:
     for name in ("x.jsonl", "x.tfrecord", "in/a.jsonl", "in/b.warc"):
         await storage.put(name, b"")
     with pytest.raises(error):
         await convert(storage, source, target)
 
 
-async def test_format_without_suffix_is_given_as_option(storage: Storage) -> None:
+async def test_format_option_replaces_missing_suffix(storage: Storage) -> None:
     await storage.put("lines.txt", b'{"a": 1}\n')
     assert (await convert(storage, "lines.txt", "set", source_format="jsonl")).records == 1
     with pytest.raises(ValueError, match="xml"):

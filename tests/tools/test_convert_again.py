@@ -26,7 +26,7 @@ async def convert(storage: Storage, source: str, target: str) -> tools.ConvertRe
 
 
 @pytest.mark.parametrize("now", [b'{"a": 1}\n' * 4, b'{"a": 2}\n' * 3])
-async def test_changed_file_is_refused_before_any_writing(storage: Storage, now: bytes) -> None:
+async def test_changed_file_is_rejected_before_any_write(storage: Storage, now: bytes) -> None:
     """Of another size or not; nothing of the files before it is written either."""
     await storage.put("in/b.jsonl", b'{"a": 1}\n' * 3)
     await convert(storage, "in", "set")
@@ -108,7 +108,7 @@ async def test_concurrent_conversions_write_one_version_of_file(
     assert [each["n"] for each in await decoded(storage, "set")] == [2]
 
 
-async def test_file_noted_by_size_alone_counts_as_done(storage: Storage) -> None:
+async def test_file_recorded_only_by_size_counts_as_converted(storage: Storage) -> None:
     noted = {"source c0123456789ab": {"file": "a.jsonl", "bytes": 9, "format": "jsonl"}}
     await write_pages(storage, "set", metadata=noted)
     await storage.put("a.jsonl", b'{"n": 1}\n')

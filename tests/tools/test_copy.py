@@ -44,7 +44,7 @@ def report_keys(paths: list[str], storage: Storage) -> list[str]:
     return [path.removeprefix(storage.root).lstrip("/") for path in paths]
 
 
-async def test_renamed_data_set_renames_its_shards(storage: Storage) -> None:
+async def test_copy_under_new_name_renames_shards(storage: Storage) -> None:
     await write_pages(storage)
     await tools.copy("pages", "sheets", storage=storage, target_storage=storage)
     assert all(shard.path.startswith("sheets-") for shard in (await manifest(storage, "sheets")).shards)
@@ -148,14 +148,14 @@ async def test_shard_replaced_during_healing_is_not_restored(storage: Storage) -
     assert report.orphans == []
 
 
-async def test_another_data_set_is_not_mixed_with(storage: Storage) -> None:
+async def test_copy_rejects_target_with_another_data_set(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await write_pages(storage, "b/pages")
     with pytest.raises(ObjectExistsError, match="another data set"):
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
 
 
-async def test_existing_folder_is_not_accepted_as_copy_target(tmp_path: Path) -> None:
+async def test_existing_folder_is_rejected_as_copy_target(tmp_path: Path) -> None:
     source = LocalStorage(tmp_path)
     await write_pages(source, "a/pages")
     (tmp_path / "local").mkdir()
@@ -267,7 +267,7 @@ async def test_killed_copy_is_resumed_and_recovered_without_leftovers(tmp_path: 
         assert not list(tmp_path.rglob("*.partial"))
 
 
-async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:
+async def test_files_are_copied_to_file_or_folder(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
     await tools.copy("x.tfrecord", "y.tfrecord", storage=storage, target_storage=storage)
     await tools.copy("x.tfrecord", "deep/", storage=storage, target_storage=storage)
@@ -275,7 +275,7 @@ async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:
     assert await names(storage) == ["all/x.tfrecord", "all/y.tfrecord", "deep/x.tfrecord", "x.tfrecord", "y.tfrecord"]
 
 
-async def test_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
+async def test_folder_is_copied_with_data_sets_and_files(storage: Storage) -> None:
     await write_pages(storage, "data/deep/pages")
     await asyncrec.write_records("data/x.tfrecord", [b"x"], storage=storage)
     await tools.copy("data", "copy", storage=storage, target_storage=storage)

@@ -13,7 +13,7 @@ from asyncrec.storage._base import Storage
 pytestmark = pytest.mark.anyio
 
 
-async def test_counts_are_of_manifests_indexes_and_lengths(storage: Storage) -> None:
+async def test_counts_come_from_manifests_indexes_or_frame_lengths(storage: Storage) -> None:
     await write_pages(storage, "d/pages")
     await asyncrec.write_records("d/a.tfrecord", [b"x"] * 3, storage=storage)
     await asyncrec.write_records("d/z.tfrecord", [b"x"] * 5, compression="ZLIB", storage=storage)
@@ -54,7 +54,7 @@ async def test_count_separates_missing_multiple_and_odd_values(storage: Storage)
         await tools.count("x.tfrecord", by="c", storage=storage)
 
 
-async def test_feature_of_very_many_values_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_feature_with_too_many_values_is_rejected(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._count.MOST_VALUES", 20)
     await asyncrec.write_records("x.tfrecord", [example(number) for number in range(21)], storage=storage)
     with pytest.raises(ArgumentValueError, match="'text' has more than 20 different values"):

@@ -59,7 +59,7 @@ async def traces(storage: Storage, key: str, record: bytes) -> list[str]:
     return [name for name, content in (await objects(storage)).items() if record in content or digest in content]
 
 
-async def test_deleted_records_are_gone_and_others_keep_order(storage: Storage) -> None:
+async def test_remaining_records_keep_order_after_deletion(storage: Storage) -> None:
     await write_pages(storage)
     report = await delete(storage, "key 3", "key 10", "key 29", "no such key")
     assert (report.records, report.shards, report.keys, report.keys_found) == (3, 3, 4, 3)
@@ -75,7 +75,7 @@ async def test_deleted_records_are_gone_and_others_keep_order(storage: Storage) 
     assert not verified.orphans
 
 
-async def test_every_reader_finds_the_others_alone(storage: Storage) -> None:
+async def test_every_reader_returns_remaining_records_only(storage: Storage) -> None:
     await write_pages(storage)
     await delete(storage, "key 3", "key 15")
     left = sorted(example(number) for number in range(30) if number not in (3, 15))
@@ -88,7 +88,7 @@ async def test_every_reader_finds_the_others_alone(storage: Storage) -> None:
     assert (await tools.count("pages", storage=storage)).records == 28
 
 
-async def test_all_records_of_a_key_are_deleted(storage: Storage) -> None:
+async def test_all_records_of_key_are_deleted(storage: Storage) -> None:
     await write(storage, [("a", b"a 1"), ("b", b"b 1"), ("a", b"a 2")], on_duplicate="write", writer_id="a")
     await write(storage, [("a", b"a 3"), (None, b"a without its key")], writer_id="b")
     report = await delete(storage, "a")
@@ -126,7 +126,7 @@ async def _names(storage: Storage) -> Any:
         yield f"{storage.root}/{info.key}"
 
 
-async def test_checkpoint_from_before_still_opens(storage: Storage) -> None:
+async def test_earlier_checkpoint_still_opens_after_deletion(storage: Storage) -> None:
     await write_pages(storage)
     before = await tools.compact("pages", storage=storage, manifest_only=True)
     assert before.checkpoint is not None
@@ -139,7 +139,7 @@ async def test_checkpoint_from_before_still_opens(storage: Storage) -> None:
             await dataset.get_by_key("key 15")
 
 
-async def test_first_committed_of_a_key_stays_the_first(storage: Storage) -> None:
+async def test_first_committed_record_of_key_stays_first(storage: Storage) -> None:
     await write(storage, [("twice", b"old"), ("gone", b"gone")], on_duplicate="write", writer_id="b")
     await write(storage, [("twice", b"new")], on_duplicate="write", writer_id="a")
     for _ in range(2):
@@ -155,7 +155,7 @@ async def test_first_committed_of_a_key_stays_the_first(storage: Storage) -> Non
         assert await dataset.get_by_key("twice") == b"old"
 
 
-async def test_shard_can_be_rewritten_again(storage: Storage) -> None:
+async def test_rewritten_shard_can_be_rewritten_again(storage: Storage) -> None:
     await write_pages(storage, records=10)
     for number in range(9):
         await delete(storage, f"key {number}")
@@ -164,7 +164,7 @@ async def test_shard_can_be_rewritten_again(storage: Storage) -> None:
     assert shard.path.count(".") == 2, "the name says who rewrote it last, and not who did before"
 
 
-async def test_records_that_meet_conditions_are_deleted(storage: Storage) -> None:
+async def test_records_matching_conditions_are_deleted(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.delete("pages", where=[Where("label", "1"), Where("text", "2", "contains")], storage=storage)
     chosen = [number for number in range(30) if number % 3 == 1 and "2" in str(number)]
@@ -189,7 +189,7 @@ async def test_delete_keeps_schema_metadata_and_shard_properties(storage: Storag
     assert [shard.index is None for shard in after.shards] == [False, False, False, True]
 
 
-async def test_shard_of_which_nothing_is_left_goes(storage: Storage) -> None:
+async def test_empty_shard_is_removed_after_deletion(storage: Storage) -> None:
     await write_pages(storage)
     await delete(storage, *(f"key {number}" for number in range(10, 20)))
     assert await stored(storage) == [example(number) for number in (*range(10), *range(20, 30))]
@@ -208,7 +208,7 @@ async def test_deleted_key_can_be_written_again(storage: Storage) -> None:
         assert len(dataset) == 30
 
 
-async def test_dry_run_counts_and_changes_nothing(storage: Storage) -> None:
+async def test_dry_run_counts_without_changes(storage: Storage) -> None:
     await write_pages(storage)
     before = await objects(storage)
     report = await delete(storage, "key 3", "key 4", "key 15", dry_run=True)
@@ -218,7 +218,7 @@ async def test_dry_run_counts_and_changes_nothing(storage: Storage) -> None:
     assert await objects(storage) == before
 
 
-async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> None:
+async def test_invalid_input_is_rejected_without_changes(storage: Storage) -> None:
     await write_pages(storage)
     await asyncrec.write_records("alone.tfrecord", [b"1"], storage=storage)
     await asyncrec.write_records("plain-00000-of-00001.tfrecord", [b"1"], storage=storage)
@@ -244,7 +244,7 @@ async def test_bad_input_is_refused_and_changes_nothing(storage: Storage) -> Non
     assert await objects(storage) == before
 
 
-async def test_unknown_feature_is_an_error_without_a_schema(storage: Storage) -> None:
+async def test_unknown_feature_raises_without_schema(storage: Storage) -> None:
     await write_pages(storage, schema=None)
     before = await stored(storage)
     with pytest.raises(ValueError, match="no feature 'nothing'"):
@@ -252,7 +252,7 @@ async def test_unknown_feature_is_an_error_without_a_schema(storage: Storage) ->
     assert await stored(storage) == before
 
 
-async def test_damaged_shard_stays_and_is_named(storage: Storage) -> None:
+async def test_damaged_shard_is_kept_and_named(storage: Storage) -> None:
     await write_pages(storage, records=20)
     damaged = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
     content = bytearray(await storage.get(damaged))
@@ -265,7 +265,7 @@ async def test_damaged_shard_stays_and_is_named(storage: Storage) -> None:
     assert (await tools.count("pages", storage=storage)).records == 19
 
 
-async def test_damaged_keys_are_an_error(storage: Storage) -> None:
+async def test_damaged_keys_raise(storage: Storage) -> None:
     await write_pages(storage, records=10)
     keys = (await asyncrec.read_manifest("pages", storage=storage)).shards[0].keys
     assert keys is not None
@@ -277,7 +277,7 @@ async def test_damaged_keys_are_an_error(storage: Storage) -> None:
     assert len(await stored(storage)) == 10
 
 
-async def test_work_is_done_in_pieces(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletion_is_committed_in_pieces(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._delete._PIECE_SHARDS", 2)
     await write_pages(storage, records=60)
     report = await delete(storage, *(f"key {number}" for number in range(0, 50, 5)))
@@ -285,7 +285,7 @@ async def test_work_is_done_in_pieces(storage: Storage, monkeypatch: pytest.Monk
     assert await stored(storage) == [example(number) for number in range(60) if number % 5 or number >= 50]
 
 
-async def test_uncommitted_records_stay_and_their_writer_is_named(storage: Storage) -> None:
+async def test_uncommitted_records_are_kept_and_writer_is_named(storage: Storage) -> None:
     await write_pages(storage, records=10, schema=None)
     others = [example(number) for number in range(10) if number != 3]
     async with asyncrec.open_sharded_writer(
@@ -316,7 +316,7 @@ async def test_open_data_set_keeps_length_and_advises_reopening() -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_follower_is_not_given_rewritten_records_again(storage: Storage) -> None:
+async def test_follower_receives_no_rewritten_records_again(storage: Storage) -> None:
     await write_pages(storage, records=20)
     async with tools.open_tail("pages", records=1, follow=True, storage=storage) as tail:
         assert [each.data for each in await anext(tail)] == [example(19)]
@@ -326,14 +326,14 @@ async def test_follower_is_not_given_rewritten_records_again(storage: Storage) -
         assert [each.data for each in await anext(tail)] == [example(99)]
 
 
-async def test_tail_shows_the_last_records_as_before(storage: Storage) -> None:
+async def test_tail_shows_last_records_after_deletion(storage: Storage) -> None:
     await write_pages(storage, records=30)
     await delete(storage, "key 3")
     async with tools.open_tail("pages", records=2, storage=storage) as tail:
         assert [each.data async for some in tail for each in some] == [example(28), example(29)]
 
 
-def test_blocking_call_gives_the_same_report(tmp_path: Any) -> None:
+def test_blocking_call_returns_same_report(tmp_path: Any) -> None:
     path = str(tmp_path / "pages")
     anyio.run(_write_at, path)
     report = blocking.delete(path, keys=["key 3"])

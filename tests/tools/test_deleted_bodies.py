@@ -42,7 +42,7 @@ async def stored(path: Path) -> list[tuple[str, str, str, bytes]]:
     )
 
 
-async def test_key_takes_its_bodies_and_their_revisits(tmp_path: Path) -> None:
+async def test_deletion_by_key_removes_bodies_and_their_revisits(tmp_path: Path) -> None:
     await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b""))
     report = await tools.delete(tmp_path / "pages", keys=["http://a/"])
     assert report.records == 4
@@ -53,7 +53,7 @@ async def test_key_takes_its_bodies_and_their_revisits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_condition_that_takes_body_alone_is_refused(tmp_path: Path, dry_run: bool) -> None:
+async def test_condition_deleting_only_needed_body_is_rejected(tmp_path: Path, dry_run: bool) -> None:
     await write(tmp_path / "pages", versions("http://a/", b"1", b"", b"2") + versions("http://b/", b"1", b"2"))
     before = await stored(tmp_path / "pages")
     with pytest.raises(
@@ -64,7 +64,7 @@ async def test_condition_that_takes_body_alone_is_refused(tmp_path: Path, dry_ru
 
 
 @pytest.mark.parametrize(("by", "keep"), [("key", "last"), ("feature:url", "last"), ("key", "newest-by=date")])
-async def test_dedupe_that_drops_needed_body_is_refused(tmp_path: Path, by: str, keep: str) -> None:
+async def test_dedupe_dropping_needed_body_is_rejected(tmp_path: Path, by: str, keep: str) -> None:
     await write(tmp_path / "pages", versions("http://a/", b"1", b"2") + versions("http://b/", b"1", b""))
     with pytest.raises(ArgumentError, match=r"revisits.* http://b/ of 2026-11-02T00:00:00Z; nothing was written"):
         await tools.dedupe(tmp_path / "pages", tmp_path / "new", by=by, keep=keep)
@@ -83,7 +83,7 @@ async def test_dedupe_by_content_keeps_bodies(tmp_path: Path) -> None:
     assert [each[3] for each in await stored(tmp_path / "new")] == [b"1", b"1", b"2"]
 
 
-async def test_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> None:
+async def test_condition_deleting_revisits_or_both_is_accepted(tmp_path: Path) -> None:
     await write(
         tmp_path / "pages", versions("http://a/", b"1", b"", b"2", b"") + versions("http://b/", b"1", b"", b"2")
     )
@@ -95,7 +95,7 @@ async def test_condition_that_takes_revisits_or_both_is_not(tmp_path: Path) -> N
     ]
 
 
-async def test_body_of_another_version_may_be_deleted(tmp_path: Path) -> None:
+async def test_body_without_revisits_may_be_deleted(tmp_path: Path) -> None:
     one, two = (pages.page("http://a/", b"1", status=200, date=f"2026-11-0{day}T00:00:00Z") for day in (1, 2))
     three = pages.page("http://a/", status=304, date="2026-11-03T00:00:00Z", before=one)
     await write(tmp_path / "pages", [one, two, three])
@@ -103,7 +103,7 @@ async def test_body_of_another_version_may_be_deleted(tmp_path: Path) -> None:
     assert [each[2:] for each in await stored(tmp_path / "pages")] == [("response", b"1"), ("revisit", b"1")]
 
 
-async def test_records_that_are_not_pages_do_not_matter(tmp_path: Path) -> None:
+async def test_records_other_than_pages_are_ignored(tmp_path: Path) -> None:
     schema = asyncrec.Schema(pages.PAGE.features)
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, validate="none") as writer:
         for record in (b"not an example", pages.PAGE.encode(pages.page("http://a/", b"1"))):

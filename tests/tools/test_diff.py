@@ -44,7 +44,7 @@ async def test_diff_lists_missing_new_and_changed_records(storage: Storage) -> N
     assert report.to_json()["changed_numbers"] == [(2, 1)]
 
 
-async def test_another_schema_is_a_difference(storage: Storage) -> None:
+async def test_different_schema_counts_as_difference(storage: Storage) -> None:
     await write_pages(storage)
     await write_pages(storage, "bare", schema=None)
     report = await tools.diff("pages", "bare", storage=storage)
@@ -53,7 +53,7 @@ async def test_another_schema_is_a_difference(storage: Storage) -> None:
     assert not report.same
 
 
-async def test_unusable_diff_criterion_is_refused(storage: Storage) -> None:
+async def test_unusable_diff_criterion_is_rejected(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [example(1)], storage=storage)
     assert (await tools.diff("x.tfrecord", "x.tfrecord", storage=storage)).by == "content"
     with pytest.raises(ValueError, match="no keys"):

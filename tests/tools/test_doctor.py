@@ -35,7 +35,7 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
     return [check.name for check in report.checks if check.ok is False]
 
 
-async def test_store_that_does_all_is_well(storage: Storage) -> None:
+async def test_doctor_passes_capable_store(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
     assert len(report.checks) == (16 if isinstance(storage, LocalStorage) else 15)  # a folder has locks
@@ -54,7 +54,7 @@ class Careless(FlakyStorage):
         return super().open_source(key, start=start, end=end)
 
 
-async def test_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
+async def test_doctor_detects_store_without_conditional_writes(storage: Storage) -> None:
     report = await tools.doctor("x", storage=Careless(storage))
     assert set(failed(report)) >= {"notice a change", "create exclusively", "exclusive creation, small object"}
     assert await names(storage) == []
@@ -73,7 +73,7 @@ class Lucky(MemoryStorage):
         return super().open_sink(key, exclusive=exclusive and self.created.index(key) < 3)
 
 
-async def test_doctor_is_not_fooled_by_one_lucky_race() -> None:
+async def test_doctor_detects_lax_store_despite_one_lucky_race() -> None:
     report = await tools.doctor("x", storage=Lucky())
     assert "exclusive creation, small object" in failed(report)
 
@@ -134,7 +134,7 @@ async def test_doctor_reports_partial_exclusivity_without_failing() -> None:
     assert await names(lax) == []
 
 
-async def test_store_that_is_never_exclusive_fails() -> None:
+async def test_doctor_detects_store_without_exclusive_creation() -> None:
     lax = LaxStorage(MemoryStorage(chunk_size=1 << 12), honours="nothing")
     report = await tools.doctor("x", storage=lax)
     assert failed(report) == ["exclusive creation, small object"]
@@ -184,7 +184,7 @@ async def test_doctor_retries_silent_store_only_a_few_times(storage: Storage) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_waiting")
-async def test_whatever_fails_is_in_the_report(storage: Storage) -> None:
+async def test_doctor_reports_any_failing_operation(storage: Storage) -> None:
     calm = FlakyStorage(storage)
     await tools.doctor("x", storage=calm)
     for k in range(0, len(calm.operations) - 8, 5):
@@ -205,7 +205,7 @@ async def test_doctor_explains_losses_after_kill(tmp_path: Path) -> None:
     assert "loses at most what a rolling writer wrote in the last second" in told.detail
 
 
-async def test_doctor_tries_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_checks_file_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(report: DoctorReport) -> Check:
         return {check.name: check for check in report.checks}["locks"]
 

@@ -52,7 +52,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> Formats:
     return formats
 
 
-async def test_format_of_plugin_is_read_and_written(storage: Storage, formats: Formats) -> None:
+async def test_plugin_format_is_read_and_written(storage: Storage, formats: Formats) -> None:
     await storage.put("x.bytes", b"abc!" * 5)
     report = await tools.convert("x.bytes", "x.tfrecord", storage=storage, target_storage=storage)
     assert (report.records, report.bad_count) == (20, 2)
@@ -61,14 +61,14 @@ async def test_format_of_plugin_is_read_and_written(storage: Storage, formats: F
     assert await storage.get("back.bytes") == b"abc!" * 5 + b"."
 
 
-async def test_files_are_found_in_a_folder(storage: Storage, formats: Formats) -> None:
+async def test_convert_finds_plugin_format_files_in_folder(storage: Storage, formats: Formats) -> None:
     for name in ("in/a.bytes", "in/b.BYTES"):
         await storage.put(name, b"xy")
     assert (await tools.convert("in", "set", storage=storage, target_storage=storage)).records == 4
 
 
 @pytest.mark.parametrize(("source", "target"), [("x.parquet", "set"), ("x.tfrecord", "x.parquet"), ("in", "set")])
-async def test_missing_format_plugin_error_says_pip_install(
+async def test_missing_format_plugin_error_suggests_pip_install(
     storage: Storage, formats: Formats, source: str, target: str
 ) -> None:
     for name in ("x.parquet", "in/a.warc.gz"):
@@ -101,7 +101,9 @@ async def test_data_set_name_may_contain_dot(storage: Storage, source: str, opti
 
 @pytest.mark.parametrize("side", ["storage_options", "target_storage_options"])
 @pytest.mark.parametrize(("source", "target"), [("x.tfrecord", "x.jsonl"), ("x.jsonl", "set")])
-async def test_options_go_to_the_storage_of_their_side(tmp_path: Path, source: str, target: str, side: str) -> None:
+async def test_convert_passes_storage_options_to_matching_side(
+    tmp_path: Path, source: str, target: str, side: str
+) -> None:
     await asyncrec.write_records(tmp_path / "x.tfrecord", [asyncrec.encode_example({"a": 1})])
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
     options: dict[str, Any] = {side: {"nothing": 1}}
@@ -123,7 +125,7 @@ async def test_options_go_to_the_storage_of_their_side(tmp_path: Path, source: s
         (Format(name="mine", suffixes=(".j",)), "neither be read nor written"),
     ],
 )
-async def test_invalid_format_is_named_and_blocks_no_other(given: object, says: str) -> None:
+async def test_invalid_format_is_named_without_blocking_others(given: object, says: str) -> None:
     plugins = found(plugin("formats", "odd", given), plugin("formats", "good", GOOD))
     formats = Formats(plugins)
     await formats.look_for("bytes")
@@ -143,7 +145,7 @@ async def test_first_plugin_wins_format_name_conflict() -> None:
     assert "another plugin already has" in str(plugins.broken["b"])
 
 
-async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_way_format_is_rejected_in_other_direction(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Format(name="sink", suffixes=(".sink",), encoder=lambda name, schema: Joined())
     well = Format(name="well", suffixes=(".well",), open=open_bytes)
     monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(found(plugin("formats", "both", sink, well))))

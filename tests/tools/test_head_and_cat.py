@@ -23,7 +23,7 @@ async def all_of(storage: Storage, path: str, *conditions: str) -> list[tools.Fo
         return [found async for records in stream for found in records]
 
 
-async def test_records_come_in_order_with_their_positions(storage: Storage) -> None:
+async def test_records_are_returned_in_order_with_positions(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     found = await all_of(storage, "pages")
     assert [each.number for each in found] == [*range(30)]
@@ -32,7 +32,7 @@ async def test_records_come_in_order_with_their_positions(storage: Storage) -> N
     ]
 
 
-async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
+async def test_records_are_filtered_in_thread(storage: Storage) -> None:
     threads = set()
 
     class Watched(tools.Where):
@@ -57,7 +57,9 @@ async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("schema", [True, False])
-async def test_conditions_choose(storage: Storage, conditions: list[str], count: int, schema: bool) -> None:
+async def test_conditions_select_matching_records(
+    storage: Storage, conditions: list[str], count: int, schema: bool
+) -> None:
     await write_pages(storage, **({} if schema else {"schema": None}))
     assert len(await all_of(storage, "pages", *conditions)) == count
 
@@ -75,7 +77,7 @@ async def test_conditions_choose(storage: Storage, conditions: list[str], count:
     ],
 )
 @pytest.mark.parametrize("schema", [True, False])
-async def test_impossible_condition_is_refused(storage: Storage, condition: str, said: str, schema: bool) -> None:
+async def test_impossible_condition_is_rejected(storage: Storage, condition: str, said: str, schema: bool) -> None:
     await write_pages(storage, **({} if schema else {"schema": None}))
     with pytest.raises(ValueError, match=said):
         await all_of(storage, "pages", condition)
@@ -87,7 +89,7 @@ async def test_search_stops_early_on_non_example_records(storage: Storage) -> No
         await all_of(storage, "x.tfrecord", "label=1")
 
 
-async def test_record_lacking_feature_is_no_error_among_others(storage: Storage) -> None:
+async def test_record_lacking_feature_is_accepted_among_others(storage: Storage) -> None:
     records = [asyncrec.encode_example({"a": 1}), asyncrec.encode_example({"b": 2})]
     await asyncrec.write_records("x.tfrecord", records, storage=storage)
     assert [each.number for each in await all_of(storage, "x.tfrecord", "b=2")] == [1]
@@ -101,12 +103,12 @@ async def test_record_without_value_matches_only_inequality() -> None:
 
 
 @pytest.mark.parametrize("text", ["label", "=3", ""])
-async def test_malformed_condition_is_refused(text: str) -> None:
+async def test_malformed_condition_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="FEATURE=VALUE"):
         tools.Where.parse(text)
 
 
-async def test_one_record_by_number_or_key(storage: Storage) -> None:
+async def test_get_record_returns_record_by_number_or_key(storage: Storage) -> None:
     await write_pages(storage)
     await asyncrec.write_records("x.tfrecord", [b"%d" % n for n in range(5)], storage=storage)
     found = await tools.get_record("pages", record=13, storage=storage)
@@ -124,7 +126,7 @@ async def test_one_record_by_number_or_key(storage: Storage) -> None:
         await tools.get_record("x.tfrecord", key="x", storage=storage)
 
 
-async def test_one_from_the_end_is_read_in_little_memory(storage: Storage) -> None:
+async def test_record_counted_from_end_is_read_in_bounded_memory(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [bytes([n % 256]) * 10_000 for n in range(2500)], storage=storage)
     tracemalloc.start()
     try:
@@ -147,7 +149,7 @@ async def test_records_before_damage_are_returned_first(storage: Storage) -> Non
     assert seen == 3
 
 
-async def test_leaving_early_is_clean(storage: Storage) -> None:
+async def test_record_stream_can_be_closed_early(storage: Storage) -> None:
     await write_pages(storage)
     async with tools.open_records("pages", storage=storage) as stream:
         async for _ in stream:

@@ -26,7 +26,7 @@ async def test_rebuilt_index_equals_index_of_writer(storage: Storage, compressio
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_valid_index_is_kept_and_wrong_one_rebuilt(storage: Storage) -> None:
+async def test_valid_index_is_kept_and_invalid_index_rebuilt(storage: Storage) -> None:
     await write_pages(storage)
     key = (await names(storage, "_index/"))[1]
     await change(storage, key, 0, ord("7"))
@@ -36,7 +36,7 @@ async def test_valid_index_is_kept_and_wrong_one_rebuilt(storage: Storage) -> No
     assert len((await tools.index("pages", force=True, storage=storage)).made) == 3
 
 
-async def test_layouts_of_others(storage: Storage) -> None:
+async def test_index_can_use_layouts_of_other_tools(storage: Storage) -> None:
     await asyncrec.write_records("d/a.tfrecord", [b"x" * n for n in range(4)], storage=storage)
     await asyncrec.write_records("d/z.tfrecord", [b"x"], compression="GZIP", storage=storage)
     report = await tools.index("d", layout="tfrecord", storage=storage)

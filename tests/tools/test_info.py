@@ -28,7 +28,7 @@ async def test_info_reads_only_manifest_and_first_records(storage: Storage) -> N
     assert report.to_json()["datasets"][0]["last_commit"]
 
 
-async def test_files_are_counted_and_their_schema_is_inferred(storage: Storage) -> None:
+async def test_info_counts_files_and_infers_schema(storage: Storage) -> None:
     await asyncrec.write_records("a.tfrecord", map(example, range(7)), storage=storage)
     await asyncrec.write_records("b.tfrecord", [b"x"] * 3, storage=storage)
     report = await tools.info("*.tfrecord", storage=storage)

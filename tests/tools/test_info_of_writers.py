@@ -43,7 +43,7 @@ async def test_info_distinguishes_living_dead_and_recovered_writers(tmp_path: Pa
     assert states(await tools.info(copy / "pages")) == {"ended": "closed", "one": "recovered"}
 
 
-async def test_one_that_was_given_up(tmp_path: Path) -> None:
+async def test_info_shows_abandoned_writer(tmp_path: Path) -> None:
     home, copy = tmp_path / "d", tmp_path / "copy"
     async with asyncrec.open_sharded_writer(home / "pages", writer_id="one") as one:
         await one.write(b"one")
@@ -53,7 +53,7 @@ async def test_one_that_was_given_up(tmp_path: Path) -> None:
     assert states(await tools.info(copy / "pages")) == {"one": "given up"}
 
 
-async def test_data_set_of_which_nothing_is_committed_yet(tmp_path: Path) -> None:
+async def test_info_describes_data_set_before_first_commit(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="one") as one:
         await one.write(b"one")
         report = await tools.info(tmp_path / "pages")
@@ -63,7 +63,7 @@ async def test_data_set_of_which_nothing_is_committed_yet(tmp_path: Path) -> Non
         await tools.info(tmp_path / "others")
 
 
-async def test_info_knows_store_writer_state_only_by_local_lock(
+async def test_info_determines_store_writer_state_by_local_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = MemoryStorage()

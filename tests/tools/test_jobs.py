@@ -71,7 +71,7 @@ async def same_for_all_jobs(call: Callable[[int | None], Awaitable[Any]]) -> Any
     return found[0]
 
 
-async def test_verify_reports_the_same_whatever_the_number_of_jobs(storage: Storage) -> None:
+async def test_verify_report_does_not_depend_on_jobs(storage: Storage) -> None:
     await damaged_folder(storage)
     report = await same_for_all_jobs(lambda jobs: tools.verify("d", jobs=jobs, storage=storage))
     paths = [shard["path"] for shard in report["shards"]]
@@ -150,7 +150,7 @@ CALLS: dict[str, Callable[..., Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize(("jobs", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("2", TypeError)])
-async def test_invalid_job_count_is_refused_before_opening(name: str, jobs: Any, error: type[Exception]) -> None:
+async def test_invalid_job_count_is_rejected_before_opening(name: str, jobs: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="jobs must be "):
         await CALLS[name]("nowhere", jobs=jobs)
 
@@ -203,7 +203,7 @@ async def test_progress_ends_at_total_despite_rereading_damaged_shards(storage: 
     assert seen == sorted(seen)
 
 
-async def test_cancelled_verify_leaves_nothing_open_and_nothing_running(storage: Storage) -> None:
+async def test_cancelled_verify_closes_all_sources(storage: Storage) -> None:
     await write_pages(storage, records=60)
     counting = Counting(storage)
     with anyio.CancelScope() as scope:
@@ -249,7 +249,7 @@ async def interrupted(name: str, *paths: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"interrupted\n", b"")
 
 
-async def test_ctrl_c_ends_verify_without_a_word(tmp_path: Path) -> None:
+async def test_ctrl_c_ends_verify_without_traceback(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, records=60)
     await interrupted("verify", str(tmp_path / "pages"))
@@ -262,7 +262,7 @@ async def test_ctrl_c_ends_reshard_quietly_without_leftovers(tmp_path: Path) -> 
         assert await data_names(storage, "new/") == []
 
 
-async def test_vanished_damage_is_ignored_and_index_still_compared(storage: Storage) -> None:
+async def test_transient_damage_is_ignored_and_index_still_compared(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
 

@@ -84,7 +84,7 @@ async def test_reshard_output_does_not_depend_on_jobs(
 
 
 @pytest.mark.parametrize("limits", LIMITS[:3])
-async def test_frames_and_records_give_the_same_shards(
+async def test_frame_and_record_copying_produce_same_shards(
     storage: Storage, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write_source(storage, "")
@@ -166,7 +166,7 @@ async def test_long_record_is_read_without_excess_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-async def test_cancelled_reshard_leaves_nothing(storage: Storage, jobs: int) -> None:
+async def test_cancelled_reshard_leaves_no_shards(storage: Storage, jobs: int) -> None:
     await write_pages(storage, "from/pages", records=60)
     with anyio.CancelScope() as scope:
         await tools.reshard(
@@ -184,7 +184,7 @@ async def test_cancelled_reshard_leaves_nothing(storage: Storage, jobs: int) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
-async def test_memory_does_not_grow_with_what_is_written(tmp_path: Path, jobs: int) -> None:
+async def test_reshard_memory_does_not_grow_with_output(tmp_path: Path, jobs: int) -> None:
     path = str(tmp_path / "a.tfrecord")
     await asyncrec.write_records(path, [bytes(100_000)] * 600)
     tracemalloc.start()

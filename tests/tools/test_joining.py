@@ -54,7 +54,7 @@ def plan_of(*given: int, **options: Any) -> list[list[list[int]]]:
     ],
     ids=str,
 )
-def test_small_neighbours_are_joined(given: list[int], joined: list[list[int]]) -> None:
+def test_small_neighbouring_shards_are_joined(given: list[int], joined: list[list[int]]) -> None:
     assert [group for piece in plan_of(*given) for group in piece] == joined
 
 
@@ -63,11 +63,11 @@ def test_small_neighbours_are_joined(given: list[int], joined: list[list[int]]) 
     [([20, 5, 5], [[5, 5]]), ([20, 10, 10], [[20, 10, 10]]), ([5, 5, 20], [[5, 5]]), ([20, 5], [])],
     ids=str,
 )
-def test_large_shard_is_not_rewritten_for_small_ones(given: list[int], joined: list[list[int]]) -> None:
+def test_large_shard_is_not_rewritten_for_small_neighbours(given: list[int], joined: list[list[int]]) -> None:
     assert [group for piece in plan_of(*given) for group in piece] == joined
 
 
-def test_shards_of_other_kinds_are_not_joined() -> None:
+def test_shards_of_different_kinds_are_not_joined() -> None:
     shards = [
         *(shard(number, 10) for number in range(2)),
         *(shard(number, 10, compression="GZIP") for number in range(2, 5)),
@@ -80,13 +80,13 @@ def test_shards_of_other_kinds_are_not_joined() -> None:
     assert [piece.kind.compression for piece in pieces] == ["", "GZIP", "", ""]
 
 
-def test_shards_of_another_compression_are_rewritten_whatever_their_size() -> None:
+def test_shards_with_different_compression_are_rewritten_at_any_size() -> None:
     shards = [shard(0, 80), shard(1, 80, compression="GZIP"), shard(2, 10), shard(3, 10, compression="GZIP")]
     assert sizes(planned(shards, max_bytes=LIMIT, compression="GZIP")) == [[[80], [10, 10]]]
     assert sizes(planned(shards, max_bytes=LIMIT, compression="")) == [[[80, 10, 10]]]
 
 
-def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joining_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_BYTES", 250)
     assert [len(piece) for piece in plan_of(*[10] * 60)] == [2, 2, 2]
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_SHARDS", 4)

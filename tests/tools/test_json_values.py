@@ -33,20 +33,20 @@ def through_json(record: bytes, **options: object) -> bytes:
 
 
 @given(FEATURES)
-def test_examples_come_back_byte_for_byte(features: dict[str, object]) -> None:
+def test_examples_round_trip_byte_for_byte(features: dict[str, object]) -> None:
     record = encode_example(features)
     assert through_json(record) == record
     assert through_json(record, lists=set(features)) == record
 
 
 @given(st.binary(max_size=60))
-def test_any_other_record_comes_back_byte_for_byte(record: bytes) -> None:
+def test_other_records_round_trip_byte_for_byte(record: bytes) -> None:
     if not is_example(record):
         assert through_json(record) == record
         assert to_json(record).keys() == {"$record"}
 
 
-def test_sequence_examples_come_back() -> None:
+def test_sequence_examples_round_trip_through_json() -> None:
     record = encode_sequence_example({"id": 7}, {"tokens": [["a", "b"], ["c"]], "weights": [0.5, float("inf")]})
     value = to_json(record)
     assert value == {
@@ -93,12 +93,12 @@ def test_json_values_convert_to_expected_features() -> None:
         ({"$context": 1, "$lists": {}}, "objects"),
     ],
 )
-def test_unrepresentable_json_value_is_refused_by_name(value: object, said: str) -> None:
+def test_unrepresentable_json_value_is_rejected_by_name(value: object, said: str) -> None:
     with pytest.raises(SchemaError, match=said.replace("$", "")):
         from_json(value)
 
 
-def test_schema_says_which_features_are_lists() -> None:
+def test_schema_determines_list_features() -> None:
     schema = Schema(
         {
             "one": FixedLen((), "int64"),

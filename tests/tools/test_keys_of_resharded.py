@@ -25,7 +25,7 @@ async def write(storage: Storage, **options: Any) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("limits", [{"max_shard_records": 7}, {"num_shards": 4}, {"max_shard_bytes": 150}], ids=str)
-async def test_resharded_records_keep_their_keys(storage: Storage, limits: dict[str, Any], compression: str) -> None:
+async def test_resharded_records_keep_keys(storage: Storage, limits: dict[str, Any], compression: str) -> None:
     await write(storage, compression=compression)
     await tools.reshard("pages", "new", storage=storage, target_storage=storage, **limits)
     assert (await tools.verify("new", storage=storage)).ok
@@ -35,7 +35,7 @@ async def test_resharded_records_keep_their_keys(storage: Storage, limits: dict[
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_keys_that_end_early_are_not_filled_up(storage: Storage, compression: str) -> None:
+async def test_truncated_keys_file_is_rejected_rather_than_padded(storage: Storage, compression: str) -> None:
     await write(storage, compression=compression)
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1]
     assert shard.keys is not None
@@ -47,7 +47,7 @@ async def test_keys_that_end_early_are_not_filled_up(storage: Storage, compressi
 
 
 @pytest.mark.parametrize("tool", ["filter", "merge", "reshard", "dedupe", "sample"])
-async def test_records_found_by_pattern_keep_their_keys(storage: Storage, tool: str) -> None:
+async def test_records_selected_by_pattern_keep_keys(storage: Storage, tool: str) -> None:
     await write_pages(storage, "pages")
     options: dict[str, Any] = {"storage": storage, "target_storage": storage}
     if tool == "merge":

@@ -27,7 +27,7 @@ MORE: dict[str, Any] = {"max_record_bytes": "1GiB"}
 
 
 @pytest.mark.slow
-async def test_record_longer_than_default_limit_is_refused(tmp_path: Path) -> None:
+async def test_record_longer_than_default_limit_is_rejected(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", compression="GZIP") as writer:
         with pytest.raises(ArgumentValueError, match="268,435,457 bytes"):
             await writer.write(bytes(DEFAULT + 1))
@@ -54,7 +54,7 @@ async def _lengths(path: Path) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_manifest_tells_readers_of_longer_records(large: Path) -> None:
+async def test_manifest_raises_record_limit_of_readers(large: Path) -> None:
     manifest = await asyncrec.read_manifest(large)
     assert [shard.max_record_bytes for shard in manifest.shards] == [DEFAULT + 1]
     assert (await tools.verify(large)).ok
@@ -82,7 +82,7 @@ async def test_tool_output_with_longer_records_is_readable(large: Path, tmp_path
 
 
 @pytest.mark.slow
-async def test_frames_moved_unchanged_are_counted(large: Path, tmp_path: Path) -> None:
+async def test_copied_frames_keep_raised_record_limit(large: Path, tmp_path: Path) -> None:
     await tools.reshard(large, tmp_path / "plain", compression="")
     await tools.reshard(tmp_path / "plain", tmp_path / "again")
     shards = (await asyncrec.read_manifest(tmp_path / "again")).shards
@@ -90,7 +90,7 @@ async def test_frames_moved_unchanged_are_counted(large: Path, tmp_path: Path) -
     assert (await tools.verify(tmp_path / "again")).ok
 
 
-async def test_checkpoint_keeps_note(large: Path, tmp_path: Path) -> None:
+async def test_checkpoint_keeps_raised_record_limit(large: Path, tmp_path: Path) -> None:
     await tools.copy(large, tmp_path / "pages")
     await tools.compact(tmp_path / "pages", manifest_only=True)
     assert [shard.max_record_bytes for shard in (await asyncrec.read_manifest(tmp_path / "pages")).shards] == [
@@ -115,7 +115,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_recovery_notes_longer_records(tmp_path: Path) -> None:
+async def test_recovery_records_raised_record_limit(tmp_path: Path) -> None:
     program = DIES.replace("DEFAULT", str(DEFAULT))
     done = await anyio.run_process([sys.executable, "-c", program, str(tmp_path / "pages")])
     assert done.stdout == b"spooled\n"
@@ -125,7 +125,7 @@ async def test_recovery_notes_longer_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_lone_file_of_longer_records_needs_larger_limit(large: Path, tmp_path: Path) -> None:
+async def test_single_file_of_longer_records_needs_larger_limit(large: Path, tmp_path: Path) -> None:
     (shard,) = await asyncrec.list_shards(large)
     with pytest.raises(RecordTooLargeError, match="max_record_bytes"):
         await asyncrec.read_records(shard)
@@ -142,7 +142,7 @@ async def test_lone_file_of_longer_records_needs_larger_limit(large: Path, tmp_p
         assert [len(record) async for record in stream] == EXPECTED
 
 
-async def test_tool_refuses_to_write_unreadable_lone_file(large: Path, tmp_path: Path) -> None:
+async def test_tool_refuses_to_write_unreadable_single_file(large: Path, tmp_path: Path) -> None:
     target = tmp_path / "lone.tfrecord"
     with pytest.raises(ArgumentValueError, match="max_record_bytes"):
         await tools.sample(large, target, records=3)

@@ -14,7 +14,7 @@ from asyncrec.storage._base import Storage
 pytestmark = pytest.mark.anyio
 
 
-async def test_folder_has_data_sets_and_files(storage: Storage) -> None:
+async def test_ls_of_folder_lists_data_sets_and_files(storage: Storage) -> None:
     await write_pages(storage, "some/pages", compression="GZIP")
     await asyncrec.write_records("some/x.tfrecord", [b"x"], storage=storage)
     report = await tools.ls("some", storage=storage)
@@ -25,7 +25,7 @@ async def test_folder_has_data_sets_and_files(storage: Storage) -> None:
     assert report.to_json()["entries"][1]["path"] == "some/x.tfrecord"
 
 
-async def test_data_set_has_shards(storage: Storage) -> None:
+async def test_ls_of_data_set_lists_shards(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.ls("pages", storage=storage)
     assert [(entry.kind, entry.records) for entry in report.entries] == [("shard", 10)] * 3
@@ -34,7 +34,7 @@ async def test_data_set_has_shards(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["pages", "pages-*.tfrecord"])
-async def test_last_ones_have_their_numbers(storage: Storage, path: str) -> None:
+async def test_tail_returns_last_records_with_numbers(storage: Storage, path: str) -> None:
     await write_pages(storage)
     async with tools.open_tail(path, records=13, storage=storage) as stream:
         found = [found async for records in stream for found in records]

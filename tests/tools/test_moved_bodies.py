@@ -45,7 +45,7 @@ async def stored(storage: Storage) -> Found:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("compacted", [False, True])
-async def test_body_moves_to_first_revisit_that_stays(storage: Storage, compression: str, compacted: bool) -> None:
+async def test_body_moves_to_first_remaining_revisit(storage: Storage, compression: str, compacted: bool) -> None:
     for host in "abc":
         await write(storage, [page(f"{host}/{n}", b"%d" % n) for n in range(5)], compression=compression)
     if compacted:
@@ -83,7 +83,7 @@ async def test_page_with_moved_body_keeps_its_crawl_fields(storage: Storage) -> 
     assert found == {**expected, "date": "2026-11-30T00:00:00Z"}
 
 
-async def test_body_stays_while_another_record_has_it(storage: Storage) -> None:
+async def test_body_of_another_record_is_not_moved(storage: Storage) -> None:
     await write(storage, [page("a/", b"1")])
     await write(storage, [page("b/", b"1"), page("c/", b"1")], seen=lambda page: None)
     await write(storage, [page("d/", b"1")])
@@ -93,7 +93,7 @@ async def test_body_stays_while_another_record_has_it(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("where", ["url contains a/", "type=response", "date<2026-11-29"])
-async def test_conditions_that_orphan_revisits_are_refused(storage: Storage, where: str) -> None:
+async def test_conditions_orphaning_revisits_are_rejected(storage: Storage, where: str) -> None:
     await write(storage, [page("a/1", b"1"), page("b/1", b"1", date="2026-11-30T00:00:00Z")])
     await write(storage, [page("c/1", b"1", date="2026-11-30T00:00:00Z")])
     before = await stored(storage)
@@ -103,7 +103,7 @@ async def test_conditions_that_orphan_revisits_are_refused(storage: Storage, whe
 
 
 @pytest.mark.parametrize("where", ["url contains b/", "type=response"])
-async def test_conditions_that_choose_moved_body_are_refused(storage: Storage, where: str) -> None:
+async def test_conditions_selecting_moved_body_are_rejected(storage: Storage, where: str) -> None:
     await write(storage, [page("a/", b"1"), page("b/", b"1"), page("c/", b"1")])
     await tools.delete("pages", keys=["http://a/"], storage=storage)
     before = await stored(storage)
@@ -137,7 +137,7 @@ async def test_all_pages_sharing_deleted_content_are_deleted(storage: Storage, k
     assert {body for _, _, body in await stored(storage)} == {b"0", b"2"}
 
 
-async def test_body_known_by_function_is_not_orphaned(storage: Storage) -> None:
+async def test_body_matched_by_function_is_not_orphaned(storage: Storage) -> None:
     await write(storage, [page("a/", b"Hello"), page("b/", b"hello")], seen=lambda page: page["content"].lower())
     with pytest.raises(ArgumentError, match=r"cannot leave it there.*content=True"):
         await tools.delete("pages", keys=["http://a/"], storage=storage)
@@ -147,14 +147,14 @@ async def test_body_known_by_function_is_not_orphaned(storage: Storage) -> None:
         assert len(dataset) == 0
 
 
-async def test_shards_with_contents_and_without_live_together(storage: Storage) -> None:
+async def test_shards_with_and_without_contents_coexist(storage: Storage) -> None:
     await write(storage, [page("a/", b"1"), page("b/", b"2")], seen=None)
     await write(storage, [page("c/", b"1"), page("d/", b"1")])
     await tools.delete("pages", keys=["http://a/", "http://c/"], storage=storage)
     assert await stored(storage) == [("b/", "", b"2"), ("d/", "", b"1")]
 
 
-async def test_body_without_revisits_leaves_no_byte(storage: Storage) -> None:
+async def test_deleted_body_without_revisits_leaves_no_bytes(storage: Storage) -> None:
     await write(storage, [page("a/", b"secret" * 9), page("b/", b"secret" * 9), page("c/", b"other")])
     await tools.compact("pages", storage=storage, manifest_only=True)
     await tools.delete("pages", keys=["http://b/", "http://a/"], storage=storage)

@@ -47,7 +47,7 @@ async def check(storage: Storage, name: str) -> None:
     assert (await asyncrec.read_manifest(name, storage=storage)).progress == POSITIONS
 
 
-async def test_progress_is_read_with_the_data_set(storage: Storage) -> None:
+async def test_data_set_and_manifest_contain_progress(storage: Storage) -> None:
     await write_sources(storage)
     await check(storage, "pages")
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -61,7 +61,7 @@ async def test_earlier_snapshot_has_no_progress(storage: Storage) -> None:
     assert (await asyncrec.read_manifest("pages", before, storage=storage)).progress == {}
 
 
-async def test_highest_turn_counts_before_the_highest_position(storage: Storage) -> None:
+async def test_progress_prefers_highest_turn_over_highest_position(storage: Storage) -> None:
     await write_pages(storage)
     await say(storage, "pages", {"topic/3": (1, 900)}, {}, "w1")
     await say(storage, "pages", {"topic/3": (2, 20)}, {}, "w2")
@@ -107,7 +107,9 @@ async def delete(storage: Storage) -> str:
 
 
 @pytest.mark.parametrize("act", [compact, copy, reshard, dedupe, merge, replace, delete], ids=lambda act: act.__name__)
-async def test_progress_and_turns_survive(storage: Storage, act: Callable[[Storage], Awaitable[str]]) -> None:
+async def test_progress_and_turns_survive_every_tool(
+    storage: Storage, act: Callable[[Storage], Awaitable[str]]
+) -> None:
     await write_sources(storage)
     name = await act(storage)
     await check(storage, name)
@@ -115,7 +117,7 @@ async def test_progress_and_turns_survive(storage: Storage, act: Callable[[Stora
     await check(storage, name)
 
 
-async def test_copy_brings_progress_that_came_without_shards(storage: Storage) -> None:
+async def test_copy_includes_progress_committed_without_shards(storage: Storage) -> None:
     await write_pages(storage)
     await tools.copy("pages", "others", storage=storage, target_storage=storage)
     await say(storage, "pages", PROGRESS, RELEASES)
@@ -123,7 +125,7 @@ async def test_copy_brings_progress_that_came_without_shards(storage: Storage) -
     await check(storage, "others")
 
 
-async def test_copy_of_the_same_progress_commits_nothing(storage: Storage) -> None:
+async def test_copy_of_same_progress_commits_nothing(storage: Storage) -> None:
     await write_sources(storage)
     await tools.copy("pages", "others", storage=storage, target_storage=storage)
     writers = (await asyncrec.read_manifest("others", storage=storage)).writers
@@ -131,7 +133,7 @@ async def test_copy_of_the_same_progress_commits_nothing(storage: Storage) -> No
     assert (await asyncrec.read_manifest("others", storage=storage)).writers == writers
 
 
-async def test_checkpoint_keeps_more_sources_than_a_line_has() -> None:
+async def test_checkpoint_stores_sources_across_several_lines() -> None:
     storage = MemoryStorage()
     await write_pages(storage, records=1)
     progress = {f"topic/{number}": (1, number) for number in range(10_000)}
@@ -142,14 +144,14 @@ async def test_checkpoint_keeps_more_sources_than_a_line_has() -> None:
     assert history.progress == progress
 
 
-async def test_source_turn_alone_is_not_a_data_set(storage: Storage) -> None:
+async def test_source_turn_without_shards_is_no_data_set(storage: Storage) -> None:
     await write_pages(storage, "folder/pages", records=1)
     await storage.put("folder/" + source_turn_key("others", "topic/3", 1), b"{}", exclusive=True)
     report = await tools.info("folder", storage=storage)
     assert [each.path.rpartition("/")[2] for each in report.datasets] == ["pages"]
 
 
-async def test_info_has_the_progress(storage: Storage) -> None:
+async def test_info_reports_progress(storage: Storage) -> None:
     await write_sources(storage)
     (dataset,) = (await tools.info("pages", storage=storage)).datasets
     assert json.loads(json.dumps(dataset.to_json()))["progress"] == POSITIONS
@@ -161,7 +163,7 @@ async def test_filtered_data_set_has_no_progress(storage: Storage) -> None:
     assert (await load_history(storage, "others")).progress == {}
 
 
-def test_blocking_twins_have_the_progress() -> None:
+def test_blocking_api_returns_progress() -> None:
     storage = MemoryStorage("progress-twins")
     anyio.run(write_sources, storage)
     assert blocking.read_manifest("pages", storage=storage).progress == POSITIONS

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("size", [0, 16, 3 << 20])
-async def test_race_has_one_winner_and_stores_its_content(size: int) -> None:
+async def test_race_stores_content_of_single_winner(size: int) -> None:
     storage = MemoryStorage()
     bodies = [content(size, 1), content(size, 2), content(size, 3)]
     (won,) = await race(storage, "x", bodies)

@@ -31,7 +31,7 @@ def damaged(data: bytes, place: int, size: int = 1) -> bytes:
     return data[:place] + bytes(byte ^ 0x55 for byte in data[place : place + size]) + data[place + size :]
 
 
-async def test_repair_writes_whole_records_and_reports_lost_ones(tmp_path: Path) -> None:
+async def test_repair_writes_intact_records_and_reports_lost_records(tmp_path: Path) -> None:
     begins = len(framed(RECORDS[:100]))
     (tmp_path / "bad").write_bytes(damaged(framed(RECORDS), begins + 20))
     report = await asyncrec.tools.repair(tmp_path / "bad", tmp_path / "good")
@@ -50,7 +50,7 @@ async def test_repair_writes_whole_records_and_reports_lost_ones(tmp_path: Path)
     }
 
 
-async def test_repair_copies_whole_file_and_reports_no_damage(tmp_path: Path) -> None:
+async def test_repair_copies_intact_file_and_reports_no_damage(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(framed(RECORDS))
     report = await asyncrec.tools.repair(tmp_path / "x", tmp_path / "y")
     assert (report.ok, report.records, report.damage) == (True, 300, ())
@@ -58,7 +58,7 @@ async def test_repair_copies_whole_file_and_reports_no_damage(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("compression", "pack"), [("GZIP", gzip.compress), ("ZLIB", zlib.compress)])
-async def test_target_is_compressed_as_source_is(
+async def test_repaired_file_keeps_compression_of_source(
     compression: str, pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "bad").write_bytes(pack(framed(RECORDS))[:-1000])
@@ -88,7 +88,7 @@ async def test_damaged_record_holding_frames_is_delimited_by_index(tmp_path: Pat
     assert report.ambiguous_ranges == 1
 
 
-async def test_stores_on_either_side() -> None:
+async def test_repair_copies_between_stores() -> None:
     source, target = MemoryStorage(), MemoryStorage()
     await source.put("x", framed(RECORDS)[:-1])
     report = await asyncrec.tools.repair("x", "x", storage=source, target_storage=target)
@@ -111,7 +111,7 @@ async def test_repair_overwrites_only_on_request(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "there"]
 
 
-async def test_cancellation_anywhere_leaves_no_target() -> None:
+async def test_repair_cancelled_anywhere_leaves_no_target() -> None:
     source = MemoryStorage()
     await source.put("x", framed(RECORDS[:50])[:-1])
     finished: list[bool] = []
@@ -133,7 +133,7 @@ async def test_cancellation_anywhere_leaves_no_target() -> None:
     assert finished[-1]
 
 
-async def test_progress_tells_the_records_saved() -> None:
+async def test_progress_reports_number_of_saved_records() -> None:
     source = MemoryStorage()
     await source.put("x", framed(RECORDS))
     told: list[int] = []

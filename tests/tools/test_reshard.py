@@ -25,7 +25,7 @@ async def numbers(storage: Storage, path: str) -> list[int]:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_number_of_shards_in_same_order(storage: Storage, compression: str) -> None:
+async def test_reshard_to_given_number_keeps_order(storage: Storage, compression: str) -> None:
     await write_pages(storage)
     report = await tools.reshard(
         "pages", "new/pages", num_shards=4, compression=compression, storage=storage, target_storage=storage
@@ -46,7 +46,7 @@ async def test_number_of_shards_in_same_order(storage: Storage, compression: str
         assert SCHEMA.decode(await dataset.get_by_key("key 11"))["emb"][0] == 11
 
 
-async def test_size_and_number_of_records_are_kept(storage: Storage) -> None:
+async def test_reshard_respects_size_and_record_limits(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.reshard("pages", "small", max_shard_bytes=700, storage=storage, target_storage=storage)
     assert all(shard.bytes <= 700 for shard in report.shards)
@@ -88,7 +88,7 @@ async def test_shuffle_is_reproducible_by_seed_and_keeps_keys(storage: Storage, 
     assert not list((tmp_path / "spill").glob("*"))
 
 
-async def test_shuffle_without_seed_has_seed_0(storage: Storage) -> None:
+async def test_shuffle_without_seed_uses_seed_zero(storage: Storage) -> None:
     await write_pages(storage)
     await tools.reshard("pages", "unsaid", shuffle=True, storage=storage, target_storage=storage)
     await tools.reshard("pages", "said", shuffle=True, seed=0, storage=storage, target_storage=storage)
@@ -96,7 +96,7 @@ async def test_shuffle_without_seed_has_seed_0(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-async def test_groups_are_contiguous(storage: Storage, tmp_path: Path, shuffle: bool) -> None:
+async def test_grouped_records_are_contiguous(storage: Storage, tmp_path: Path, shuffle: bool) -> None:
     await write_pages(storage, records=90)
     await tools.reshard(
         "pages", "grouped", group_by="label", shuffle=shuffle, memory_limit=3000, temporary_folder=tmp_path,
@@ -108,7 +108,7 @@ async def test_groups_are_contiguous(storage: Storage, tmp_path: Path, shuffle: 
     assert (order == sorted(order, key=lambda number: (number % 3, number))) == (not shuffle)
 
 
-async def test_many_groups_stand_side_by_side(storage: Storage) -> None:
+async def test_many_groups_stay_contiguous(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         for number in range(1200):
             await writer.write(asyncrec.encode_example({"label": number * 7 % 600, "n": number}))
@@ -119,7 +119,7 @@ async def test_many_groups_stand_side_by_side(storage: Storage) -> None:
     assert len(set(labels)) == 600
 
 
-async def test_files_without_a_manifest_are_taken_too(storage: Storage) -> None:
+async def test_reshard_accepts_files_without_manifest(storage: Storage) -> None:
     await asyncrec.write_records("a.tfrecord", [b"a"] * 5, storage=storage)
     await asyncrec.write_records("b.tfrecord", [b"b" * 3_000_000] * 2, compression="GZIP", storage=storage)
     report = await tools.reshard("*.tfrecord", "set", num_shards=3, storage=storage, target_storage=storage)
@@ -134,7 +134,7 @@ async def test_reshard_may_make_more_shards_than_records(storage: Storage) -> No
     assert (await tools.verify("set", storage=storage)).ok
 
 
-async def test_damage_leaves_nothing_of_the_target(storage: Storage) -> None:
+async def test_damage_leaves_no_target_shards(storage: Storage) -> None:
     await write_pages(storage)
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[2].path
     await change(storage, shard, 20)
@@ -239,7 +239,7 @@ async def test_existing_target_is_not_replaced(storage: Storage) -> None:
         await tools.reshard("pages", "other", storage=storage, target_storage=storage)
 
 
-async def test_options_that_contradict_each_other_are_refused(storage: Storage) -> None:
+async def test_invalid_options_are_rejected(storage: Storage) -> None:
     await write_pages(storage)
     with pytest.raises(ValueError, match="num_shards"):
         await tools.reshard("pages", "x", num_shards=2, max_shard_bytes=5, storage=storage, target_storage=storage)
@@ -262,7 +262,7 @@ async def keys_by_number(storage: Storage, path: str, records: int) -> dict[int,
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
-async def test_whole_records_of_damaged_shard_keep_keys(
+async def test_intact_records_of_damaged_shard_keep_keys(
     storage: Storage, compression: str, jobs: int, shuffle: bool
 ) -> None:
     await write_pages(storage, compression=compression)
@@ -336,7 +336,7 @@ async def test_records_after_damage_lose_keys_without_index(storage: Storage) ->
     assert loss.without_key > 0
 
 
-async def test_whole_data_set_has_no_losses(storage: Storage) -> None:
+async def test_intact_data_set_reports_no_losses(storage: Storage) -> None:
     await write_pages(storage)
     report = await tools.reshard("pages", "new", on_corrupt="skip", storage=storage, target_storage=storage)
     assert (report.records, report.losses) == (30, [])
@@ -344,7 +344,7 @@ async def test_whole_data_set_has_no_losses(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"group_by": "label"}, {"on_corrupt": "stop"}])
-async def test_skip_refuses_incompatible_options(storage: Storage, options: dict[str, Any]) -> None:
+async def test_skip_rejects_incompatible_options(storage: Storage, options: dict[str, Any]) -> None:
     await write_pages(storage)
     with pytest.raises(ValueError, match="on_corrupt"):
         await tools.reshard("pages", "new", **{"on_corrupt": "skip"} | options, storage=storage, target_storage=storage)

@@ -64,7 +64,7 @@ CHANGES: dict[str, Callable[[Storage], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_new_data_set_knows_the_bodies(change: str) -> None:
+async def test_derived_data_set_keeps_known_bodies(change: str) -> None:
     storage = MemoryStorage()
     await write(storage, "pages", "a", seen="digest")
     await CHANGES[change](storage)
@@ -78,7 +78,7 @@ async def test_compaction_keeps_known_contents(storage: Storage) -> None:
     assert await knows(storage, "pages") == BODIES
 
 
-async def test_no_version_is_dropped_whose_body_others_may_need(storage: Storage) -> None:
+async def test_compaction_refuses_to_drop_needed_bodies(storage: Storage) -> None:
     await write(storage, "pages", "a", seen="digest")
     with pytest.raises(ArgumentError, match=r"a writer of this data set had seen="):
         await tools.compact("pages", drop_duplicates=True, storage=storage)
@@ -86,7 +86,7 @@ async def test_no_version_is_dropped_whose_body_others_may_need(storage: Storage
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-async def test_shards_with_contents_and_without_are_joined(storage: Storage, first: str) -> None:
+async def test_shards_with_and_without_contents_are_joined(storage: Storage, first: str) -> None:
     for host in (first, *({"a", "b"} - {first})):
         await write(storage, "pages", host, **({"seen": "digest"} if host == "a" else {}))
     await tools.compact("pages", storage=storage)
@@ -100,21 +100,21 @@ async def test_shards_with_contents_and_without_are_joined(storage: Storage, fir
     assert await knows(storage, "pages") == BODIES
 
 
-async def test_merged_data_sets_know_what_one_of_them_knew(storage: Storage) -> None:
+async def test_merged_data_set_keeps_known_bodies_of_each_source(storage: Storage) -> None:
     await write(storage, "pages", "a", seen="digest")
     await write(storage, "others", "b")
     await tools.merge(["others", "pages"], "new", storage=storage, target_storage=storage)
     assert await knows(storage, "new") == BODIES
 
 
-async def test_records_that_are_left_out_are_not_known(storage: Storage) -> None:
+async def test_omitted_records_leave_no_known_bodies(storage: Storage) -> None:
     await write(storage, "pages", "a", seen="digest")
     where = [Where("url", "http://a/3")]
     await tools.filter("pages", "new", where=where, storage=storage, target_storage=storage)
     assert await knows(storage, "new") == ["a/3"]
 
 
-async def test_copy_without_contents_knows_no_bodies(tmp_path: Path) -> None:
+async def test_copy_without_contents_has_no_known_bodies(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(
         tmp_path / "pages", schema=pages.PAGE, key_feature="url", seen="digest"
     ) as writer:

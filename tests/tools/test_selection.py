@@ -40,7 +40,7 @@ async def fill(storage: Storage) -> None:
         ("data/o*", "pattern", ["data/old-00000-of-00002", "data/one.tfrecord"], []),
     ],
 )
-async def test_files_patterns_and_names(
+async def test_selection_accepts_files_patterns_and_names(
     storage: Storage, path: str, kind: str, shards: list[str], datasets: list[str]
 ) -> None:
     await fill(storage)
@@ -52,7 +52,7 @@ async def test_files_patterns_and_names(
         assert selection.records is None
 
 
-async def test_pattern_describes_files_of_a_data_set(storage: Storage) -> None:
+async def test_pattern_selects_files_of_data_set(storage: Storage) -> None:
     await fill(storage)
     report = await tools.info("data/pages-*", storage=storage)
     assert (report.kind, len(report.files), report.records) == ("pattern", 3, 30)
@@ -60,7 +60,7 @@ async def test_pattern_describes_files_of_a_data_set(storage: Storage) -> None:
     assert [entry.path for entry in listed] == [file.path for file in report.files]
 
 
-async def test_data_set_by_its_manifest(storage: Storage) -> None:
+async def test_data_set_is_selected_through_manifest(storage: Storage) -> None:
     await fill(storage)
     async with selected("data/pages", storage=storage) as selection:
         assert selection.kind == "data set"
@@ -72,7 +72,7 @@ async def test_data_set_by_its_manifest(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["data", "data/"])
-async def test_folder_with_all_below_it(storage: Storage, path: str) -> None:
+async def test_folder_selection_includes_everything_below(storage: Storage, path: str) -> None:
     await fill(storage)
     async with selected(path, storage=storage) as selection:
         assert selection.kind == "folder"
@@ -125,7 +125,7 @@ async def test_prefix_of_data_set_name_is_not_accepted(storage: Storage) -> None
         assert [shard.key for shard in selection.shards] == ["data/pagebook-00000-of-00001"]
 
 
-async def test_folder_without_records_is_not_a_name_prefix(tmp_path: Path) -> None:
+async def test_folder_without_records_is_not_treated_as_name_prefix(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     await asyncrec.write_records(tmp_path / "database.tfrecord", [b"of another"])
     with pytest.raises(ObjectNotFoundError, match=r"data: the folder contains no data set and no record file$"):
@@ -145,9 +145,7 @@ async def test_permission_error_of_store_is_raised(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("path", ["data/pages", "data/"])
-async def test_objects_for_each_shard_are_made_in_thread(
-    storage: Storage, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_shard_objects_are_built_in_thread(storage: Storage, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be a million: a microsecond each is a second."""
     await write_pages(storage, "data/pages")
     threads = []
@@ -166,6 +164,6 @@ async def test_objects_for_each_shard_are_made_in_thread(
     assert threading.get_ident() not in threads
 
 
-async def test_store_in_which_nothing_is_says_so() -> None:
+async def test_empty_store_raises_object_not_found() -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing is stored here"):
         await tools.ls("", storage=MemoryStorage())

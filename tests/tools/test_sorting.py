@@ -22,7 +22,7 @@ def records(labels: list[object]) -> list[bytes]:
 
 
 @given(LABELS, st.booleans(), st.integers(0, 3), st.sampled_from([0, 1, 1000]))
-def test_groups_are_contiguous_and_keep_their_order(labels: list[object], shuffle: bool, seed: int, total: int) -> None:
+def test_groups_are_contiguous_and_keep_order(labels: list[object], shuffle: bool, seed: int, total: int) -> None:
     """``total`` may be wrong: it spreads the places, and nothing else."""
     order = Order(shuffle=shuffle, seed=seed, group_by="label", total=total)
     places = [order.place(number, order.group(record)) for number, record in enumerate(records(labels))]
@@ -46,7 +46,7 @@ def test_groups_beyond_remembered_count_stay_contiguous() -> None:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=80), st.integers(1, 2000), st.sampled_from([0, 16, 32]))
-def test_records_and_their_keys_stay_together(data: list[bytes], memory_limit: int, key_bytes: int) -> None:
+def test_sorter_keeps_records_and_keys_together(data: list[bytes], memory_limit: int, key_bytes: int) -> None:
     order = Order(shuffle=True, seed=1, group_by=None, total=0)
     sorter = Sorter(order, key_bytes=key_bytes, memory_limit=memory_limit, temporary_folder=None)
     try:

@@ -35,7 +35,7 @@ async def read(storage: Storage, path: str) -> list[dict[str, object]]:
         return [schema.decode(found.data) async for records in stream for found in records]
 
 
-async def test_table(storage: Storage) -> None:
+async def test_from_csv_writes_splits_of_table(storage: Storage) -> None:
     await table(storage)
     report = await tools.from_csv(
         "in/table.csv", "out", label="kind", files=["file"], ratios=[0.6, 0.2, 0.2], seed=3,
@@ -59,7 +59,7 @@ async def test_table(storage: Storage) -> None:
     assert sorted(seen) == list(range(20))
 
 
-async def test_folder_for_each_label(storage: Storage) -> None:
+async def test_from_folder_uses_subfolders_as_labels(storage: Storage) -> None:
     for number in range(10):
         for kind in ("dog", "cat"):
             await storage.put(f"in/{kind}/deep/{number}.png", b"%s %d" % (kind.encode(), number))
@@ -120,7 +120,7 @@ async def test_same_seed_gives_same_splits(storage: Storage) -> None:
         ('a\n"1', {}, "line 2"),
     ],
 )
-async def test_malformed_table_is_refused_with_reason(
+async def test_malformed_table_is_rejected_with_reason(
     storage: Storage, content: str, options: dict[str, str], said: str
 ) -> None:
     await storage.put("x.csv", content.encode())
@@ -129,7 +129,7 @@ async def test_malformed_table_is_refused_with_reason(
     assert await names(storage, "out") == []
 
 
-async def test_key_column_is_text_and_finds_records(storage: Storage) -> None:
+async def test_key_column_is_text_and_keys_records(storage: Storage) -> None:
     await table(storage)
     report = await tools.from_csv(
         "in/table.csv", "out", label="kind", key="count", files=["file"], storage=storage, target_storage=storage
@@ -150,7 +150,7 @@ async def test_key_column_is_text_and_finds_records(storage: Storage) -> None:
     assert len(found) == 20
 
 
-async def test_repeated_key_is_refused_with_both_lines(storage: Storage) -> None:
+async def test_repeated_key_is_rejected_with_both_lines(storage: Storage) -> None:
     await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
     with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
         await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
@@ -191,7 +191,7 @@ async def test_empty_labels_and_too_many_classes_are_noted(storage: Storage) -> 
     assert many.notes == ["kind has 1,001 classes in 2,002 rows; check that it is the column of labels"]
 
 
-async def test_json_lines_are_distinguished_from_table(storage: Storage) -> None:
+async def test_json_lines_are_not_mistaken_for_table(storage: Storage) -> None:
     """Some would be read as a table of one column, named for the first row."""
     for line in ('{"n": 1}', '{"n": 1, "text": "a, b"}'):
         await storage.put("rows.csv", f"{line}\n{line}\n".encode())
@@ -214,7 +214,7 @@ async def test_missing_folder_raises_not_found(storage: Storage) -> None:
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 
-async def test_file_that_is_missing_changes_nothing(storage: Storage) -> None:
+async def test_missing_file_writes_nothing(storage: Storage) -> None:
     await table(storage)
     await storage.delete("in/files/7.bin")
     with pytest.raises(ObjectNotFoundError, match=r"7\.bin"):
@@ -222,7 +222,7 @@ async def test_file_that_is_missing_changes_nothing(storage: Storage) -> None:
     assert await names(storage, "out") == []
 
 
-async def test_folder_without_folders_is_refused(storage: Storage) -> None:
+async def test_folder_without_subfolders_is_rejected(storage: Storage) -> None:
     await storage.put("in/x.png", b"")
     with pytest.raises(DatasetError, match="no subfolder contains files"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)

@@ -111,7 +111,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
-async def test_unreadable_header_is_not_taken_for_missing(
+async def test_unreadable_header_is_not_treated_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     real = os.open

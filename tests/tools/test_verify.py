@@ -72,7 +72,7 @@ async def write_the_index_otherwise(storage: Storage, shard: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-async def test_verify_accepts_whole_data_set(storage: Storage, compression: str) -> None:
+async def test_verify_accepts_intact_data_set(storage: Storage, compression: str) -> None:
     await write_pages(storage, compression=compression)
     seen = []
     report = await tools.verify("pages", storage=storage, progress=lambda done, total: seen.append((done, total)))
@@ -110,7 +110,7 @@ async def test_verify_finds_damage_only_in_damaged_shard(storage: Storage, break
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-async def test_damage_in_compressed_shards_is_found(storage: Storage, compression: str) -> None:
+async def test_damage_in_compressed_shards_is_detected(storage: Storage, compression: str) -> None:
     await write_pages(storage, compression=compression)
     shard = await shard_of(storage)
     await change(storage, shard, 60)
@@ -127,7 +127,7 @@ async def test_verify_reports_each_damaged_place_with_offset(storage: Storage) -
     assert shard.records == 7
 
 
-async def test_refused_shard_is_unreadable_not_damaged(storage: Storage) -> None:
+async def test_inaccessible_shard_is_unreadable_rather_than_damaged(storage: Storage) -> None:
     await write_pages(storage)
     shard = await shard_of(storage)
 
@@ -143,14 +143,14 @@ async def test_refused_shard_is_unreadable_not_damaged(storage: Storage) -> None
     assert [each.path for each in report.unreadable] == [shard]
 
 
-async def test_store_that_is_down_while_listing_is_raised(storage: Storage) -> None:
+async def test_unavailable_store_during_listing_raises(storage: Storage) -> None:
     await write_pages(storage)
     down = FlakyStorage(storage, {0: Fault("error", for_good=True)})
     with pytest.raises(TransientStorageError):
         await tools.verify("pages", storage=down)
 
 
-async def test_orphans_of_crashes_are_distinguished_from_replaced_shards(storage: Storage) -> None:
+async def test_crash_orphans_are_distinguished_from_replaced_shards(storage: Storage) -> None:
     await write_pages(storage)
     shard = await shard_of(storage)
     content = await storage.get(shard)
@@ -195,7 +195,7 @@ async def test_replaced_shard_of_abandoned_writer_is_deleted(storage: Storage) -
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_shards_of_one_maker_are_adopted_together(storage: Storage) -> None:
+async def test_shards_of_one_writer_are_adopted_together(storage: Storage) -> None:
     await write_pages(storage)
     content = await storage.get(await shard_of(storage))
     shards = [f"pages-dead-{number:06d}.tfrecord" for number in range(9)]
@@ -218,7 +218,7 @@ async def test_damaged_orphan_is_not_adopted(storage: Storage) -> None:
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == 30
 
 
-async def test_young_orphans_are_left_alone(storage: Storage) -> None:
+async def test_young_orphans_are_kept(storage: Storage) -> None:
     await write_pages(storage)
     await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
     for how in ({"adopt": True}, {"delete": True}):
@@ -229,7 +229,7 @@ async def test_young_orphans_are_left_alone(storage: Storage) -> None:
         await tools.verify("pages", storage=storage, adopt=True, delete=True)
 
 
-async def test_shard_of_unfinished_job_is_left_at_any_age(storage: Storage) -> None:
+async def test_shard_of_unfinished_job_is_kept_at_any_age(storage: Storage) -> None:
     """At any age: a shard that is published, and whose commit is still to come."""
     await write_pages(storage)
     reports: list[tools.VerifyReport] = []
@@ -255,7 +255,7 @@ async def test_shard_of_unfinished_job_is_left_at_any_age(storage: Storage) -> N
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_tombstone_comes_before_deletion(storage: Storage) -> None:
+async def test_tombstone_is_written_before_deletion(storage: Storage) -> None:
     """So that whoever made it, and is only slow, cannot commit what is no more."""
     await write_pages(storage)
     await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
@@ -311,7 +311,7 @@ async def test_late_claim_is_deleted_unless_on_plain_names(
     assert await names(storage, "_manifest/pages/_claim-") == claims[1:]
 
 
-async def test_folder_is_verified_whole(storage: Storage) -> None:
+async def test_folder_is_verified_completely(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await write_pages(storage, "a/b/sheets", compression="GZIP")
     await asyncrec.write_records("a/plain.tfrecord", [b"x"], storage=storage)

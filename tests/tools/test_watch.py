@@ -76,7 +76,7 @@ async def marked(storage: Storage, writer: str, since: datetime) -> None:
     await storage.put(key, json.dumps({**mark, "since": since.isoformat()}).encode())
 
 
-async def test_watch_sees_store_writer_only_by_commits() -> None:
+async def test_watch_observes_store_writer_through_commits() -> None:
     storage = MemoryStorage()
     async with (
         asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer,
@@ -175,7 +175,7 @@ async def test_recovery_removes_status_of_dead_writer(tmp_path: Path) -> None:
         await tools.watch(tmp_path / "others")
 
 
-async def test_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writer_on_another_machine_is_unknown_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     with elsewhere(monkeypatch, tmp_path):
         await dies(storage, writer_id="far")
@@ -183,7 +183,7 @@ async def test_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypa
     assert (seen.state, seen.status, seen.host) == ("unknown", None, "elsewhere")
 
 
-async def test_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
+async def test_spool_folder_can_be_watched(tmp_path: Path, storage: Storage) -> None:
     async with writing("pages", storage=storage, spool=tmp_path / "spool") as writer:
         await writer.write(b"a record")
         async with tools.open_watch(tmp_path / "spool") as watch:
@@ -219,7 +219,7 @@ async def test_status_write_failure_does_not_disturb_writer(tmp_path: Path) -> N
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == writer.stats().records
 
 
-async def test_look_reads_only_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_look_reads_only_new_segments(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     get = type(storage).get
 
@@ -248,7 +248,7 @@ async def test_watch_counts_first_records_of_shards_by_feature(storage: Storage)
     assert (await tools.watch("pages", by="nothing", storage=storage)).classes == {"absent": 30}
 
 
-async def test_feature_without_value_is_counted_as_such(storage: Storage) -> None:
+async def test_feature_without_value_is_counted_separately(storage: Storage) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write(asyncrec.encode_example({"label": np.array([], np.int64)}))
         await writer.write(asyncrec.encode_example({"label": [b"a", b"b"]}))
@@ -283,7 +283,7 @@ async def test_local_writer_without_status_is_silent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "seconds", "state"), [("rolling", 30, "alive"), ("rolling", 90, "silent"), ("whole", 90, "alive")]
 )
-async def test_writer_without_status_is_silent_after_a_minute(
+async def test_writer_without_status_is_silent_after_one_minute(
     tmp_path: Path, kind: str, seconds: float, state: str
 ) -> None:
     """It was stopped before its first report. A job that is whole, such as a copy, makes none."""

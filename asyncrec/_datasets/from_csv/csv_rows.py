@@ -19,7 +19,7 @@ _SHOWN_ROW = 200
 
 
 class CsvRows:
-    """The rows of ``content``. Empty lines are not rows. The first row is not a header but a row like any other.
+    """The rows of ``content``. Empty lines are not rows. The first row is not treated as a header.
 
     ``path`` is the file's name in error messages.
 

@@ -1,7 +1,7 @@
 """`make` turns the description of an example into its records, using the methods of the example's class.
 
 For each example, `make` calls ``from_csv_row``, ``load``, ``to_csv_row`` and ``split``, then ``encode`` and ``release``
-of each part. All of these calls run in one hop to a worker thread. If a method returns an awaitable, the event loop
+of each part. All of these methods run in one worker-thread call. If a method returns an awaitable, the event loop
 awaits it, and a worker thread then continues. Loading mostly waits for a disk, so several threads overlap it with
 encoding.
 """
@@ -36,7 +36,7 @@ class Origin(Protocol):
         """Return the location of the example, for error messages."""
 
     def guess(self) -> str:
-        """Return a sentence about the likely reason why ``from_csv_row`` raised, or an empty string."""
+        """Return a sentence about the likely cause of an error in ``from_csv_row``, or an empty string."""
 
 
 @dataclass(slots=True)

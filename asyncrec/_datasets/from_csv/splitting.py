@@ -1,7 +1,7 @@
 """`deal` assigns examples to splits. `open_splits` writes the shards and ``examples.csv`` of splits, and commits them.
 
 Existing splits do not change before all data has been sent to the store. Then the splits are committed one by one, and
-each replaces the existing split. If the store fails between two of these commits, some splits are new and some old.
+each replaces the existing split. If the store fails between two of these commits, some splits are new and others old.
 Each split is intact, and a note on the error names the new splits.
 """
 
@@ -110,7 +110,7 @@ async def open_splits(
     encoding: str = "utf-8",
     csv: bool = True,
 ) -> AsyncIterator[list[SplitWriter]]:
-    """Yield a writer for each plan, in the same order. On a clean exit, commit all splits. Otherwise, commit none.
+    """Yield a writer for each plan, in order. On exit without an error, commit all splits; otherwise, commit none.
 
     ``path`` is the store's name in the manifests. Without ``csv``, no ``examples.csv`` is written, and an existing file
     is kept.
@@ -154,7 +154,7 @@ async def open_splits(
 async def _open_split(
     store: Storage, plan: SplitPlan, encoding: str | None, committed: list[str], **options: Any
 ) -> AsyncIterator[SplitWriter]:
-    """Open the writer of a split. On a clean exit, commit the split, and then publish its ``examples.csv``."""
+    """Open the writer of a split. On exit without an error, commit the split, then publish its ``examples.csv``."""
     async with AsyncExitStack() as stack:
         csv = None
         if encoding is not None:
@@ -208,7 +208,7 @@ def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int)
     with every version of Python.
 
     The rows of one stratum are dealt before those of the next, each row to the split that is furthest below its share.
-    So each split has its share of every stratum and of all rows to within two rows, even if the strata are small.
+    Each split therefore has its share of every stratum, and of all rows, to within two rows, even if strata are small.
     """
     order = list(range(len(strata)))
     random.Random(seed).shuffle(order)

@@ -100,10 +100,10 @@ async def write_splits_from_csv(
             train, eval and test. Of three ratios, the ratio of eval or test may be 0. That split is then not made.
         seed: the seed of the shuffle. The same rows and seed produce the same splits in the same order.
         stratify_by: a column, counted from 0, or a function of the row. Each split gets its share of every value.
-        max_shard_bytes: the largest size of a shard's file; 1 MB by default, as in TFRecorder. Only a single larger
-            record exceeds it, or, with compression, the compressed size of 1 MiB of records.
+        max_shard_bytes: the maximum size of a shard's file; 1 MB by default, as in TFRecorder. It is exceeded only for
+            a larger single record or, with compression, by at most the compressed size of 1 MiB of records.
         compression: the compression of the shards.
-        concurrency: the number of examples processed, and so held in memory, at once.
+        concurrency: the number of examples that are processed, and therefore held in memory, at once.
         encoding: the encoding of the CSV file and of ``examples.csv``.
         progress: whether to show a progress bar; `None` shows a bar on a terminal if rich is installed.
         storage: an open `Storage`, which is used but not closed. Both paths are then keys in it.
@@ -112,8 +112,8 @@ async def write_splits_from_csv(
         kwargs: arguments for the methods of ``example_class``.
 
     Raises:
-        DatasetError: a method raised (the message names the file, the line and the row); or the file has another
-            encoding or no rows; or a split has no rows; or a split of an earlier run would remain beside these.
+        DatasetError: a method raised an exception (the message names the file, line and row); or the file has another
+            encoding or no rows; or a split has no rows; or a split of an earlier run would remain beside the new ones.
         StorageError: a store failed. No split has changed, unless a note on the error names changed splits.
         ValueError: the ratios do not sum to 1, or another option is out of range.
         TypeError: ``example_class`` declares no field.

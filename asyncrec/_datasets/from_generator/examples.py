@@ -3,10 +3,10 @@
     {"image": Path("cat.png"), "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
     {"image": b"\\x89PNG...", "box/x": 1, "box/y": 2, "mask": array of shape (2, 2)}
 
-A path is a `pathlib.Path`, which only the generator's program can make. Text is never a path. (datum treats any text
-that ends in .png as a path, so the authors of the texts in a data set could choose which files datum opens.)
+A path must be a `pathlib.Path`, which only the generator's own code can create. Text is never a path. (datum treats any
+text that ends in .png as a path, so the authors of the texts in a data set could choose which files datum opens.)
 
-The size of a PNG or JPEG, and the number of values of a pixel, are read from the first bytes of its file. The shape is
+The size of a PNG or JPEG, and the number of values per pixel, are read from the first bytes of its file. The shape is
 that of the NumPy array of an image opened by Pillow: ``[height, width]`` for grey images and for palettes, otherwise
 with a third axis.
 
@@ -30,7 +30,7 @@ _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
 
 
 def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prepared features of one example, by name; see the module.
+    """Return the prepared features of one example, by name. See the module's docstring.
 
     Raises:
         SchemaError: two features have the same name, or a nested list is ragged.
@@ -161,7 +161,7 @@ def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def image_shape(file: BinaryIO) -> list[int] | None:
-    """Return the shape of an image, or `None` if it is neither a PNG nor a JPEG or is cut off before its size."""
+    """Return the shape of an image, or `None` if it is neither a PNG nor a JPEG, or is truncated before its size."""
     start = file.read(len(_PNG))
     if start == _PNG:
         header = file.read(_HEADER.size)

@@ -1,9 +1,9 @@
 """`run` calls a user's generator and serializer without blocking the event loop.
 
 A synchronous generator runs in one worker thread from its first example to its last, so objects that belong to a thread
-(a database connection, a lock) stay in that thread. Its examples are serialized in the same thread, without a hop for
-each example. An asynchronous generator runs in the caller's task. Its examples are passed to a thread in batches. An
-asynchronous serializer also runs in the caller's task.
+(a database connection, a lock) stay in that thread. Its examples are serialized in the same thread, without switching
+threads for each example. An asynchronous generator runs in the caller's task. Its examples are passed to a thread in
+batches. An asynchronous serializer also runs in the caller's task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# The number of examples of an asynchronous generator in a batch. It makes the hop to a thread (0.1 ms) cheap.
+# The number of examples in a batch from an asynchronous generator. It makes the thread switch (0.1 ms) negligible.
 _BATCH = 256
 # The maximum size of the records of a batch, estimated from earlier records.
 _BATCH_BYTES = 1 << 20

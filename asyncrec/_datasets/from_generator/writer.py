@@ -34,7 +34,7 @@ class ExampleSink:
         sparse_features: the features whose shapes are stored with them.
         flattens: whether features are prepared for an Example. Otherwise, they are passed to the serializer unchanged.
         own_serializer: whether the serializer is the user's. The features are then read from the records.
-        max_record_bytes: the length above which a record raises an error.
+        max_record_bytes: the maximum length of a record.
 
     Attributes:
         taken: the number of examples taken so far.
@@ -109,7 +109,7 @@ class ExampleSink:
         self._progress.advance()
 
     def finish(self) -> None:
-        """Describe the shapes of images by those of the last example, as datum does. Read the headers of its files."""
+        """Set the shapes of images to those of the last example, as datum does, from the headers of its files."""
         self._description.see_images(image_shapes(flatten(self._last)))
 
 
@@ -119,10 +119,10 @@ class DatasetWriter:
         writer = asyncrec.DatasetWriter(generator, None, "data/cats", "train", 1000)
         await writer.create_records()
 
-    Records are written in the order of the hashes of their keys. So their order and bytes do not depend on the order in
+    Records are written in the order of the hashes of their keys, so their order and bytes do not depend on the order in
     which the generator yields them, or on the number of shards. The shards are named
-    ``{split}-{i:05d}-of-{k:05d}.tfrecord``, and each has an index. The folder also holds a manifest with the schema of
-    all examples (``asyncrec.read_manifest("data/cats/train")``), and datum's ``shard_info.json`` and
+    ``{split}-{i:05d}-of-{k:05d}.tfrecord``, and each has an index. The folder also contains a manifest with the schema
+    of all examples (``asyncrec.read_manifest("data/cats/train")``), and datum's ``shard_info.json`` and
     ``datum_to_type_and_shape_mapping.json`` for all splits of the folder.
 
     If a split is written again, the new split replaces the old one once it is complete. After an earlier failure, the
@@ -133,7 +133,7 @@ class DatasetWriter:
             an async generator. A synchronous generator runs in one worker thread. A key is a str, bytes or a number,
             and every example has a different key. ``features`` is a dict, which may contain dicts.
         serializer: a function from the features to bytes, which may be async. `None` makes an Example of the flattened
-            features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces a `pathlib.Path` by the bytes of that file.
+            features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces a `pathlib.Path` with the bytes of that file.
             `asyncrec.encode_example` makes an Example of the unchanged features.
         path: the folder, a local path or a URL of any backend. ``""`` is the current folder. With ``storage``, the path
             is a prefix in it.
@@ -142,15 +142,14 @@ class DatasetWriter:
         sparse_features: the names of arrays whose shapes vary. The shape of an array with two or more dimensions is
             stored as ``<name>_shape``.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
-        num_shards: the number of shards; by default, it follows from the size, with 64 MiB to 1 GiB for each shard.
-        on_duplicate: the action for a key that occurs twice. ``"raise"`` (the default) raises an error. ``"first"`` or
+        num_shards: the number of shards; by default, it is derived from the size, with 64 MiB to 1 GiB per shard.
+        on_duplicate: how to handle a key that occurs twice. ``"raise"`` (the default) raises an error. ``"first"`` or
             ``"last"`` keeps the first or the last example with the key, so the order of the examples matters.
         memory_limit: the number of bytes of records held in memory, 64 MiB by default. Further records are written to
             disk.
         temporary_folder: the folder for the records on disk, by default the system's folder for temporary files. It
             needs room for all records.
-        max_record_bytes: the length above which a record raises an error; 256 MiB by default, as for
-            `asyncrec.open_sharded_writer`.
+        max_record_bytes: the maximum length of a record; 256 MiB by default, as for `asyncrec.open_sharded_writer`.
         progress: whether to show a progress bar. `None` shows a bar if rich is installed and stderr is a terminal.
         storage: an open `Storage`, which is used but not closed. ``path`` is then a prefix in it, and may be empty.
         storage_options: options for the backend, if the writer opens the storage.
@@ -215,7 +214,7 @@ class DatasetWriter:
 
         Raises:
             DuplicateKeyError, SchemaError, DatasetError, StorageError: see `cache_records` and `flush_records`.
-            Exception: the generator or the serializer raised it. A note states how many examples had been taken before.
+            Exception: the generator or the serializer raised it. A note states how many examples it had processed.
         """
         await self.cache_records()
         await self.flush()
@@ -223,7 +222,7 @@ class DatasetWriter:
     async def cache_records(self) -> None:
         """Run the generator, and hold its records in memory or, beyond ``memory_limit``, in the temporary folder.
 
-        A second call starts again. After an error or a cancellation, no records are held.
+        A second call starts over. After an error or a cancellation, no records are held.
 
         Raises:
             DuplicateKeyError: a key occurred twice. Duplicates not found here are found by `flush_records`.
@@ -292,7 +291,7 @@ class DatasetWriter:
         """Write the counts of splits without a manifest, such as datum's own, to ``shard_info.json``.
 
         The counts replace those of the same splits in the file. The counts of other splits are kept. A split with a
-        manifest keeps the counts of its manifest, even if ``shard_info`` has others.
+        manifest keeps the counts of its manifest, even if those in ``shard_info`` differ.
         """
         await self._target.save(shard_info)
 

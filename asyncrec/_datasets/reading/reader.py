@@ -114,13 +114,13 @@ async def open_split(
 ) -> AsyncIterator[SplitReader]:
     """Read a split, or parts of several: ``async with open_split("data/cats", "train[:80%]+extra") as reader: ...``.
 
-    Records are read ahead, and are yielded in the order in which they are stored. Their number and their schema are
-    taken from the manifest, or from the files that datum wrote. If a part begins within a shard, its first record is
-    found through the shard's index, if the shard has one.
+    Records are read ahead, and are yielded in the order in which they are stored. Their number and schema are read from
+    the manifest, or from the files that datum wrote. If a part begins within a shard, its first record is located with
+    the shard's index, if the shard has one.
 
     Args:
         path: the folder of the splits; with ``storage``, a prefix in it.
-        split: the instruction that `parse_split` parses. If the schemas of the splits differ, they are merged.
+        split: an instruction in the form of `parse_split`. If the schemas of the splits differ, they are merged.
         storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
@@ -128,7 +128,7 @@ async def open_split(
         ValueError: ``split`` cannot be parsed, a split does not exist (the message lists the existing splits), or a
             bound is outside the split.
         SchemaError: the schemas of the splits contradict each other.
-        CorruptRecordError, TruncatedError, StorageError: while reading, after the records before the error.
+        CorruptRecordError, TruncatedError, StorageError: reading failed. All records before the error were yielded.
         DatasetError: while reading, a shard has fewer records than the data set lists.
     """
     wanted = parse_split(split) if isinstance(split, str) else split
@@ -148,7 +148,7 @@ async def open_split(
 async def find_split(
     path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
 ) -> Found:
-    """Return the records that `open_split` would read, for callers that read them by other means.
+    """Return the records that `open_split` would read, for callers that read them in another way.
 
     Raises:
         ValueError, SchemaError, StorageError: as for `open_split` on entering.

@@ -60,7 +60,7 @@ async def get_tfrecord_filepaths(
 
 
 class TupleReader:
-    """A reader of examples as tuples, made by `generate_dataset`. Iterate over it once, in one task.
+    """A reader of examples as tuples, opened by `generate_dataset`. Iterate over it once, in one task.
 
     Attributes:
         names: the names of the features, in their order in each tuple.
@@ -111,7 +111,7 @@ async def generate_dataset(
         DatasetError: on opening, no class was passed and no schema is stored, or ``filepaths`` is empty.
         SchemaError: on opening, the schemas of the files differ. While reading, a record lacks a field, and the message
             names the path and the record.
-        DecodeError, CorruptRecordError, TruncatedError, StorageError: while reading, after all tuples before the error.
+        DecodeError, CorruptRecordError, TruncatedError, StorageError: reading failed. All tuples before were yielded.
     """
     paths = [fspath(filepaths)] if isinstance(filepaths, str | PathLike) else [fspath(path) for path in filepaths]
     if not paths:

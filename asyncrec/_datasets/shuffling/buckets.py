@@ -1,9 +1,9 @@
-"""`BucketFiles` holds the files of a shuffle. Records with their hashes are appended to buckets, and read back.
+"""`BucketFiles` manages the files of a shuffle. Records with their hashes are appended to buckets, and read back.
 
 Records are stored as TFRecord frames, so data that the disk corrupted is detected rather than returned. The files are
-in a folder of their own, which is made when needed, readable only by this user, and removed with the object or at the
-exit of the process. If a process is killed, the next process that shuffles in the same place removes its folder. A
-locked file shows which folders have a living owner. A bucket file is open only while it is written or read. All methods
+in a folder of their own, which is created when needed, readable only by this user, and removed with the object or at
+the exit of the process. If a process is killed, the next process that shuffles in the same place removes its folder. A
+locked file marks the folders of running processes. A bucket file is open only while it is written or read. All methods
 block.
 """
 
@@ -38,7 +38,7 @@ class BucketFiles:
     """The files of one shuffle, one for each bucket.
 
     Args:
-        parent: the folder in which the folder of the files is made; by default, the system's folder for temporary
+        parent: the folder in which the folder for the files is created; by default, the system's folder for temporary
             files.
 
     Attributes:
@@ -56,7 +56,7 @@ class BucketFiles:
         """Append records to a file.
 
         Raises:
-            StorageError: the disk is full, or the folder cannot be made.
+            StorageError: the disk is full, or the folder cannot be created.
         """
         with self._mapped():
             with open(self._path(name), "ab") as file:

@@ -6,8 +6,8 @@ splits.
 
 Records are held in memory up to a limit. Beyond the limit, all held records are written to bucket files, by the first
 byte of the hash, with one file open at a time. Finally, the buckets are read back and sorted, one after another. A
-bucket that itself exceeds the limit is split again by the next byte, and so on. So any amount of data is sorted within
-the limit, with at most three files open.
+bucket that itself exceeds the limit is split again by the next byte, and so on. Any amount of data is therefore sorted
+within the limit, with at most three files open.
 
 All methods block. Call them in worker threads, from one thread at a time.
 """
@@ -25,16 +25,16 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyE
 
 OnDuplicate = Literal["raise", "first", "last"]
 
-# Large enough for a spill to append about 250 KiB to each of its 256 buckets, but small compared with the memory of
-# training.
+# Large enough for a spill to append about 250 KiB to each of its 256 buckets, but small compared with the memory that
+# training uses.
 MEMORY_LIMIT = 64 << 20
 # The memory of a held record in CPython without the bytes of the record and of its key: dict entry, tuple, hash and
 # number. tracemalloc shows about 280 bytes. The rest allows for the growth of the dict.
 _OVERHEAD = 340
-# The number of hashes of spilled records kept, in 16 MiB, to detect duplicates at once. Other duplicates are detected
+# The number of hashes of spilled records kept, in 16 MiB, to detect duplicates early. Other duplicates are detected
 # while sorting.
 _KNOWN_KEYS = 1 << 20
-# The size of a batch: one chunk of most stores, which saves hops to threads.
+# The size of a batch: one chunk of most stores, which saves thread switches.
 _BATCH_BYTES = 1 << 20
 _BATCH_RECORDS = 1024
 _SHOWN_KEY = 200
@@ -42,14 +42,14 @@ _SORTED = "sorted"  # not the name of a bucket, because those are hexadecimal
 
 
 class HashShuffler:
-    """A sorter that accepts records with keys, and returns them in the order of the keys' hashes; see the module.
+    """A sorter that accepts records with keys, and returns them in the order of the keys' hashes.
 
     Args:
         salt: the prefix of every hashed key.
         memory_limit: the maximum number of bytes held in memory, including bookkeeping.
-        temporary_folder: the parent of the folder for bucket files, which is made when needed and readable only by this
-            user; by default, the system's folder for temporary files. It needs room for all records.
-        on_duplicate: the action for a key that was added before. ``"raise"`` raises DuplicateKeyError. ``"first"`` or
+        temporary_folder: the parent of the folder for bucket files, which is created when needed and readable only by
+            this user; by default, the system's folder for temporary files. It needs room for all records.
+        on_duplicate: how to handle a key that was added before. ``"raise"`` raises DuplicateKeyError. ``"first"`` or
             ``"last"`` keeps the first or the last record.
 
     Attributes:
@@ -161,7 +161,7 @@ class HashShuffler:
         return _batched(self._window.drain())
 
     def close(self) -> None:
-        """Remove the bucket files. This is idempotent, and is also done at the end of the object or the process."""
+        """Remove the bucket files. Idempotent; also done when the object is collected, or the process exits."""
         self._window = _Window(self, "")
         self._known = None
         self.files.close()

@@ -1,11 +1,11 @@
-"""The byte stream of a TFRecord file <-> GZIP or ZLIB, as TensorFlow reads and writes it.
+"""The byte stream of a TFRecord file <-> GZIP or ZLIB, as TensorFlow reads and writes them.
 
-GZIP (RFC 1952) is written in independent members, a new one about every 4 MiB, at a record's beginning. Stock readers
-read the members as one stream, and each can be decompressed alone, for random access and for salvage. ZLIB (RFC 1950)
-is one stream, because TensorFlow stops silently after the first. The output does not depend on the clock.
+GZIP (RFC 1952) is written in independent members, a new one about every 4 MiB, at the beginning of a record. Other
+readers read them as one stream, but each can be decompressed alone, for random access and for salvage. ZLIB (RFC 1950)
+is one stream, because TensorFlow silently stops after the first. The output does not depend on the clock.
 
-A `Compressor` or `Decompressor` releases the GIL while it works. It is made for worker threads, and used by one thread
-at a time.
+A `Compressor` or `Decompressor` releases the GIL while it works. It is intended for worker threads, and must be used by
+only one thread at a time.
 """
 
 from __future__ import annotations

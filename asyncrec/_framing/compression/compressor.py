@@ -16,12 +16,12 @@ _PIECE = 1 << 20
 
 
 class Compressor(ABC):
-    """Compressor that accepts frames and returns the bytes of the file. Used by one thread at a time.
+    """A compressor that accepts frames and returns the bytes of the file. Must be used by one thread at a time.
 
     Attributes:
-        member_offset: the compressed byte at which the member that holds the data of the last `compress` begins. 0 for
-            ZLIB, which is one stream, and without compression.
-        member_input: the number of bytes that member has received so far, including those of the last `compress`.
+        member_offset: the compressed offset of the member that contains the data of the last `compress`; 0 for ZLIB,
+            which is one stream, and without compression.
+        member_input: the number of bytes added to this member so far, including those of the last `compress`.
         total_out: the number of bytes returned so far, by all methods.
     """
 
@@ -31,15 +31,15 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
-        """Compress whole frames; return the output so far, which may be empty. Only this method begins members."""
+        """Compress whole frames. Return the output so far, which may be empty. Only this method begins members."""
 
     @abstractmethod
     def flush(self) -> bytes:
-        """Return the rest of the output that decompresses to all frames so far. Costs ratio; the member stays open."""
+        """Return the output still needed to decompress all frames so far. This lowers the ratio, but ends no member."""
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the end of the file. Must be called once, last. A GZIP file without records is one empty member."""
+        """Return the end of the file. Must be called once, at the end. Without records, GZIP has one empty member."""
 
 
 def make_compressor(options: CompressionOptions) -> Compressor:
@@ -48,7 +48,7 @@ def make_compressor(options: CompressionOptions) -> Compressor:
 
 
 class _Plain(Compressor):
-    """Returns frames unchanged."""
+    """A compressor that returns frames unchanged."""
 
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
         size = sum(map(len, buffers))
@@ -64,13 +64,13 @@ class _Plain(Compressor):
 
 
 class _Deflating(Compressor):
-    """Writes GZIP in members, or ZLIB as one stream, which is a member without a limit."""
+    """A compressor that writes GZIP members, or one ZLIB stream, which is a member without a limit."""
 
     def __init__(self, options: CompressionOptions) -> None:
         self._options = options
         self._limit = options.member_bytes if options.type == "GZIP" else None
         self._stream = compressobj(options)
-        self._flushed = True  # a reader already has all the output
+        self._flushed = True  # whether all output has been returned
 
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
         if not any(map(len, buffers)):
@@ -95,7 +95,7 @@ class _Deflating(Compressor):
         return ready
 
     def flush(self) -> bytes:
-        # Every further sync flush would add an empty block.
+        # A further sync flush would add an empty block.
         if self._flushed:
             return b""
         self._flushed = True

@@ -1,4 +1,4 @@
-"""`Decompressor` turns the bytes of a compressed file into the byte stream, in bounded memory."""
+"""`Decompressor` turns the bytes of a compressed file into the byte stream, using bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncrec._framing.compression.engines import DEFLATE_ERRORS, decompressobj
 from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
-# At each call, both libraries copy the input that they could not yet use. With slices, that cost stays linear. A fault
+# In each call, both libraries copy the input that they could not yet use. With slices, this takes linear time. A fault
 # loses the output of its slice, so slices are no larger than speed requires.
 _SLICE = 32 * 1024
 
@@ -23,7 +23,7 @@ class SlicedInput:
     """
 
     def __init__(self, fault: int | None) -> None:
-        """``fault``: the byte from which on slices are single bytes, so that all data before it is decompressed."""
+        """From byte ``fault`` on, slices are single bytes, so that all data before it is decompressed."""
         self.consumed = 0
         self._fault = fault
         self._block = b""
@@ -36,7 +36,7 @@ class SlicedInput:
             self._blocks.append(data)
 
     def peek(self) -> memoryview:
-        """Return the next slice, or an empty one if all bytes have been used."""
+        """Return the next slice, or an empty slice if all bytes have been used."""
         if self._at == len(self._block):
             self._block = self._blocks.popleft() if self._blocks else b""
             self._at = 0
@@ -56,10 +56,10 @@ _FIXED_BYTES = 10
 
 
 class GzipHeader:
-    """Parser of the bytes of a GZIP member (RFC 1952 section 2.3) up to the beginning of its data. It stores no field.
+    """A parser of a GZIP member's header (RFC 1952 section 2.3), up to the member's data. It stores no fields.
 
     isal's own parser loses its place if a header with optional fields is split between two calls, and a block may end
-    anywhere. So headers are parsed here, and the library that decompresses gets a short one.
+    anywhere. Headers are therefore parsed here, and the decompressing library receives a short one instead.
 
     Attributes:
         ended: whether the header is complete, so that the data follows.
@@ -73,14 +73,14 @@ class GzipHeader:
         self._crc = 0
         self._field = b""  # the bytes so far of a field whose value is needed
         self._flags = 0
-        self._parts = ["fixed"]  # the parts yet to come
+        self._parts = ["fixed"]  # the remaining parts
         self._missing = _FIXED_BYTES  # the bytes of the first part still missing, if its length is known
 
     def feed(self, data: bytes) -> int:
-        """Process the next bytes; return the number of them that belong to the header.
+        """Process the next bytes. Return the number of bytes that belong to the header.
 
         Raises:
-            ValueError: this is not a valid header; the message says why.
+            ValueError: the header is not valid; the message contains the reason.
         """
         at = 0
         while self._parts and at < len(data):
@@ -107,7 +107,7 @@ class GzipHeader:
         return at
 
     def _next(self, part: str) -> None:
-        """Determine the part that follows the part now complete."""
+        """Determine the part that follows ``part``, which is now complete."""
         field, self._field = self._field, b""
         del self._parts[0]
         if part == "fixed":
@@ -128,26 +128,26 @@ class GzipHeader:
         self._missing = 2  # the size of a length or a checksum
 
 
-# A header without optional fields, as most writers make it, needs no parsing if it arrived in one piece.
+# A header without optional fields, as most writers write it, needs no parsing if it arrives in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 
 class Decompressor:
-    """Decompressor that returns the byte stream of a compressed file, in amounts that the reader chooses.
+    """A decompressor that returns the byte stream of a compressed file, in amounts chosen by the reader.
 
-    Call `feed`, then `read` until it returns ``b""``, then `feed` again; at the end call `finish`. As in TensorFlow, a
-    file of no bytes holds no records. After an error, every further `read` or `finish` raises the same error.
+    Call `feed`, then `read` until it returns ``b""``, then `feed` again; at the end, call `finish`. As in TensorFlow,
+    an empty file has no records. After an error, every later `read` or `finish` raises the same error.
 
     Args:
-        type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member: positions count from the first byte fed.
-        fault: the value of `consumed` when decompression failed before. From there on, decompression goes byte by byte
-            for 32 KiB, so that all data before the fault is returned.
+        type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member. Offsets count from the first byte fed.
+        fault: the value of `consumed` when decompression failed before. From there on, input is decompressed byte by
+            byte for 32 KiB, so that all data before the fault is returned.
 
     Attributes:
-        member_offset: the compressed byte, counted from the first one fed, at which the member of the last bytes read
-            begins; after an error, the member at fault, which may have returned no bytes.
-        member_start: the decompressed byte at which that member begins.
-        members_end: the compressed byte at which the last whole member, or the stream, ends; 0 before the first.
+        member_offset: the compressed offset of the member from which the last bytes were read; after an error, of the
+            damaged member, which may have returned no bytes.
+        member_start: the decompressed offset of this member.
+        members_end: the compressed offset at which the last whole member, or the stream, ends; 0 before the first.
     """
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
@@ -161,10 +161,10 @@ class Decompressor:
         self._stream: Any = None
         self._header: GzipHeader | None = None  # the header being read, if any
         self._members = 0  # the number of members read to their end
-        self._began = (0, 0)  # compressed and decompressed byte at which the current member begins
+        self._began = (0, 0)  # the compressed and the decompressed offset of the current member
         self._input = SlicedInput(fault)
         self._made = 0  # the number of decompressed bytes
-        self._pending = False  # the last read was full: the stream may hold more output without further input
+        self._pending = False  # the last read was full, so there may be more output without further input
         self._error: FormatError | None = None
 
     @property
@@ -174,7 +174,7 @@ class Decompressor:
 
     @property
     def between_members(self) -> bool:
-        """Whether the last bytes read ended their member."""
+        """Whether no member is being read."""
         return self._stream is None and self._header is None
 
     def feed(self, data: bytes) -> None:
@@ -187,9 +187,9 @@ class Decompressor:
         Memory is bounded by ``max_bytes``, whatever the compression ratio.
 
         Raises:
-            CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the number of
-                bytes read so far). The 32 KiB of input of the failing call return no data, even before the fault,
-                unless ``fault`` was passed.
+            CorruptRecordError: the data cannot be decompressed (``part`` is ``"compression"``, and ``offset`` is the
+                number of bytes read so far). The failing call's 32 KiB of input return no data, not even from before
+                the fault, unless ``fault`` was passed.
         """
         if max_bytes < 1:
             raise ArgumentValueError(
@@ -224,7 +224,7 @@ class Decompressor:
 
         Raises:
             TruncatedError: the file ended inside a member or the stream.
-            CorruptRecordError: the damage that an earlier call met.
+            CorruptRecordError: an earlier call has found damage.
         """
         if self._error is not None:
             raise self._error
@@ -242,7 +242,7 @@ class Decompressor:
         raise self._error
 
     def _next_member(self) -> bool:
-        """Begin the next member or stream; return `False` if that needs more input."""
+        """Begin the next member or stream. Return `False` if more input is needed."""
         while piece := self._input.peek():
             if self._header is not None:
                 if self._pass_header(self._header, piece):
@@ -276,7 +276,7 @@ class Decompressor:
         return False
 
     def _pass_header(self, header: GzipHeader, piece: memoryview) -> bool:
-        """Continue reading a header; return whether it has ended, so that the member's data is next."""
+        """Continue reading a header. Return whether it is complete, so that the member's data is next."""
         try:
             taken = header.feed(bytes(piece))
         except ValueError as error:
@@ -289,7 +289,7 @@ class Decompressor:
         return header.ended
 
     def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
-        """Return the error. With ``mends``, its remedy says that the intact data before it can be read."""
+        """Set and return the error. With ``mends``, add the remedy of reading the intact data."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,

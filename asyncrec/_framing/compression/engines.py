@@ -1,8 +1,8 @@
 """The libraries that compress and decompress: isal if it is installed, otherwise zlib.
 
-isal (igzip) has a level 2 that reaches zlib's usual ratio at about eight times its speed, and its output can be read by
-any inflater. zlib does the work that isal cannot: levels 0 and 4 to 9, memory levels and strategies, and everything if
-isal cannot be imported.
+Level 2 of isal (igzip) reaches zlib's usual ratio at about eight times the speed, and its output can be read by any
+inflater. zlib is used for options that isal does not support (levels 0 and 4 to 9, memory levels and strategies), and
+for everything if isal cannot be imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ try:
 except ImportError:  # not built for this platform
     _isal = None
 
-_ISAL_LEVELS = (1, 2, 3)  # isal's level 0 compresses, but a caller that passes 0 expects zlib's, which only stores
+_ISAL_LEVELS = (1, 2, 3)  # isal's level 0 compresses, but callers expect zlib's level 0, which only stores
 _ISAL_DEFAULT = 2
 _TENSORFLOW_MEM_LEVEL = 9
 
-# The errors that the libraries raise for data that does not decompress.
+# The errors that the libraries raise for data that cannot be decompressed.
 DEFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error,) if _isal is None else (zlib.error, _isal.error)
 
 

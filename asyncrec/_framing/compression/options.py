@@ -1,4 +1,4 @@
-"""`CompressionOptions`, the values users may pass in their place, and detection of a file's compression."""
+"""`CompressionOptions`, the values that users may pass instead, and detection of a file's compression."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressionOptions:
-    """Settings of compression. Readers need only ``type``; the other options trade time for size.
+    """Compression settings. Readers need only ``type``; the other options trade time for size.
 
     Attributes:
         type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
-        level: 0 (stored) to 9. `None` and -1 mean isal's level 2. Levels 1 to 3 are isal's; the others zlib's.
+        level: 0 (stored) to 9. `None` and -1 mean isal's level 2. Levels 1 to 3 use isal, and the others use zlib.
         window_bits: 9 to 15, the base-two logarithm of the window; `None` means 15.
         mem_level: 1 to 9, zlib's memory for the compressor's state; `None` means isal's own, and 9 with zlib, as in
             TensorFlow.
         strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. Setting ``mem_level`` or ``strategy`` selects
             zlib.
-        member_bytes: GZIP only: once a member has received this many bytes of input, it ends before the next record.
-            The default, 4 MiB, costs no measurable size, and is little to decompress for one record.
+        member_bytes: for GZIP, the number of bytes of input after which a member ends before the next record. The
+            default, 4 MiB, does not measurably increase the size, and is fast to decompress for a single record.
 
     Raises:
         ValueError: a value is out of range, or has no meaning without compression.
@@ -70,16 +70,16 @@ ReadingCompression: TypeAlias = Compression | Literal["auto"]
 
 
 def parse_compression(value: object) -> CompressionOptions:
-    """Convert the value that a user passed as ``compression=`` to a writer into options.
+    """Convert the ``compression=`` argument of a writer to options.
 
-    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of
-    them, such as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
-    ``TFRecordOptions``.
+    Accept ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of
+    these numbers, such as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and objects with the
+    attributes of TensorFlow's ``TFRecordOptions``.
 
     Raises:
-        ValueError: the value is not a compression, or is ``"auto"``, which is only for reading, or an option has no
-            meaning.
-        TypeError: the type of the value cannot name a compression.
+        ValueError: the value is not a compression, or is ``"auto"``, which is only for reading, or an option is not
+            supported.
+        TypeError: a value of this type cannot denote a compression.
     """
     if isinstance(value, CompressionOptions):
         return value
@@ -89,10 +89,10 @@ def parse_compression(value: object) -> CompressionOptions:
 
 
 def parse_reading_compression(value: object) -> ReadingType:
-    """Convert the ``compression=`` of a user or a manifest into a compression for readers. ``"auto"`` is kept.
+    """Convert an argument ``compression=``, or a manifest's value, to a compression for readers. ``"auto"`` is kept.
 
     Raises:
-        ValueError, TypeError: as `parse_compression`.
+        ValueError, TypeError: as for `parse_compression`.
     """
     return "auto" if value == "auto" else parse_compression(value).type
 
@@ -100,9 +100,9 @@ def parse_reading_compression(value: object) -> ReadingType:
 def detect_compression(head: bytes) -> CompressionType:
     """Return a file's compression, from its first 12 bytes or more (fewer only if the file is shorter).
 
-    The file is plain if the first length and its checksum agree, which does not happen by chance. Otherwise the magic
-    number of GZIP or the header of ZLIB decides. Anything else counts as plain, and the decoder then raises the exact
-    error.
+    The file is uncompressed if the first length matches its checksum, which does not happen by chance. Otherwise, the
+    magic number of GZIP or the header of ZLIB is decisive. Any other file counts as uncompressed, and the decoder then
+    raises the exact error.
     """
     if len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little"):
         return ""
@@ -152,7 +152,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """Convert TensorFlow's ``TFRecordOptions`` by its attributes. An attribute that the user did not set is `None`."""
+    """Convert the attributes of TensorFlow's ``TFRecordOptions``. Attributes that the user did not set are `None`."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:
@@ -165,7 +165,7 @@ def _from_tensorflow(options: object) -> CompressionOptions:
     window_bits: int | None = getattr(options, "window_bits", None)
     if compression == "GZIP" and window_bits is not None and window_bits > zlib.MAX_WBITS:
         window_bits -= (
-            GZIP_CONTAINER  # TensorFlow hands the number to zlib, where 25 to 31 are 9 to 15 in a GZIP container
+            GZIP_CONTAINER  # TensorFlow passes the number to zlib, where 25 to 31 are 9 to 15 in a GZIP container
         )
     return CompressionOptions(
         type=compression,

@@ -1,17 +1,17 @@
 """`FrameSalvager` finds every whole record of a damaged stream.
 
-While records follow each other, it works as a `FrameDecoder`. If a record is damaged, the next one begins
+While records are adjacent, it works like a `FrameDecoder`. If a record is damaged, the next one begins
 
-1. where the header says, if another header, or the end of the stream, is there. One half of a damaged header may still
-   be intact: its length, or its checksum, from which the length follows. So a record that contains frames is lost as a
-   whole rather than replaced by those frames, and a record whose header alone is damaged is returned if the checksum of
-   its data holds. If there is an index, it is tried first;
-2. else at the next byte at which a whole frame begins (`FrameSearch`).
+1. at the end given by the header, if another header, or the end of the stream, is there. Half of a damaged header may
+   still be intact: its length, or its checksum, from which the length can be derived. A record that contains frames is
+   therefore lost as a whole rather than replaced by those frames, and a record of which only the header is damaged is
+   returned if its data matches its checksum. If there is an index, it is tried first;
+2. otherwise, at the next byte at which a whole frame begins (`FrameSearch`).
 
 A record found by (2) may be part of the contents of a lost record. It is returned, and reported as ambiguous
 (`asyncrec._framing.salvage.doubt`).
 
-Memory: twice the largest record allowed, and the piece being fed. Time: linear in the bytes fed, whatever they hold.
+Memory is limited to two records of the maximum length and the piece being fed. Time is linear in the bytes fed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from asyncrec._framing.search import FrameSearch
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 
-# After damage, the decoder is fed small pieces at first, because the records it cuts after the next damage are
+# After damage, the decoder is fed small pieces at first, because records that it decodes after the next damage are
 # discarded.
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20
 
-# Half a header is trusted for a record of at most this size: a checksum that is garbage yields a random length, and
-# that many bytes would have to be fed. Larger records are found by search.
+# Half a header is trusted only for a record of at most this size. A damaged checksum yields a random length, and that
+# many bytes would have to be fed. Larger records are found by search.
 _HALF_HEADER_BYTES = 16 << 20
 
 
 class Run(NamedTuple):
-    """Records that follow each other without a gap. The frame of the first begins at byte ``offset`` of the stream."""
+    """Adjacent records. The frame of the first record begins at byte ``offset`` of the stream."""
 
     offset: int
     first: int
@@ -48,12 +48,12 @@ class Run(NamedTuple):
 
 
 class FrameSalvager:
-    """Salvager that accepts a byte stream in pieces of any size, and returns runs of whole records.
+    """A salvager that accepts a byte stream in pieces of any size, and returns runs of whole records.
 
     Args:
         report: called with each damage, in order. Offsets count bytes of the stream.
-        offset: the byte of the stream that is fed first.
-        records: the number of records returned before.
+        offset: the offset in the stream of the first byte fed.
+        records: the number of records already returned.
         max_record_bytes, verify: as for `FrameDecoder`. Records found by search are always verified.
         boundaries: the positions at which frames begin, ascending, if known from an index.
         found: `found` of the salvager that this one continues.
@@ -78,22 +78,22 @@ class FrameSalvager:
         self._max_record_bytes = max_record_bytes
         self._verify = verify
         self._boundaries = boundaries
-        # The bytes fed, from byte `_base` of the stream on, that may be needed again. While records follow each other,
-        # the decoder has received them up to `_fed`. After each `feed` it has received them all, and the buffer is
+        # The bytes fed, from byte `_base` of the stream on, that may be needed again. While records are adjacent, the
+        # decoder has received the bytes up to `_fed`. After each `feed`, it has received all of them, and the buffer is
         # empty.
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
-        self._together = _FIRST_PIECE  # the size of the piece in which frames with bad data are skipped at once
+        self._together = _FIRST_PIECE  # the size of the piece in which frames with bad data are skipped together
         self._decoder: FrameDecoder | None = self._decoder_at(offset)
         self._run_end = -1
-        # Used in damage, when there is no decoder:
+        # Used during damage, while there is no decoder:
         self._began = offset
         self._reason: DamageReason = "length"
-        self._ends: list[int] = []  # possible ends of the damage, by the index and the headers
-        self._claim = 0  # its end by a header that holds, but that nothing confirms
+        self._ends: list[int] = []  # possible ends of the damage, from the index and the headers
+        self._claim = 0  # its end from an intact header, but without confirmation
         self._searching = False
-        self._search: FrameSearch | None = None  # the search that found the last frame; it may know the next
+        self._search: FrameSearch | None = None  # the search that found the last frame, and maybe the next
         self._doubt = Doubt(report, max_record_bytes, found)
 
     @property
@@ -103,12 +103,12 @@ class FrameSalvager:
 
     @property
     def offset(self) -> int:
-        """The byte of the stream up to which all records and damage are known. A frame or damage begins there."""
+        """The offset in the stream up to which all records and damage are known. A frame or damage begins there."""
         return self._began if self._decoder is None else self._decoder.offset
 
     @property
     def settled(self) -> bool:
-        """Whether records follow each other, with no damage under examination."""
+        """Whether no damage is under examination."""
         return self._decoder is not None
 
     @property
@@ -117,7 +117,7 @@ class FrameSalvager:
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
-        """Process the next bytes of the stream; return the records that are now certain."""
+        """Process the next bytes of the stream. Return the records that are now certain."""
         runs: list[Run] = []
         if self._decoder is not None and (len(data) <= self._piece or self._decoder.wanted):
             self._fed = self._base = self._base + len(data)
@@ -128,7 +128,7 @@ class FrameSalvager:
         return runs
 
     def finish(self) -> list[Run]:
-        """Return the records that can still be found at the end of the stream. Must be called once, last."""
+        """Return the records that can still be found at the end of the stream. Must be called once, at the end."""
         runs: list[Run] = []
         self._settle(runs, ended=True)
         while self._decoder is not None:
@@ -145,7 +145,7 @@ class FrameSalvager:
     def interrupt(self) -> list[Run]:
         """Discard the unfinished record, because an unknown number of bytes is missing, and search for the next one.
 
-        The caller reports the gap. Returns the runs that can still be found before it.
+        The caller reports the gap. Return the runs that can still be found before the gap.
         """
         end = self._base + len(self._buffer)
         runs: list[Run] = []
@@ -218,7 +218,7 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Record where and why records no longer follow each other, and the positions at which they may do so again."""
+        """Record where and why the adjacent records end, and the positions at which the next ones may begin."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
@@ -265,7 +265,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """End the damage with its record. Return the record in ``runs`` if only its header is damaged."""
+        """End the damage at the end of its record. Add the record to ``runs`` if only its header is damaged."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -282,8 +282,8 @@ class FrameSalvager:
     def _pass_bad_data(self, end: int, runs: list[Run]) -> None:
         """Skip the lost frame up to ``end``, and similar frames after it. A header or the stream's end is at ``end``.
 
-        Frames with bad data may follow one another, and a new decoder for each would cost a thousand times as much as
-        reading. So the next frames are checked together, in larger pieces each time while the headers hold.
+        Many frames with bad data may be adjacent, and a new decoder for each would take a thousand times as long as
+        reading. The next frames are therefore checked together, in pieces that grow while the headers are intact.
         """
         data = bytes(self._buffer[: end - self._began + self._together])
         decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)
@@ -291,7 +291,7 @@ class FrameSalvager:
         self._together = _FIRST_PIECE if decoder.error is not None else min(2 * self._together, _PIECE)
         _, borders = frame_borders(frames, 0)
         holds = data_holds(data, frames, borders)
-        # If the data of the last frame is bad, it counts as a frame only if a header follows it, too.
+        # If the data of the last frame is bad, it counts as a frame only if another header follows it.
         count = len(frames)
         if count > 1 and not holds[-1] and not self._frame_follows(self._began + int(borders[-1]), ended=False):
             count -= 1
@@ -307,11 +307,11 @@ class FrameSalvager:
         self._go_on_at(self._began + int(borders[count]))
 
     def _end_by_header(self) -> int:
-        """Return the end of the current frame, by the length in its header."""
+        """Return the end of the current frame according to the length in its header."""
         return self._began + FRAME_OVERHEAD + int.from_bytes(self._buffer[:8], "little")
 
     def _record_up_to(self, end: int) -> bytes | None:
-        """Return the data of the frame that ends at ``end``, if its checksum holds, else `None`."""
+        """Return the data of the frame that ends at ``end``, or `None` if it does not match its checksum."""
         stop = end - self._base - FOOTER_BYTES
         if stop < HEADER_BYTES:
             return None
@@ -320,7 +320,7 @@ class FrameSalvager:
         return record if masked_crc32c(record) == footer else None
 
     def _damaged_to(self, end: int) -> None:
-        """Record that the damage ends here, by search, or at the stream's end."""
+        """Record that the damage ends at ``end``, where a search found a frame, or the stream ends."""
         self._doubt.damaged(self._began, end, self._reason, self.records, self._claim)
 
     def _go_on_at(self, place: int) -> None:

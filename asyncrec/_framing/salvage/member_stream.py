@@ -1,4 +1,4 @@
-"""`MemberStream` decompresses GZIP members from a given one on; `MemberStarts` records where each began."""
+"""`MemberStream` decompresses GZIP members from a given member on. `MemberStarts` records where each one begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncrec.errors import FormatError
 _STEP = 256 << 10
 _TOGETHER = 64 << 10
 
-# The number of members whose records may be unsettled. Only a crafted file has more within one record.
+# The maximum number of members with unsettled records. Only a crafted file has more members within one record.
 _STARTS = 4096
 
 
@@ -19,9 +19,9 @@ class MemberStream:
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
-        origin: the byte of the object at which the member begins.
-        fault: the byte at which decompression failed before; this time, all data before it is returned.
-        given_before: the number of decompressed bytes that were returned before, and are skipped.
+        origin: the offset of the member in the object.
+        fault: the offset at which decompression failed before. This time, all data before the fault is returned.
+        given_before: the number of decompressed bytes that were already returned, and are skipped.
     """
 
     def __init__(self, type: str, origin: int, *, fault: int | None = None, given_before: int = 0) -> None:
@@ -33,21 +33,21 @@ class MemberStream:
 
     @property
     def member(self) -> int:
-        """The byte of the object at which the last member read, or the member at fault, begins."""
+        """The offset in the object of the last member read, or of the damaged member."""
         return self.origin + self._decompressor.member_offset
 
     @property
     def fault(self) -> int:
-        """The byte of the object at which decompression failed."""
+        """The offset in the object at which decompression failed."""
         return self.origin + self._decompressor.consumed
 
     @property
     def made_of_member(self) -> int:
-        """The number of decompressed bytes read from that member."""
+        """The number of decompressed bytes read from `member`."""
         return self._made - self._decompressor.member_start
 
     def is_known_fault(self, member: int, fault: int) -> bool:
-        """Return whether this stream began at ``member`` to read the data before ``fault``, or a fault near it."""
+        """Return whether this stream began at ``member`` to read the data before ``fault`` or a fault near it."""
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class MemberStream:
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """Return the next output. Near a known fault, where bytes are returned one by one, join some of them."""
+        """Return the next output. Near a known fault, where input is decompressed byte by byte, join the outputs."""
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -81,7 +81,7 @@ class MemberStream:
         return b"".join(parts)
 
     def without_given(self, output: bytes) -> bytes | None:
-        """Count the bytes read, and return those that were not returned before; `None` if all of them were."""
+        """Count the bytes read, and return those not yet returned; `None` if all have been returned."""
         self._made += len(output)
         if not self._given_before:
             return output
@@ -91,12 +91,12 @@ class MemberStream:
 
 
 class MemberStarts:
-    """The places where members begin: in the object, in the decompressed stream, and between which records.
+    """The beginnings of members, in the object, in the decompressed stream, and among the records.
 
     Attributes:
-        members: (record that begins a member, byte of that member), for the records read last, and one pair before
-            them.
-        whole_from: the last of these pairs, unless damage was met after it.
+        members: pairs of (record that begins a member, offset of the member in the object), for the records read last,
+            after one earlier pair.
+        whole_from: the last of these pairs, unless damage was found after it.
         passed_on: the number of bytes of the stream so far.
     """
 
@@ -104,23 +104,23 @@ class MemberStarts:
         self.members = [(records, start)]
         self.whole_from: tuple[int, int] | None = None
         self.passed_on = 0
-        self._starts = [(0, start)]  # the byte of the stream, and of the object
+        self._starts = [(0, start)]  # offsets in the stream and in the object
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return where the member of byte ``offset`` of the stream begins: (in the stream, in the object)."""
+        """Return where the member with byte ``offset`` of the stream begins: (in the stream, in the object)."""
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:
-        """Return whether the member at that byte of the object has not yet begun here."""
+        """Return whether `begin` has not yet been called for the member at ``byte`` of the object."""
         return byte > self._starts[-1][1]
 
     def begin(self, byte: int) -> None:
-        """Record that the stream continues with the member at that byte of the object."""
+        """Record that the stream continues with the member at ``byte`` of the object."""
         self._starts.append((self.passed_on, byte))
         if len(self._starts) > _STARTS:
             del self._starts[: _STARTS // 2]
 
     def begin_with_record(self, record: int, byte: int) -> None:
-        """Record that reading from the member at that byte on returns the same records again, from ``record`` on."""
+        """Record that the member at ``byte`` begins with ``record``, so that reading can start again from there."""
         self.members.append((record, byte))
         self.whole_from = self.members[-1]

@@ -1,13 +1,13 @@
 """`MemberSalvager` finds every whole record of a damaged compressed object.
 
-A GZIP member has its own checksum, and can be read alone. So after a damaged member the next one is looked for, from
-the byte after its beginning on: a valid header, followed by some KiB that decompress. Every record of an intact member
-is found. Of a damaged member, the records that decompress and whose own checksums hold are found. ZLIB is one stream,
-of which only the data before the fault can be found.
+A GZIP member has its own checksum, and can be read independently. After a damaged member, the next one is therefore
+searched for, starting one byte after the damaged member's beginning: a valid header, followed by a few KiB that can be
+decompressed. All records of an intact member are found. In a damaged member, records are found if they can be
+decompressed and match their own checksums. ZLIB is one stream, in which only the data before the fault can be found.
 
-This is sans I/O: `position` says which byte must be fed next, and moves back if a supposed member was not one. Going
-back means reading bytes again, and has a budget in proportion to the bytes read. Beyond it, the salvager no longer goes
-back for members that contradict each other.
+The salvager does no I/O. `position` is the byte to be fed next, and moves back if a supposed member was not a member.
+Bytes are then read again, within a budget in proportion to the bytes read. Once this budget is used up, the salvager no
+longer goes back for members that contradict each other.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from asyncrec._framing.salvage.frames import FrameSalvager, Run
 from asyncrec._framing.salvage.member_stream import MemberStarts, MemberStream
 from asyncrec.errors import FormatError, TruncatedError
 
-# Going back: a file in which every member is damaged needs all its bytes twice.
+# The budget for going back. A file in which every member is damaged needs all its bytes twice.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
-# The least charge: for a request to a store, and for bytes that are still in memory.
+# The minimum cost of going back: with a request to a store, and to bytes that are still in memory.
 _AGAIN_EACH = 8 << 10
 _AGAIN_HERE = 1 << 10
 
 
 class Rewinding:
-    """A place in an object, with a budget for going back that grows with the bytes fed.
+    """A position in an object, with a budget for going back that grows with the bytes fed.
 
     Attributes:
-        position: the byte to be fed next.
+        position: the offset of the next byte to be fed.
         at_end: whether the object ends at ``position``.
     """
 
@@ -43,7 +43,7 @@ class Rewinding:
         self.at_end = False
         self._furthest = start
         self._budget = _AGAIN_AT_LEAST
-        self._block = (start, b"")  # the block fed last, and its place
+        self._block = (start, b"")  # the last block fed, after its offset
 
     def feed(self, data: bytes) -> None:
         """Process the bytes at ``position``. An empty piece means that the object ends there."""
@@ -65,7 +65,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes from ``byte`` on that are in memory. If it returns none, they must be fed again."""
+        """Return the bytes in memory from ``byte`` on. If there are none, bytes must be fed again from there."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]
@@ -75,31 +75,31 @@ class Rewinding:
 
 
 _MAGIC = b"\x1f\x8b\x08"
-_RESERVED = 0xE0  # flags that no member has (RFC 1952)
+_RESERVED = 0xE0  # flags that must be zero (RFC 1952)
 
-# Random data has the three magic bytes every 16 MiB; few such accidents decompress this far.
+# Random data contains the three magic bytes every 16 MiB, but can rarely be decompressed this far.
 _PROBE = 4096
 _PROBE_OUTPUT = 1 << 20
-# The compression of an object is recognised by records up to this size, in this much decompressed data.
+# The compression of an object is recognised from records up to this size, in this much decompressed data.
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 
-# zlib's messages if a stream ended well but its trailer does not match: damaged, but certainly a member.
+# zlib's messages if a stream is complete but does not match its trailer: damaged, but certainly a member.
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
 class MemberSalvager:
-    """Salvager that accepts a compressed object, returns runs of whole records, and puts the damage into ``log``.
+    """A salvager that accepts a compressed object, returns runs of whole records, and adds damage to ``log``.
 
-    Feed it from `position` on, in pieces of any size, then ``b""`` at the object's end; call `read` before each. It may
-    need bytes again: then `position` is not at the end of the last piece, not even at the object's end.
+    Feed it the bytes from `position` on, in pieces of any size, then ``b""`` at the object's end. Call `read` before
+    each piece. If bytes are needed again, `position` is not the end of the last piece, even at the object's end.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
-        log: receives compression damage in bytes of the object, and other damage within its member.
-        start: the byte of the object at which to begin, the first of a GZIP member.
+        log: the log of the damage. Compression damage has offsets in the object; other damage, in its member.
+        start: the offset in the object at which to begin, where a GZIP member begins.
         size: the size of the object, in bytes.
-        records: the number of records returned before.
+        records: the number of records already returned.
         max_record_bytes, verify: as for `FrameSalvager`.
 
     Attributes:
@@ -132,14 +132,14 @@ class MemberSalvager:
 
     @property
     def position(self) -> int:
-        """The byte of the object to be fed next."""
+        """The offset in the object of the next byte to be fed."""
         return self._rewinding.position
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """(record that begins a member, byte of that member), for the records read last, and one pair before them.
+        """Pairs of (record that begins a member, offset of the member), for the last records read and one pair before.
 
-        Reading from any of these bytes on returns the same records again.
+        Reading from any of these offsets returns the same records again.
         """
         return self._starts.members
 
@@ -150,11 +150,11 @@ class MemberSalvager:
 
     @property
     def whole_from(self) -> tuple[int, int] | None:
-        """The last of `members`, if all damage met so far is before it, and no earlier data is pending."""
+        """The last of `members`, if all damage found so far is before it, and no earlier data is pending."""
         return self._starts.whole_from if self._frames.settled and not self._searching else None
 
     def feed(self, data: bytes) -> None:
-        """Process the bytes at `position`; ``b""`` means that the object ends there."""
+        """Process the bytes at `position`. ``b""`` means that the object ends there."""
         self._rewinding.feed(data)
         if data:
             self._pass_on(data)
@@ -185,7 +185,7 @@ class MemberSalvager:
         return runs, False
 
     def _report(self, damage: Damage) -> None:
-        """Log the damage that the salvager of frames reports, with its place in the member."""
+        """Log damage that the frame salvager reports, with its offset in the member."""
         begins, byte = self._starts.place(damage.offset)
         self._starts.whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
@@ -204,11 +204,10 @@ class MemberSalvager:
         runs += frames.feed(new)
 
     def _fail(self, error: FormatError, runs: list[Run]) -> None:
-        """Read the member at fault once more, for the data before the fault; then abandon it."""
+        """Read the damaged member once more, for the data before the fault. On the next failure, abandon it."""
         member, fault = self._stream.member, self._stream.fault
         truncated = isinstance(error, TruncatedError)
-        # The decompressor keeps its error, whose traceback refers to the decompressor: a cycle until garbage
-        # collection.
+        # The decompressor keeps its error, whose traceback refers to the decompressor. This would be a reference cycle.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         again = not truncated and not self._stream.is_known_fault(member, fault)
         if again and self._rewinding.may_go_back(member):
@@ -230,7 +229,7 @@ class MemberSalvager:
             self._pass_on(self._rewinding.go_back(member + 1))
 
     def _find_member(self, runs: list[Run]) -> bool:
-        """Continue with the next member in the window; return `False` if that needs more input."""
+        """Continue with the next member in the window. Return `False` if more input is needed."""
         begin = 0
         while (at := self._window.find(_MAGIC, begin)) >= 0:
             probe = bytes(self._window[at : at + _PROBE])
@@ -269,10 +268,10 @@ class MemberSalvager:
 
 
 def recognise(head: bytes) -> CompressionType | None:
-    """Return the compression of an object with a damaged beginning, by the first records found in its ``head``.
+    """Return the compression of an object with a damaged beginning, from the first records found in its ``head``.
 
-    A GZIP member may hold frames verbatim, if they did not compress, and a record may hold members. So the first member
-    or frame decides. Returns `None` if there is neither. ZLIB cannot be recognised without its beginning.
+    A GZIP member may contain frames verbatim, if they were incompressible, and a record may contain members, so the
+    first member or frame is decisive. Return `None` if there is neither. ZLIB is not recognised without its beginning.
     """
     ignored = DamageLog()
     frames = FrameSalvager(ignored.add, max_record_bytes=_RECOGNISED_RECORD)
@@ -291,7 +290,7 @@ def recognise(head: bytes) -> CompressionType | None:
 
 
 def _is_member(data: bytes) -> bool:
-    """Return whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to some data."""
+    """Return whether ``data`` seems to begin with a GZIP member, because it can be decompressed to some data."""
     if len(data) < 10 or data[3] & _RESERVED:
         return False
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)

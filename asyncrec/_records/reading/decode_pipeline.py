@@ -1,4 +1,4 @@
-"""`Pipeline` decodes a source's bytes into whole records, and adds their place to errors.
+"""`Pipeline` decodes a source's bytes into whole records, and adds positions to errors.
 
 Each call reads only enough bytes to return at least one record. A cancelled call loses nothing, because a block is kept
 until it has been fed to the `FrameDecoder`, and a thread's result until it has been taken.
@@ -22,9 +22,9 @@ from asyncrec.storage._base import ByteSource
 
 OnCorrupt = Literal["raise", "skip", "stop"]
 
-# Blocks of 256 to 512 KiB read fastest, and parsing one of small records blocks the loop for less than a millisecond.
+# Blocks of 256 to 512 KiB are read fastest, and parsing a block of small records takes less than a millisecond.
 CHUNK_SIZE = 256 << 10
-# A remote store returns blocks of this size; cutting them would cost a copy.
+# A remote store returns blocks of this size. Splitting them would require a copy.
 FAR_CHUNK_SIZE = 2 * CHUNK_SIZE
 
 # The maximum number of bytes that one thread call decompresses, so that a decompression bomb cannot fill the memory.
@@ -36,13 +36,13 @@ class ReadOptions:
     """Options for one pass over one object.
 
     Attributes:
-        on_corrupt: the reaction to damage.
+        on_corrupt: how to react to damage.
         verify: whether to check the checksum of every record's data.
-        max_record_bytes: a longer record is an error before anything is allocated for it.
-        chunk_size: the number of bytes of one read.
+        max_record_bytes: the maximum length of a record. No memory is allocated for a longer one.
+        chunk_size: the size of one read, in bytes.
         inflate_bytes: the approximate number of bytes in one list of records of a compressed object.
-        boundaries: the positions of frames, ascending, to find the next one after damage in an uncompressed object.
-        warns: whether to log, once, that damage is skipped. False if the caller reports it.
+        boundaries: offsets of frames, ascending, for finding the next frame after damage in an uncompressed object.
+        warns: whether to log once that damage is skipped. False if the caller reports it.
     """
 
     on_corrupt: OnCorrupt = "raise"
@@ -54,17 +54,17 @@ class ReadOptions:
     warns: bool = True
 
 
-# If records are larger than this on average, twice as many bytes are parsed in the time of a chunk of small records.
+# If records are larger than this on average, a chunk of twice the size takes no longer to parse.
 _LARGER_RECORDS = 1 << 10
 
-# The step size of decompression: large enough for a negligible cost, small enough for the processor's cache.
+# The step size of decompression: large enough that its overhead is negligible, and small enough for the CPU's cache.
 _INFLATE_STEP = 256 << 10
-# The step size within a large record, because the libraries join their output while holding the GIL.
+# The maximum step size within a large record. The libraries join the output of a step while holding the GIL.
 _LARGE_STEP = 2 << 20
 
 
 class PlainFeed:
-    """Feeds the bytes of an uncompressed object to a decoder.
+    """A feed of an uncompressed object's bytes to a decoder.
 
     Attributes:
         error, members: as in `InflatingFeed`, but always empty.
@@ -82,11 +82,11 @@ class PlainFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether the result of a cancelled call has not yet been taken."""
+        """Whether a cancelled call has left a result that has not yet been taken."""
         return bool(self._left) or self._feeding.waits
 
     def push(self, head: bytes) -> None:
-        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
+        """Feed the bytes that were read to detect the compression. They are too few to contain a record."""
         if head:
             self._decoder.feed(head)
 
@@ -108,7 +108,7 @@ class PlainFeed:
                     self._chunk_size = 2 * CHUNK_SIZE
                 return await self._with_buffered(source, records, len(block))
             self._block = block
-        # Joining and checking a large record, or cutting a large block, belongs in a worker thread.
+        # Joining and checking a large record, or splitting a large block, is done in a worker thread.
         records = await self._feeding.take(self._decoder.feed, block)
         self._block = b""
         return records
@@ -117,9 +117,9 @@ class PlainFeed:
         """Do nothing, because an uncompressed object has no members."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Return the records, with those of the bytes that the source has in memory.
+        """Return the records, followed by those in the bytes that the source has in memory.
 
-        A step through the layers above costs as much as decoding a block.
+        Another call through the layers above would take as long as decoding a block.
         """
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
@@ -134,18 +134,18 @@ class PlainFeed:
 
 
 class InflatingFeed:
-    """Feeds the decompressed bytes of an object to a decoder, in a worker thread.
+    """A feed of an object's decompressed bytes to a decoder, in a worker thread.
 
     Attributes:
         error: the error of decompression, to be raised once the records before it have been returned.
-        members: (number of the record that begins a member, compressed offset of the member), for every member that
-            begins with one of the records returned last, and one pair before them.
+        members: pairs of (number of the record that begins a member, compressed offset of the member): one for the
+            member before the last returned records, and one for every member that begins with one of these records.
     """
 
     def __init__(
         self, decoder: FrameDecoder, compression: Literal["GZIP", "ZLIB"], options: ReadOptions, position: Position
     ) -> None:
-        """``position``: the position at which reading starts. It is the beginning of a member."""
+        """``position`` is the position at which reading starts. It must be the beginning of a member."""
         self.error: FormatError | None = None
         self._start = position.offset
         self._records_before = position.record - position.skip
@@ -158,11 +158,11 @@ class InflatingFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether the result of a cancelled call has not yet been taken."""
+        """Whether a cancelled call has left a result that has not yet been taken."""
         return self._inflating.waits
 
     def push(self, head: bytes) -> None:
-        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
+        """Feed the bytes that were read to detect the compression. They are too few to contain a record."""
         self._decompressor.feed(head)
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
@@ -179,13 +179,13 @@ class InflatingFeed:
         return None
 
     def place(self, error: FormatError) -> None:
-        """Add to an error the offset of its member in the object."""
+        """Set the offset of the error's member in the object."""
         if self._in_members:
             member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
             error.member_offset = self._start + member
 
     def _inflate(self) -> tuple[list[bytes], bool]:
-        """Cut records from decompressed data, in a worker thread. Return them, and whether more input is needed."""
+        """Decompress records, in a worker thread. Return them, and whether more input is needed."""
         decompressor, decoder, inflate_bytes = self._decompressor, self._decoder, self._options.inflate_bytes
         records: list[bytes] = []
         produced = 0
@@ -195,7 +195,7 @@ class InflatingFeed:
             try:
                 output = decompressor.read(min(decoder.wanted, _LARGE_STEP) or step)
             except FormatError as error:
-                self.error = error  # raised once the records before it have been returned
+                self.error = error
                 break
             if not output:
                 return records, True
@@ -223,7 +223,7 @@ class Pipeline:
         *,
         frame_bytes: int = 0,
     ) -> None:
-        """``frame_bytes``: the number of bytes of the frames returned before."""
+        """``frame_bytes`` is the total size of the frames that earlier pipelines have returned."""
         self._path = path
         self._decoder = FrameDecoder(max_record_bytes=options.max_record_bytes, verify=options.verify)
         self._feed: PlainFeed | InflatingFeed
@@ -231,7 +231,7 @@ class Pipeline:
             self._feed = InflatingFeed(self._decoder, compression, options, position)
         else:
             self._feed = PlainFeed(self._decoder, options.chunk_size)
-        # In a compressed object, the position is an offset in the compressed data, and offsets count decompressed
+        # In a compressed object, the position is an offset in the compressed data, but `offset` counts decompressed
         # bytes.
         self._start = 0 if compression else position.offset
         self._records_before = position.record - position.skip
@@ -246,17 +246,17 @@ class Pipeline:
 
     @property
     def offset(self) -> int:
-        """The offset after the last whole frame so far; in a compressed object, the number of decompressed bytes."""
+        """The offset of the end of the last whole frame so far; in a compressed object, in decompressed bytes."""
         return self._start + self._decoder.offset
 
     @property
     def frame_bytes(self) -> int:
-        """The number of bytes of the frames returned so far, including those before this pass."""
+        """The total size of the frames returned so far, including those before this pass."""
         return self._bytes_before + self._decoder.offset
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """The members of a compressed object, as `InflatingFeed.members`; empty for an uncompressed one."""
+        """The members of a compressed object, as in `InflatingFeed.members`; empty for an uncompressed object."""
         return list(self._feed.members)
 
     @property
@@ -269,11 +269,11 @@ class Pipeline:
         return Position(byte, self.records - record + self.skip, self.records + self.skip)
 
     def push(self, head: bytes) -> None:
-        """Feed bytes that were read to detect the compression. They are too few to hold a record."""
+        """Feed the bytes that were read to detect the compression. They are too few to contain a record."""
         self._feed.push(head)
 
     def give_up(self) -> None:
-        """Discard the record at fault after an error, because another pipeline will read it again."""
+        """Discard the bytes kept after an error, because another pipeline will read them again."""
         for _ in self._decoder.take_remains():
             pass
 
@@ -281,9 +281,9 @@ class Pipeline:
         """Return at least one record, or an empty list at the end.
 
         Raises:
-            FormatError: there is damage. All records before it have been returned.
+            FormatError: the object is damaged. All records before the damage have been returned.
         """
-        # A source that has its bytes in memory never waits, so a reader in a loop would block all other tasks.
+        # A source that has its bytes in memory never waits, so a reading loop would block all other tasks.
         await checkpoint()
         feed = self._feed
         try:

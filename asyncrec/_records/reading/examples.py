@@ -13,10 +13,10 @@ from asyncrec.example._schema import Schema
 
 
 class Examples:
-    """Async iterator over the decoded ``records``. If cancelled, it loses none.
+    """An async iterator over the decoded ``records``. A cancelled step loses no record.
 
-    If a record cannot be decoded, raises a DecodeError or SchemaError that names the record. The next step continues
-    with the record after it.
+    A step raises a DecodeError or SchemaError, which names the record, if a record cannot be decoded. The next step
+    continues with the next record.
     """
 
     def __init__(self, path: str, records: AsyncIterator[bytes], schema: Schema | None) -> None:
@@ -48,5 +48,5 @@ class Examples:
 
 
 def decoder(schema: Schema | None) -> Callable[[bytes], dict[str, Any]]:
-    """Return the function that decodes one record, by the schema if there is one."""
+    """Return the function that decodes one record, with the schema if there is one."""
     return decode_example if schema is None else schema.decode

@@ -1,7 +1,7 @@
 """`FrameScan` measures the records of one object without creating them; `scan_object` scans a whole object.
 
-Worker threads do the computation in C code that releases the GIL, so several objects are scanned in parallel, each on
-its own core.
+The computation is done in worker threads, in C code that releases the GIL, so several objects are scanned in parallel,
+each on its own core.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 Advance = Callable[[int], None]
 
-# For a local file: the bytes that one call to a thread reads and scans, and the size of its blocks. A thread that
-# releases the GIL may wait to get it back, and releases it three times for each block.
+# For a local file: the number of bytes that one call in a thread reads and scans, and the size of its blocks. For each
+# block, the thread releases the GIL three times, and may have to wait to reacquire it.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
-# A scan that would take longer (a slow disk, data that decompresses to a thousand times its size) is split into several
-# calls, so that a cancelled scan stops within this time.
+# A call that would take longer (a slow disk, data that decompresses to a thousand times its size) is split, so that a
+# cancelled scan stops within this time.
 _HOP_SECONDS = 0.05
-# For another store: the size of one read, and of the call that scans it. A scan holds two such blocks.
+# For other stores: the size of one read, which is scanned in one call. A scan holds two such blocks in memory.
 _READ_BYTES = 2 << 20
 # Compressed data is read in smaller blocks, and decompressed in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20
@@ -48,7 +48,7 @@ def _any(info: ObjectInfo) -> None:
 
 
 class FrameScan:
-    """Measures the records of an object from its bytes, fed in order. Call its methods in a worker thread.
+    """A scan of an object's records, whose bytes are fed in order. Call its methods in a worker thread.
 
     Args:
         verify: whether to check every checksum and compute `crc32c`. If false, only the checksums of lengths are
@@ -60,7 +60,7 @@ class FrameScan:
         compression: the object's compression.
         records: the number of records so far.
         bytes: the number of stored bytes fed so far.
-        crc32c: the CRC of these bytes; 0 without ``verify``.
+        crc32c: the CRC-32C of the bytes fed so far; 0 without ``verify``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FrameScan:
         self._meter = FrameMeter(verify=verify, max_record_bytes=max_record_bytes)
         self._decompressor = Decompressor(compression) if compression else None
         self._sizes: list[np.ndarray[tuple[int], np.dtype[np.int64]]] | None = [] if sizes else None
-        self._members = [(0, 0)]  # the offset of each, compressed and decompressed
+        self._members = [(0, 0)]  # the compressed and decompressed offset of each
 
     @property
     def records(self) -> int:
@@ -109,7 +109,7 @@ class FrameScan:
         self._meter.finish()
 
     def index(self) -> RecordIndex:
-        """Return the positions of the records, as in the object's index. Only GZIP has members."""
+        """Return the object's index. Only GZIP has members."""
         assert self._sizes is not None, "asked for where they are remembered"
         sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
         return RecordIndex.of_sizes(sizes, self._members if self.compression == "GZIP" else None)
@@ -131,7 +131,7 @@ async def scan_source(
     max_record_bytes: int = MAX_RECORD_BYTES,
     advance: Advance = _nobody,
 ) -> FrameScan:
-    """Read a source to its end. The arguments and errors are those of `scan_object`."""
+    """Scan a source to its end. The arguments and errors are those of `scan_object`."""
     head = b""
     if compression is None:
         head = await receive_exactly(source, HEADER_BYTES)
@@ -160,7 +160,7 @@ async def scan_object(
     check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
-    """Read a whole object; return the scan, and the store's description of the object.
+    """Scan a whole object. Return the scan, and the store's description of the object.
 
     Args:
         compression: the object's compression; `None` to detect it.

@@ -1,6 +1,6 @@
 """`ObjectRecords` returns the records of one object in lists, and handles damage.
 
-An intact file is read by a `Pipeline`, with every ``on_corrupt``. On damage, a `SalvagePipeline` replaces the
+An intact file is read by a `Pipeline`, whatever ``on_corrupt`` is. To skip damage, a `SalvagePipeline` replaces the
 `Pipeline`.
 """
 
@@ -24,7 +24,7 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 _path_log = PathLog("asyncrec.records")
 
-# The number of bytes in which a file with a damaged beginning is recognised. A GZIP member of asyncrec has fewer.
+# The number of bytes searched to recognise a file whose beginning is damaged. A GZIP member of asyncrec is shorter.
 _RECOGNISED_BY = 8 << 20
 
 # After this many lost ranges, the stored object itself is most likely damaged, so later ranges are read only once.
@@ -55,10 +55,10 @@ class ObjectRecords:
         remote: bool,
         recognises: bool,
     ) -> None:
-        """``head``: the bytes read from the source to detect the compression.
+        """``head`` contains the bytes that were read from the source to detect the compression.
 
-        ``remote``: damage may have occurred in transit, so damaged ranges are read again. ``recognises``: the
-        compression may have been detected wrongly if the very beginning is damaged.
+        If ``remote``, damage may have occurred in transit, so damaged ranges are read again. If ``recognises``, the
+        compression was detected, which fails if the very beginning is damaged.
         """
         self.path = path
         self.compression: CompressionType = compression
@@ -90,7 +90,7 @@ class ObjectRecords:
                     continue
                 if self._options.on_corrupt == "skip":
                     self._warn(error)
-                    # The pipeline keeps its error, whose traceback keeps the pipeline, and with it a large record.
+                    # The pipeline refers to its error, whose traceback refers to the pipeline and to a large record.
                     error.__traceback__ = error.__cause__ = error.__context__ = None
                     await self._salvage()
                     continue
@@ -125,7 +125,7 @@ class ObjectRecords:
         return Pipeline(self.path, self.compression, self._options, position, frame_bytes=frame_bytes)
 
     async def _salvage(self) -> None:
-        """Replace the pipeline by a `SalvagePipeline` that reads the intact records from here on."""
+        """Replace the pipeline with a `SalvagePipeline`, which reads the intact records from here on."""
         self._reading_again = None
         pipeline = self.pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"
@@ -151,7 +151,7 @@ class ObjectRecords:
         return self.compression if found is None else found
 
     async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
-        """After damage in a remote store, return to a `Pipeline`, because the next damage may be in transit."""
+        """Return to a `Pipeline` after damage in a remote store, because the next damage may occur in transit."""
         position = pipeline.resumable
         if not self._remote or position is None or self.damage.lost_ranges > _READ_TWICE:
             return
@@ -160,7 +160,7 @@ class ObjectRecords:
         self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
 
     def _note_the_rest(self, error: FormatError) -> None:
-        """Record everything from the error on as lost: in a compressed object, the member and all data after it."""
+        """Note that everything from the error on is lost; in a compressed object, everything from its member on."""
         offset = self.pipeline.offset
         if self.compression:
             offset = error.member_offset or 0
@@ -174,10 +174,9 @@ class ObjectRecords:
         self.damage.add(Damage(offset, self.source.info.size - offset, reason, self.pipeline.records))
 
     async def _read_again(self, error: CorruptRecordError) -> bool:
-        """Read a damaged range again if it came from a remote store, but only once; return whether to continue.
+        """Read a damaged range again, but only once, if it came from a remote store. Return whether to continue.
 
-        On the second failure, add a note to the error: damage in transit would be gone, so the object itself is
-        damaged.
+        If the second read is also damaged, add a note to the error, because then the stored object itself is damaged.
         """
         if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False

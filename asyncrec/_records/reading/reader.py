@@ -35,11 +35,11 @@ __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_read
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """Counts of one `RecordReader` so far.
+    """The totals of one `RecordReader` so far.
 
-    ``bytes`` counts the bytes of frames, decompressed. ``retries`` counts connections that were reopened; ``rereads``
+    ``bytes`` is the size of the frames, decompressed. ``retries`` counts connections that were reopened; ``rereads``
     counts ranges that arrived damaged and were intact when read again. ``lost_ranges`` and ``lost_bytes`` count the
-    ranges that `RecordReader.damage` lists, but without its limit, and without ranges that are only ambiguous.
+    damage as in `RecordReader.damage`, but without its limit on listed ranges, and without merely ambiguous ranges.
     """
 
     records: int
@@ -55,7 +55,7 @@ class RecordReader:
     """A file or object that is being read, opened by `open_reader`. It is read once, by one task.
 
     ``async for record in reader`` yields single records; ``async for records in reader.batches()`` yields lists of
-    records, which is the fast way for small records. Each continues where the other stopped.
+    records, which is faster for small records. Each loop continues where the other one stopped.
 
     Attributes:
         path: the path as the caller passed it, without secrets.
@@ -73,7 +73,7 @@ class RecordReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """Raise an error at every later read, because this is the child of a fork."""
+        """Make later reads raise an error, because this is the child process of a fork."""
         self._forked = self._closed = True
         self._iterator = iter(())
 
@@ -89,11 +89,11 @@ class RecordReader:
         raise StopAsyncIteration
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """Iterate over the records in non-empty lists of a few hundred KiB; a large record is alone in its list."""
+        """Iterate over the records in non-empty lists of a few hundred KiB. A large record has a list of its own."""
         return Batches(self._batch)
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over the records, decoded by ``schema``, or without one as by `decode_example`.
+        """Iterate over the records, decoded with ``schema`` or, without one, as by `decode_example`.
 
         Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues with the next
         record.
@@ -109,12 +109,12 @@ class RecordReader:
     def damage(self) -> list[Damage]:
         """The damage skipped so far, in order. Adjacent ranges are merged, and only the first 1,000 are listed.
 
-        With ``on_corrupt="stop"``, this is the rest of the file, once damage has been found.
+        With ``on_corrupt="stop"``, the damage extends to the end of the file.
         """
         return list(self._object.damage.listed)
 
     def stats(self) -> ReaderStats:
-        """Return the counts so far."""
+        """Return the totals so far."""
         pipeline, damage = self._object.pipeline, self._object.damage
         return ReaderStats(
             records=pipeline.records,
@@ -142,7 +142,7 @@ class RecordReader:
         return RecordBatch(records, first, pipeline.offset - size, list(pipeline.members), size)
 
     async def park(self) -> None:
-        """Release the open file or connection until the next read, which has to open it again."""
+        """Release the open file or connection. The next read opens it again."""
         await self._object.source.park()
 
     async def aclose(self) -> None:
@@ -188,32 +188,32 @@ async def open_reader(
 ) -> AsyncIterator[RecordReader]:
     """Read the records of one file or object: ``async with open_reader(path) as reader: ...``.
 
-    It reads the version of the object that exists at opening. If a connection breaks, it reconnects to the same version
-    and continues where it stopped. You may exit the context before the end.
+    The reader reads the version of the object that exists when it is opened. If a connection breaks, it reconnects to
+    the same version and continues where it stopped. You may exit the context before the end.
 
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
-        compression: ``"auto"`` (the default) detects it from the first bytes; otherwise ``""``, ``"GZIP"`` or
-            ``"ZLIB"``.
-        verify: check the checksum of each record's data. Lengths are always checked, because they locate the next
-            record.
-        on_corrupt: the reaction to damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
+        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` (the default), which detects the compression from the
+            first bytes.
+        verify: whether to check the checksum of each record's data. Lengths are always checked, because they locate the
+            next record.
+        on_corrupt: how to react to damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
             record, wherever it is in the file, and `RecordReader.damage` lists the lost ranges; an intact file is read
             as fast as with ``"raise"``. A warning is logged if a file is damaged, or is not a TFRecord file at all.
             ``"stop"`` treats the damage as the end of the file.
-        max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
+        max_record_bytes: the maximum length of a record; 256 MiB by default. No memory is allocated for a longer one.
         start_offset: the offset at which to start, where a record begins or, in a GZIP file, a member.
-        chunk_size: the number of bytes of one read.
-        cache, cache_bytes: as for `open_dataset`; the store is asked for the current version.
+        chunk_size: the size of one read, in bytes.
+        cache, cache_bytes: as for `open_dataset`. The current version is always requested from the store.
         storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening. If a data set has this name, the message says so.
         ObjectChangedError: the object was replaced while it was being read.
-        CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
-            record and offset. Every record before the error has been returned; of a compressed file, all but those that
-            were decompressed together with the damage, about 256 KiB.
+        CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, the object is damaged. The
+            error has the path, record and offset. All records before it have been returned, except, in a compressed
+            file, those decompressed together with the damage, about 256 KiB.
     """
     kind = parse_reading_compression(compression)
     max_record_bytes = record_limit(max_record_bytes)
@@ -250,7 +250,7 @@ async def open_reader_in(
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """Like `open_reader`, but for an object in a folder. Messages show its path. See `open_reader_at`."""
+    """Open a reader of an object in a folder. Messages show the object's path. See `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,
@@ -288,11 +288,11 @@ async def open_reader_at(
     Args:
         path: the path for messages.
         info: the description of the version to read, if known. Any other version raises ObjectChangedError.
-        boundaries: the positions of frames, ascending, to find the next one after damage in an uncompressed object.
-        warns: whether to log, once, that damage is skipped. False if the caller reports it.
+        boundaries: offsets of frames, ascending, for finding the next frame after damage in an uncompressed object.
+        warns: whether to log once that damage is skipped. False if the caller reports it.
         inflate_bytes: the approximate number of bytes in one record batch of a compressed object.
-        read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order. Otherwise
-            a task must close its readers in the reverse order of opening.
+        read_ahead: as for `ResumingSource`. With 0, there is no background task, and readers may be closed in any
+            order. Otherwise, a task must close its readers in the reverse order of opening.
     """
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries, warns)
     source = ResumingSource(storage, key, start=position.offset, info=info, read_ahead=read_ahead)
@@ -331,7 +331,7 @@ async def read_records(
     """Read all records, or the first ``limit``, into a list. For notebooks; see `open_reader`.
 
     Raises:
-        ValueError: ``limit`` is below 0.
+        ValueError: ``limit`` is negative.
     """
     if limit is not None and limit < 0:
         raise ArgumentValueError(f"limit={limit}: must be at least 0, or None for no limit")

@@ -1,4 +1,4 @@
-"""`SalvagePipeline` continues after damage, in place of the `Pipeline` that met the damage.
+"""`SalvagePipeline` continues after damage, in place of the `Pipeline` that encountered it.
 
 The work is done in worker threads, because the search for the next record would block the loop for too long.
 """
@@ -26,16 +26,16 @@ class SalvagePipeline:
     """A pass over the rest of one object, from a position, that returns the intact records.
 
     Args:
-        log: receives the damage.
-        seek: moves the object's source to another offset.
+        log: the log to which damage is added.
+        seek: a function that moves the object's source to another offset.
         size: the size of the object, in bytes.
-        position: the position at which to begin. Its ``skip`` records have been returned already, or are not wanted.
-        frame_bytes: the number of bytes of the frames already returned.
+        position: the position at which to begin. Its ``skip`` records have already been returned, or are not wanted.
+        frame_bytes: the total size of the frames already returned.
         found: `FrameSalvager.found` of the previous pass.
 
     Attributes:
-        records, members, offset, skip: as in `Pipeline`. All records of one list follow each other.
-        frame_bytes: the number of bytes of the frames returned so far.
+        records, members, offset, skip: as in `Pipeline`. All records of one list are adjacent.
+        frame_bytes: the total size of the frames returned so far.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SalvagePipeline:
 
     @property
     def resumable(self) -> Position | None:
-        """The position at which a `Pipeline` can continue after the damage, once all earlier records are returned."""
+        """The position at which a `Pipeline` can continue after the damage; `None` while there is no such position."""
         if self._runs or self._reading.waits or self.skip:
             return None
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
@@ -119,7 +119,7 @@ class SalvagePipeline:
             if not wants_input:
                 continue
             if self._source_at != self._salvager.position:
-                self._source_at = None  # if the seek is cancelled, the place is unknown
+                self._source_at = None  # unknown if the seek is cancelled
                 await self._seek(self._salvager.position)
                 self._source_at = self._salvager.position
             block = await source.receive(self._salvager.wanted or self._options.chunk_size)
@@ -137,7 +137,7 @@ class SalvagePipeline:
 
 
 class _Plain:
-    """Salvages an uncompressed object, with the interface of `MemberSalvager`."""
+    """A salvager of an uncompressed object, with the interface of `MemberSalvager`."""
 
     members: tuple[tuple[int, int], ...] = ()
 

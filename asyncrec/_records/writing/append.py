@@ -1,11 +1,11 @@
 """``mode="a"`` appends to a local file in place, which readers see as it grows.
 
-A live TensorBoard event file needs this. It is the only exception to "all or nothing". A crash leaves at most one torn
-record or torn GZIP member at the end of the file, and a power cut may leave zeros there. This torn end is cut off when
-the file is opened again, and when the context exits with an exception. Flushed records stay. Damage anywhere else is an
-error, and nothing is appended after it. (`asyncrec._records.torn_end` distinguishes a torn end from damage.)
+This mode is for live TensorBoard event files, and is the only exception to "all or nothing". A crash leaves at most one
+torn record or torn GZIP member at the end of the file, and a power cut may leave zeros there. This torn end is cut off
+when the file is opened again, and when the context exits with an exception. Flushed records are kept. Damage anywhere
+else is an error, and nothing is appended. (`asyncrec._records.torn_end` distinguishes a torn end from damage.)
 
-There is only one writer at a time, because the file has a lock that ends with its process
+Only one writer can append at a time, because it holds a lock on the file, which is released when its process ends
 (`asyncrec.storage._local.lock`).
 """
 
@@ -31,8 +31,8 @@ from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._local.unfinished import leads_to
 
-# After an exception, the file is read once to cut off a torn end. This must not delay the exit any longer; if it is not
-# finished in time, the next opening cuts the end off.
+# After an exception, the file is read once to cut off a torn end. The exit waits at most this long; otherwise, the torn
+# end is cut off when the file is next opened.
 _CLEAN_UP_SECONDS = 10
 
 
@@ -78,8 +78,8 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     """Open a local file for appending, or create it.
 
     Raises:
-        ValueError: the storage is not local; or the compression is ZLIB, because readers stop after the first stream
-            without an error; or the file has another compression.
+        ValueError: the storage is not local, the file has another compression, or the compression is ZLIB, of which
+            readers silently ignore all but the first stream.
         CorruptRecordError: the file is damaged before its end; repair it first.
         StorageError: another writer is appending to the file.
     """
@@ -108,7 +108,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
 
 
 def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
-    """Open and lock the file; return the lock, and the offset of the next byte."""
+    """Open and lock the file. Return the lock, and the offset of the next byte."""
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
         fd = open_in_place(path)
@@ -120,7 +120,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
         raise StorageError(f"{path}: another writer is appending to this file; close that writer first") from error
     try:
         with mapped_errors("open", path):
-            # Until this, a power cut could remove a file that this process or another has just created.
+            # Without this, a power cut could remove a file that this process or another has just created.
             disk.sync_folder(os.path.dirname(path))
         return lock, _cut(fd, path, compression)
     except BaseException:

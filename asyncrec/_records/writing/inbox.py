@@ -14,16 +14,16 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import WriteBatch
 
-# The owner takes queued batches together up to this size, so that one hop to a worker thread compresses them all. It
-# takes no more, because the budget still counts what it has taken.
+# The owner takes queued batches together up to this size, so that one call in a worker thread compresses them all. It
+# takes no more, because the budget still counts the batches that it has taken.
 _TOGETHER_BYTES = 1 << 20
 
 
 class FlushRequest:
-    """A request to flush, on its way to the owner task; many callers may wait for one.
+    """A flush request on its way to the owner task. Many callers may wait for the same request.
 
     Attributes:
-        done: set when the flush is over, or the owner has failed.
+        done: set when the flush has finished, or the owner has failed.
         spooled: whether all records before the request survive this process.
     """
 
@@ -40,7 +40,7 @@ class FlushRequest:
 
 
 class EndObject:
-    """The mark after the last batch of an object."""
+    """The marker after the last batch of an object."""
 
 
 END_OBJECT: Final = EndObject()
@@ -50,15 +50,15 @@ Item = WriteBatch | FlushRequest | EndObject
 
 class _State(Enum):
     OPEN = auto()
-    CLOSED = auto()  # no more items come; the owner finishes those that are queued
+    CLOSED = auto()  # no more items are accepted; the owner finishes the queued ones
     ENDED = auto()  # the owner has returned, or failed
 
 
 class Inbox:
-    """The queue of one owner task: batches, requests to flush, and ends of objects, in order.
+    """The queue of one owner task: batches, flush requests and ends of objects, in order.
 
     Attributes:
-        error: the error of the owner. Items that are put in after it are discarded, and their room is released.
+        error: the owner's error. Items that are added after the error are discarded, and their room is released.
     """
 
     def __init__(self, path: str, budget: ByteBudget) -> None:
@@ -71,7 +71,7 @@ class Inbox:
         on_fork(self)
 
     def forked(self) -> None:
-        """Raise an error at every later write, because a forked process has no owner task, and shares the files."""
+        """Make later writes raise an error, because a forked process shares the files but has no owner task."""
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
@@ -88,7 +88,7 @@ class Inbox:
         self._arrived.set()
 
     def flush(self) -> FlushRequest:
-        """Request a flush of all records before. Return the last request again if no item follows it."""
+        """Request a flush of all earlier records. If no item follows the last request, return that request."""
         last = self._items[-1] if self._items else None
         if isinstance(last, FlushRequest):
             return last
@@ -102,7 +102,7 @@ class Inbox:
 
     @property
     def closed(self) -> bool:
-        """Whether no more items will come."""
+        """Whether no more items are accepted."""
         return self._state is not _State.OPEN
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Inbox:
 
     @property
     def head(self) -> Item | None:
-        """The next item, which stays in the inbox."""
+        """The next item, which is not removed; `None` if the inbox is empty."""
         return self._items[0] if self._items else None
 
     def pop(self) -> None:
@@ -122,7 +122,7 @@ class Inbox:
         self._items.popleft()
 
     def put_back(self, items: Sequence[Item]) -> None:
-        """Put items back at the head of the inbox. The budget holds the room of the batches again."""
+        """Put items back at the head of the inbox. The batches count towards the budget again."""
         for item in items:
             if isinstance(item, WriteBatch):
                 self._budget.hold(item.size)
@@ -130,7 +130,7 @@ class Inbox:
         self._items.extendleft(reversed(items))
 
     def take_batches(self) -> list[WriteBatch]:
-        """Remove and return the next batches, as many as are written in one step."""
+        """Remove and return the next batches, which are written in one step."""
         batches: list[WriteBatch] = []
         size = 0
         while self._items and size < _TOGETHER_BYTES and isinstance(batch := self._items[0], WriteBatch):
@@ -140,7 +140,7 @@ class Inbox:
         return batches
 
     def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
-        """Replace the queued batches; return those that have no record left. Release the room that this frees."""
+        """Revise the queued batches, and release the freed room. Return the batches that have no records left."""
         items, self._items = self._items, deque()
         dropped: list[WriteBatch] = []
         freed = 0
@@ -168,15 +168,15 @@ class Inbox:
         return last
 
     def waiting_batches(self) -> list[WriteBatch] | None:
-        """Return the queued batches, all of one object; `None` if the end of an object is among them."""
+        """Return the queued batches, which are all for one object; `None` if the end of an object is queued."""
         if END_OBJECT in self._items:
             return None
         return [item for item in self._items if isinstance(item, WriteBatch)]
 
     async def wait(self, deadline: float) -> bool:
-        """Wait until an item is put in, or the inbox is closed. Return false if the deadline passes first."""
+        """Wait until an item is added, or the inbox is closed. Return false if the deadline passes first."""
         self._arrived = anyio.Event()
-        if deadline == math.inf:  # a scope would double the cost of a wait, and each batch of a fast writer waits
+        if deadline == math.inf:  # a scope would double the time of a wait, and a fast writer waits for each batch
             await self._arrived.wait()
             return True
         with anyio.CancelScope(deadline=deadline) as scope:

@@ -1,4 +1,4 @@
-"""`Intake` admits records to a writer if there is room, and the writer has not failed."""
+"""`Intake` admits records to a writer once there is room, unless the writer has failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncrec.storage._base import Buffer
 
 
 class Intake:
-    """The place where a writer's callers wait for room. An error is raised if the writer fails or closes meanwhile."""
+    """The admission of records to a writer. Callers wait for room, and get an error if the writer fails or closes."""
 
     def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
         """``check`` raises an error if the writer accepts no more records."""

@@ -1,4 +1,4 @@
-"""`Levels` record how safe the writes of one queue are. A `FlushTimer` decides by them when a flush is due."""
+"""`Levels` record the levels that the tickets of one queue have reached. A `FlushTimer` uses them to time flushes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from asyncrec._records.writing.inbox import FlushRequest
 class Levels:
     """The tickets of one queue that are not yet spooled, and those that are not yet committed.
 
-    Tickets only grow along a queue, and when a ticket has reached a level, every earlier ticket has reached it, too. So
-    only the first ticket of each batch is kept, with the time at which it was accepted, and nothing is counted per
-    record. A writer with several queues uses the least ticket of all of them.
+    Tickets increase along a queue, and when a ticket has reached a level, so has every earlier ticket. It is therefore
+    enough to keep the first ticket of each batch, with the time at which its record was accepted. Nothing is counted
+    per record. A writer with several queues uses the smallest ticket of all queues.
     """
 
     __slots__ = ("_uncommitted", "_unspooled")
@@ -25,7 +25,7 @@ class Levels:
         self._unspooled: deque[tuple[int, float]] = deque()
 
     def taken(self, ticket: int, time: float) -> None:
-        """Note that a batch begins with this ticket, whose record was accepted at this time."""
+        """Note that a batch begins with ``ticket``, whose record was accepted at ``time``."""
         self._uncommitted.append((ticket, time))
         self._unspooled.append((ticket, time))
 
@@ -38,7 +38,7 @@ class Levels:
         _forget(self._uncommitted, ticket)
 
     def dropped(self, ticket: int) -> None:
-        """Note that the batch which begins with this ticket will reach no level, because it has no record left."""
+        """Note that the batch that begins with ``ticket`` has no records left, so it will not reach any level."""
         self._uncommitted = deque(each for each in self._uncommitted if each[0] != ticket)
         self._unspooled = deque(each for each in self._unspooled if each[0] != ticket)
 
@@ -76,15 +76,15 @@ def _forget(tickets: deque[tuple[int, float]], last: int) -> None:
 
 
 class FlushTimer:
-    """The time at which an owner task flushes without a request, so a kill loses only the records of a few seconds.
+    """The timer of an owner task's unrequested flushes, so that a killed process loses only a few seconds of records.
 
-    A flush is due ``seconds`` after the oldest record that is not on the disk was accepted, but not earlier than
-    ``seconds`` after the last such flush. Without the second rule, a producer that is faster than the disk would have
-    each batch flushed alone, because its records are already that old when they are written. If all records are on the
-    disk, no flush is due.
+    A flush is due ``seconds`` after the oldest unspooled record was accepted, but not earlier than ``seconds`` after
+    the last such flush. Without the second rule, if a producer is faster than the disk, each batch would be flushed
+    separately, because its records are already that old when they are written. If all records are spooled, no flush is
+    due.
 
-    Nothing is done per record. The timer looks only at the time of the oldest batch that is not on the disk, which
-    `Levels` keep anyway, and only when the owner has written a batch or is idle.
+    Nothing is done per record. The timer uses only the time of the oldest unspooled batch, which `Levels` keep anyway,
+    and only when the owner has written a batch or is idle.
     """
 
     def __init__(self, levels: Levels, seconds: float | None) -> None:
@@ -102,6 +102,6 @@ class FlushTimer:
         return math.inf if oldest is None else max(oldest, self._asked_at) + self._seconds
 
     def asked(self, request: FlushRequest) -> None:
-        """Note that the flush was requested."""
+        """Note that the due flush has been requested."""
         self._request = request
         self._asked_at = anyio.current_time()

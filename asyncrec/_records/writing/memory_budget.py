@@ -2,9 +2,9 @@
 
 Many tasks call one writer, and their records wait in memory until the store receives them. A `ByteBudget` limits the
 total size of these records over all open objects. Its queue applies back-pressure to the callers, which ``await`` their
-turn. Callers are served in order of arrival, so small records cannot overtake a large one for ever.
+turn. Callers are served in order of arrival, so small records cannot starve a large one.
 
-Every record needs room, so acquiring it without waiting takes only two operations::
+Every record needs room, so the path without waiting is short::
 
     used = budget.used + size
     if used <= budget.bound:
@@ -23,17 +23,17 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import ArgumentValueError
 
-# For smaller chunks, the hop to a thread costs as much as the copy. A limit that may grow has room for this size.
+# For smaller chunks, switching to a thread takes as long as the copy. A limit that may grow has room for this size.
 _SHARE = 256 << 10
 
 
 class ByteBudget:
     """A limit on the number of bytes held at once, with a queue of the callers that wait for room.
 
-    A size larger than the whole budget is admitted when nothing else is held.
+    A request larger than the whole budget is admitted when nothing else is held.
 
-    Bytes are either pending in a queue until they fill a batch, or in flight to a store. Only bytes in flight will be
-    released. So if callers wait and nothing is in flight, the queues send their pending batches (`when_starving`).
+    Bytes are pending in a queue until they fill a batch, and then in flight to a store, which releases them. If callers
+    wait while nothing is in flight, the queues therefore send their pending batches (`when_starving`).
 
     Attributes:
         limit: the number of bytes. It grows to four times the size of the reserved chunks, but not beyond ``most``.
@@ -42,7 +42,7 @@ class ByteBudget:
         under_way: the number of these bytes that are in flight to a store.
         bound: the maximum of ``used`` for which a caller need not wait; negative if callers must call `take`.
         paused: whether `pause` keeps all callers waiting.
-        seconds_waited: the time that all callers together have waited.
+        seconds_waited: the total waiting time of all callers.
     """
 
     def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
@@ -66,7 +66,7 @@ class ByteBudget:
         self.paused = False
 
     def when_starving(self, send: Callable[[], None]) -> None:
-        """Call ``send`` whenever callers wait and nothing is in flight; each queue then sends its pending batch."""
+        """Call ``send`` whenever callers wait and nothing is in flight, so that each queue sends its pending batch."""
         self._send.append(send)
 
     def no_longer_when_starving(self, send: Callable[[], None]) -> None:
@@ -78,7 +78,7 @@ class ByteBudget:
 
         Raises:
             ValueError: more than three quarters of the limit would be set aside, which leaves too little for records.
-                Bytes that are only noted by `account` do not count, because they are released without a caller.
+                Bytes that only `account` has noted do not count, because their release does not depend on a caller.
         """
         self._refuse_beyond(self._set_aside + size)
         self._set_aside += size
@@ -94,9 +94,9 @@ class ByteBudget:
         self._refuse_beyond(self._set_aside * objects)
 
     def account(self, change: int, *, chunk: bool = False) -> None:
-        """Note that the bytes held in addition to the records, which are already allocated, have grown by ``change``.
+        """Note that ``change`` more bytes are held in addition to the records. They are already allocated.
 
-        ``change`` may be negative. For a ``chunk``, the limit grows.
+        ``change`` may be negative. For a ``chunk``, the limit may grow.
         """
         self.reserved += change
         if chunk:
@@ -104,9 +104,9 @@ class ByteBudget:
         self._wake()
 
     def let_others_run(self) -> None:
-        """Count a batch. After every second one, make the next `take` yield to the event loop first.
+        """Count a batch. After every second batch, make the next `take` yield to the event loop first.
 
-        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms, a turn of the loop 0.05 ms.
+        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms; a turn of the loop, 0.05 ms.
         """
         self._batches += 1
         if self._batches % 2 == 0:
@@ -143,7 +143,7 @@ class ByteBudget:
             self.seconds_waited += anyio.current_time() - begun
 
     def hold(self, size: int) -> None:
-        """Hold ``size`` bytes without waiting, because they are already in memory, but no longer or not yet counted."""
+        """Hold ``size`` bytes without waiting, because they are already in memory but are not counted."""
         self.used += size
 
     def give(self, size: int) -> None:
@@ -168,11 +168,11 @@ class ByteBudget:
 
     @property
     def starving(self) -> bool:
-        """Whether callers wait for room, but nothing is in flight that would release some."""
+        """Whether callers wait for room while nothing is in flight, so no room will be released."""
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
-        """Admit no caller until `resume`, because the records' destination is full."""
+        """Admit no caller until `resume`, because the destination of the records is full."""
         self.paused = True
         self._set_bound()
 
@@ -183,7 +183,7 @@ class ByteBudget:
             self._wake()
 
     def release_all(self) -> None:
-        """Admit all callers from now on. The writer has failed or closed, and raises an error in each of them."""
+        """Admit all callers from now on, because the writer has failed or closed and raises an error in each call."""
         self._released = True
         self._wake()
 

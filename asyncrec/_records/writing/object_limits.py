@@ -1,4 +1,4 @@
-"""The limits at which an object is full: its number of records, its stored bytes, and its age."""
+"""The limits at which an object is full: a number of records, a number of stored bytes, and an age."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MAX_SHARD_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class ObjectLimits:
-    """The limits at which an object is full. `None` is no limit. If there are several, the first one reached counts.
+    """The limits at which an object is full. `None` means no limit. The first limit that is reached applies.
 
     ``bytes`` is a hard limit for uncompressed files, unless one record is larger. With compression, the size is known
-    only after writing, so an object ends with the batch that reaches the limit. ``seconds`` count from the object's
-    first record, even if no records follow.
+    only after writing, so an object ends with the batch that reaches the limit. ``seconds`` is measured from the
+    object's first record, even if no records follow.
     """
 
     bytes: int | None = None
@@ -25,11 +25,11 @@ class ObjectLimits:
 
 
 class ObjectQuota:
-    """Counts the records and bytes that producers have added to the current object, and checks them against its limits.
+    """A count of the records and bytes that producers have added to the current object, checked against its limits.
 
     Attributes:
         limits: the limits of each object.
-        counted: whether there is a limit to check for each record. Otherwise, nothing is counted.
+        counted: whether a limit must be checked for each record. Otherwise, nothing is counted.
     """
 
     __slots__ = ("_bytes", "_compressed", "_most_bytes", "_most_records", "_records", "counted", "limits")
@@ -44,13 +44,13 @@ class ObjectQuota:
         self._bytes = 0
 
     def fits(self, size: int, records: int) -> bool:
-        """Return whether this many more bytes and records stay within the limits."""
+        """Return whether this many additional bytes and records are within the limits."""
         return self._records + records <= self._most_records and self._bytes + size <= self._most_bytes
 
     def take(self, size: int, records: int) -> bool:
-        """Add these to the object's counts. Return false, and add nothing, if the object must end before them.
+        """Add bytes and records to the object's counts. Return false, adding nothing, if the object must end first.
 
-        An empty object accepts any record, so a record larger than the limit is an object by itself.
+        An empty object accepts any record, so a record larger than the limit gets an object of its own.
         """
         total_records = self._records + records
         total_bytes = self._bytes + size
@@ -61,7 +61,7 @@ class ObjectQuota:
         return True
 
     def restart(self, size: int = 0, records: int = 0) -> None:
-        """Start counting for another object, which already has these."""
+        """Start counting for another object, which already has these bytes and records."""
         self._records = records
         self._bytes = size
 
@@ -70,10 +70,10 @@ class ObjectQuota:
         return self._compressed and self.limits.bytes is not None and stored >= self.limits.bytes
 
     def deadline(self, begun: float, now: float) -> float:
-        """Return the deadline of an object that is opened ``now``, and whose first record was accepted at ``begun``."""
+        """Return the deadline of an object opened at ``now``, whose first record was accepted at ``begun``."""
         seconds = self.limits.seconds
         if seconds is None:
             return math.inf
-        # Records may have waited longer than that for the object before theirs. They get the whole time again;
+        # Records may have waited longer than this for the previous object to end. The time then starts again;
         # otherwise, there would be many objects of a few records each.
         return begun + seconds if begun + seconds > now else now + seconds

@@ -25,7 +25,7 @@ Outcome = Callable[[bool | Exception], None]
 
 
 class KeptRecords(Protocol):
-    """The memory in which the records of one object are kept until a flush has stored them in flush entries."""
+    """The records of one object that are kept in memory until a flush has stored them in flush entries."""
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
         """Keep sealed batches that were written to the object."""
@@ -38,13 +38,13 @@ class KeptRecords(Protocol):
 
 
 class KeptPositions(Protocol):
-    """The file beside an object in which the positions of its records are noted."""
+    """The file beside an object that stores the positions of its records."""
 
     async def begin(self, records: int) -> None:
-        """Note durably that positions begin here, because the ``records`` so far have no positions."""
+        """Note durably that the first ``records`` records have no positions, and that positions begin after them."""
 
     async def note(self, records: int, positions: Positions) -> None:
-        """Note the positions added since the last note, and the number of records so far; durably, if possible."""
+        """Note the positions added since the last call, and the number of records so far; durably, if possible."""
 
 
 class SourcesOutput:
@@ -63,8 +63,8 @@ class SourcesOutput:
     async def take(self, positions: Positions, records: int) -> None:
         """Add the positions of the next batch, before the batch is stored. It follows ``records`` other records.
 
-        If the records of a position continue in the next batch, a batch may have records of a source, but no position
-        yet.
+        A batch may have records of a source without their position, if more records of the same position follow in the
+        next batch.
         """
         if not self._is_begun and self._kept is not None:
             self._is_begun = True
@@ -73,21 +73,21 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """Note the new positions, if positions have begun. Without new ones, note the number of records alone."""
+        """If positions have begun, note the new ones, if any, and the number of records."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
 
 
 class KeysOutput:
-    """The digests of one object's records, in a file that begins with the first record that has a key.
+    """The digests of one object's records, in a file that is opened at the first record that has a key.
 
     Attributes:
-        chunks: the file, once it has begun.
+        chunks: the file, once it is open.
     """
 
     def __init__(self, begin: Callable[[int], Awaitable[ChunkWriter]], width: int) -> None:
-        """``begin`` opens the file at the first key. Its argument is the number of bytes for the records before.
+        """``begin`` opens the file at the first key. Its argument is the number of bytes for the earlier records.
 
         ``width`` is the number of bytes per record.
         """
@@ -105,13 +105,13 @@ class KeysOutput:
 
 
 class ObjectOutput:
-    """An object being written: frames, compressed or not, on their way into one sink.
+    """An object that is being written to one sink as frames, compressed or not.
 
     Attributes:
         records: the number of records taken so far.
-        largest: the size of the longest record, if it is longer than readers accept by default.
+        largest: the size of the longest record, if it is longer than readers accept by default; otherwise 0.
         flushed: whether a flush has reported that its records survive this process.
-        sources: the positions of the sources of its records.
+        sources: the positions that the sources of its records have reached.
         seconds_compressing: the time spent compressing in worker threads.
         seconds_storing: the time spent waiting for the sink.
     """
@@ -145,22 +145,22 @@ class ObjectOutput:
 
     @property
     def size(self) -> int:
-        """The number of bytes of the object so far, as stored. The compressor may hold more."""
+        """The number of bytes of the object stored so far. The compressor may hold more."""
         return self._chunks.size
 
     @property
     def crc32c(self) -> int:
-        """The CRC-32C of these bytes."""
+        """The CRC-32C of the bytes stored so far."""
         return self._chunks.crc32c
 
     @property
     def end_crc32c(self) -> int:
-        """The CRC-32C of the last `END_BYTES` of these bytes."""
+        """The CRC-32C of the last `END_BYTES` of the bytes stored so far."""
         return crc32c(self._chunks.end)
 
     @property
     def sidecar_bytes(self) -> int:
-        """The number of bytes of the index and the keys in memory, where they fill chunks of their own."""
+        """The number of bytes of the index and the keys that are in memory, in chunks of their own."""
         return sum(chunks.held for chunks in (self._index, self._key_chunks) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:
@@ -214,7 +214,7 @@ class ObjectOutput:
         return durable
 
     async def finish(self) -> None:
-        """Send the remaining bytes. Nothing can be written afterwards; the sinks publish when their contexts exit."""
+        """Send the remaining bytes. Nothing can be written afterwards. The sinks publish when their contexts exit."""
         if self._kept is not None:
             self._kept.finish()
         await self.sources.note(self.records)
@@ -236,7 +236,7 @@ class ObjectOutput:
         self.seconds_storing += anyio.current_time() - begun
 
     def _compress(self, batches: Sequence[WriteBatch]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
-        """Return the compressed pieces, and the place of each batch's first frame. Runs in a worker thread."""
+        """Return the compressed pieces, and the position of each batch's first frame. Runs in a worker thread."""
         pieces: list[Buffer] = []
         starts: list[tuple[int, int | None]] = []
         for batch in batches:
@@ -244,7 +244,7 @@ class ObjectOutput:
             if self._compression == "GZIP":
                 starts.append((self._compressor.member_input - batch.size, self._compressor.member_offset))
             else:
-                # A ZLIB file is one stream without a place to seek to. The offset only counts decompressed bytes.
+                # A ZLIB file is one stream, in which readers cannot seek. The offset only counts decompressed bytes.
                 starts.append((self._offset, None))
                 self._offset += batch.size
         return pieces, starts

@@ -1,8 +1,8 @@
 """An `ObjectWriter` is the task that writes the records of a `WriteQueue` to one object after another.
 
 It takes batches from the queue, writes them to the open object, and publishes the object on request, when the queue is
-closed, or when the object has reached its limits. If it fails, it never cancels a producer. It sets `WriteQueue.error`
-and wakes all waiting callers, and the next call raises the error.
+closed, or when the object has reached its limits. If it fails, it does not cancel the producers. Instead, it sets
+`WriteQueue.error` and wakes all waiting callers. Every later call raises the error.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from asyncrec._records.writing.write_queue import WriteQueue
 
 
 class ObjectEvents(Protocol):
-    """The calls that an `ObjectWriter` makes to its writer. The owner task makes all of them."""
+    """The callbacks from an `ObjectWriter` to its writer. All are called by the owner task."""
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """A lock to hold while an object is flushed or finished. A thousand at once would block the event loop."""
+        """A lock to hold while an object is flushed or finished. A thousand flushes at once would block the loop."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
-        """Open the next object. It is published, with its index and keys, when the context exits cleanly."""
+        """Open the next object. It is published, with its index and keys, when the context exits without an error."""
 
     async def before_publish(self) -> None:
         """Prepare to publish an object that has been sent completely. It is published when this returns."""
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        """Handle a published object, whose records were accepted from ``first`` to ``last`` by the loop's clock.
+        """Handle a published object, whose records were accepted between ``first`` and ``last`` by the loop's clock.
 
-        ``ticket`` is that of the last record. Return whether the object is now committed; if not, `Levels.committed`
-        will be called.
+        ``ticket`` is the ticket of the last record. Return whether the object is already committed. If it is not,
+        `Levels.committed` will be called later.
         """
 
     def progressed(self) -> None:
-        """Handle that tickets have reached a level, or that the object writer has failed."""
+        """React when tickets have reached a level, or when the object writer has failed."""
 
     async def go_on(self, error: Exception) -> list[WriteBatch] | None:
         """Return the batches to write again, before all others, after an object has failed.
@@ -52,7 +52,7 @@ class ObjectEvents(Protocol):
 
 
 class ObjectWriter:
-    """The owner of one queue, and of the object that is open.
+    """The owner of one queue and of the open object.
 
     Attributes:
         opened: set when the first object is open, or the object writer has failed.
@@ -140,7 +140,7 @@ class ObjectWriter:
         return not self._eager
 
     async def _first_record(self) -> bool:
-        """Wait until a batch is at the head of the queue. Return false if the queue is closed without one."""
+        """Wait for a batch at the head of the queue. Return false if the queue is closed and has no more batches."""
         while True:
             self._check()
             while (head := self._inbox.head) is not None and not isinstance(head, WriteBatch):
@@ -155,11 +155,11 @@ class ObjectWriter:
             await self._wait(math.inf if seconds is None or since is None else since + seconds)
 
     async def _fill(self, output: ObjectOutput) -> int:
-        """Write batches as they come until the object ends. Return the ticket of its last record."""
+        """Write batches as they arrive until the object ends. Return the ticket of the object's last record."""
         inbox = self._inbox
         deadline = math.inf
         last_ticket = 0
-        # The requests that are queued when the first of them is handled share one flush, at the place of the last.
+        # All flush requests queued when the first one is handled share one flush, at the position of the last one.
         sharing: list[FlushRequest] = []
         shared: FlushRequest | None = None
         try:
@@ -206,7 +206,7 @@ class ObjectWriter:
             self._account(output.sidecar_bytes)
 
     async def _flush(self, output: ObjectOutput, requests: list[FlushRequest], ticket: int) -> None:
-        """Flush the object once for all requests. A durable flush spools the records up to the ticket."""
+        """Flush the object once for all requests. After a durable flush, the records up to ``ticket`` are spooled."""
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:
@@ -227,17 +227,17 @@ class ObjectWriter:
             done(spooled)
 
     def _check(self) -> None:
-        """Raise the error of a flush that stores records outside the object."""
+        """Raise the error if a flush outside the object has failed."""
         if self._failure is not None:
             raise self._failure
 
     def _account(self, sidecar_bytes: int) -> None:
-        """Report to the budget the number of bytes of the index and the keys that are now in memory."""
+        """Report the current size of the index and the keys in memory to the budget."""
         self._budget.account(sidecar_bytes - self._sidecar_bytes)
         self._sidecar_bytes = sidecar_bytes
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for more records; at the deadline, end the object, or flush if a flush is due."""
+        """Wait for more records. End the object at the deadline, or flush when a flush is due, whichever is first."""
         due = self._timer.due()
         if await self._inbox.wait(min(deadline, due)):
             return
@@ -252,5 +252,5 @@ class ObjectWriter:
 
 
 def _has_come(deadline: float) -> bool:
-    """Return whether the deadline has passed. Reading the clock is the slowest part; an infinite deadline skips it."""
+    """Return whether the deadline has passed. The clock is slow, so it is not read for an infinite deadline."""
     return deadline < math.inf and anyio.current_time() >= deadline

@@ -1,9 +1,9 @@
 """`RecordEncoder` encodes or checks each record before a writer with a schema accepts it.
 
-A mapping of names to values is checked against the schema, and encoded; bytes are checked as ``validate`` says. So a
-record that does not fit is rejected by the call that writes it, before it uses any room, key or ticket.
+A mapping of names to values is checked against the schema, and encoded. Bytes are checked according to ``validate``.
+An invalid record is therefore rejected by the call that writes it, before it uses any room, key or ticket.
 
-`asyncrec.example` is imported only if there is a schema, so a program that writes bytes does not wait for the import.
+`asyncrec.example` is imported when an encoder is created, so a program that writes bytes does not wait for the import.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Record: TypeAlias = "Buffer | Mapping[str, Any]"
 Validate = Literal["sample", "all", "none"]
 Key: TypeAlias = "str | bytes | None"
 
-# With ``validate="sample"``, these records passed as bytes are checked: the first hundred, because most mistakes show
-# there, and then one in a hundred.
+# With ``validate="sample"``, the first hundred records passed as bytes are checked, because most mistakes show there,
+# and then one in a hundred.
 _SAMPLE_FIRST = 100
 _SAMPLE_EVERY = 100
-# The number of rows encoded in one step. A small row takes some microseconds.
+# The number of rows encoded in one step. Encoding a small row takes a few microseconds.
 _ROWS = 64
 
 
 class HasJson(Protocol):
-    """`asyncrec.Schema`, or another object with its method for JSON."""
+    """An `asyncrec.Schema`, or another object with the same ``to_json`` method."""
 
     def to_json(self) -> Mapping[str, Any]: ...
 
@@ -69,7 +69,7 @@ class RecordEncoder:
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
         """Return the record as bytes to write, and its key. If cancelled, the record has not been accepted.
 
-        A large record is encoded or checked in a worker thread. Between many small ones, other tasks run.
+        Large records are encoded or checked in a worker thread. Other tasks get to run between many small records.
 
         Raises:
             SchemaError: the record does not fit the schema, or its key differs from its ``key_feature``.
@@ -92,7 +92,7 @@ class RecordEncoder:
         return data, key
 
     def take_now(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """Like `take`, but without awaiting, in the caller's thread."""
+        """Return the same as `take`, but without awaiting, in the caller's thread."""
         if isinstance(record, Mapping):
             if self.key_feature is not None:
                 record, key = self._with_key(record, key)
@@ -106,7 +106,7 @@ class RecordEncoder:
         return data, key
 
     async def take_many(self, records: Iterable[Record], write: Callable[[list[bytes]], Awaitable[None]]) -> None:
-        """Pass records without keys to ``write``, in lists. If one is rejected, those before it are written first."""
+        """Encode or check records without keys, and write them in lists. Records before a rejected one are written."""
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
             kind = type(records).__name__
             raise ArgumentTypeError(
@@ -172,7 +172,7 @@ class RecordEncoder:
         return self._validate == "sample" and (self._seen <= _SAMPLE_FIRST or self._seen % _SAMPLE_EVERY == 0)
 
     def _looked_at(self, data: bytes, key: Key) -> Key:
-        """Check a record passed as bytes, and return its key. Raise the error if the schema cannot decode it."""
+        """Check a record passed as bytes, and return its key. Raise an ExampleError if the schema cannot decode it."""
         assert self.schema is not None, "asked before"
         try:
             values = self.schema.decode(data)
@@ -184,7 +184,7 @@ class RecordEncoder:
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
     def _key_in(self, data: bytes, key: Key) -> Key:
-        """Return the key in a record without decoding its other features, which takes a third of the time.
+        """Return the key in a record. This decodes no other feature, and so takes a third of the time of `_looked_at`.
 
         Raise the errors of `_looked_at`, but only for the feature that holds the key.
         """
@@ -203,7 +203,7 @@ class RecordEncoder:
 
 
 def schema_of(given: GivenSchema) -> Schema | None:
-    """Return the schema of an option ``schema``, which is a `Schema`, its JSON, or a mapping of names to entries.
+    """Return the schema passed as a `Schema`, as its JSON, or as a mapping of names to entries.
 
     Raises:
         SchemaError: the option is not a schema.
@@ -228,7 +228,7 @@ def schema_of(given: GivenSchema) -> Schema | None:
 def encoder_of(
     path: str, schema: Schema | None, *, validate: str, key_feature: str | None = None
 ) -> RecordEncoder | None:
-    """Return the encoder of a writer with these options; `None` if the writer has no schema, and does not check bytes.
+    """Return the encoder of a writer with these options, or `None` if the writer has no schema.
 
     Raises:
         ValueError: the options contradict each other.

@@ -28,7 +28,7 @@ class SingleObject:
 
     Attributes:
         path: the path of the object, for errors.
-        durable_flush: whether a flush survives this process.
+        durable_flush: whether flushed records survive this process.
         budget: the budget of the records in memory.
         queue: the queue to which records are appended.
         output: the object, once it is open.
@@ -99,7 +99,7 @@ class SingleObject:
             output = self.output = ObjectOutput(chunks, compression=self._compression)
             yield output
         self.published = sink.published
-        if not self.durable_flush:  # the size of a local file has been checked, and mode="a" adds to a file
+        if not self.durable_flush:  # the sink has checked a local file; with mode="a", it has older bytes
             then = "the object must not be used; write it again"
             check_sent(self.path, sink.published, size=output.size, crc32c=output.crc32c, then=then)
 

@@ -1,7 +1,7 @@
 """A `WriteBatch` holds the records that move together from the producers to the store.
 
-Producers add records one by one, without waiting. A full batch is sealed, which means framed and checksummed, on the
-producer's side, while the store is busy with an earlier batch. The limits of a batch keep this step far below a
+Producers add records one by one, without waiting. A full batch is sealed (framed and checksummed) on the producer's
+side, while the store is busy with an earlier batch. The size limits of a batch keep this step well under a
 millisecond.
 """
 
@@ -27,13 +27,13 @@ BATCH_BYTES = 512 << 10
 
 # The size of one record's entry in a ``.keys`` file: the digest of its key.
 KEY_BYTES = 16
-# The size of an entry if contents are known: the digest of the key, followed by that of the content.
+# The size of an entry that also has the digest of the record's content, after that of the key.
 PAIR_BYTES = 2 * KEY_BYTES
 
 # A batch holds the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it holds the keys
-# themselves until then; a bytearray among them is a digest.
+# until then; a bytearray is already a digest.
 Key = str | bytes | bytearray
-# The number of the turn and the last position, by the name of the source.
+# The turn number and the last position of each source, by the source's name.
 Positions = dict[str, tuple[int, int]]
 JoinDigests = Callable[[list[Any]], bytes]
 
@@ -44,17 +44,17 @@ def digest_bytes(size: int, records: int) -> int:
 
 
 def digests_in(content: bytes, records: int, *, of_contents: bool = False) -> NDArray[np.uint64]:
-    """Return the digests of the keys in a keys file, or of the contents, as uint64 (records, 2). Blocks.
+    """Return the digests of the keys in a keys file, or those of the contents, as uint64 (records, 2). Blocks.
 
-    The caller has checked the size of the file (`digest_bytes`). If it has no contents, the array for them has no
-    columns.
+    The caller has checked the size of the file (`digest_bytes`). If the file has no digests of contents, their array
+    has no columns.
     """
     pairs = np.frombuffer(content, "<u8").reshape(records, -1)
     return pairs[:, 2:] if of_contents else pairs[:, :2]
 
 
 def fitted(digests: bytes, count: int, width: int) -> bytes:
-    """Return the digests of ``count`` records at ``width`` bytes each; add zeros for contents, or omit the contents."""
+    """Return the digests of ``count`` records at ``width`` bytes each. Pad with zeros, or drop those of contents."""
     if len(digests) == width * count:
         return digests
     found = np.zeros((count, width), np.uint8)
@@ -63,7 +63,7 @@ def fitted(digests: bytes, count: int, width: int) -> bytes:
 
 
 class BatchSource:
-    """A source of records, such as a partition of a queue, whose records have an order.
+    """A source of ordered records, such as a partition of a queue.
 
     Attributes:
         turn: the writer's turn number, or 0 if it has no turn.
@@ -80,22 +80,22 @@ class BatchSource:
 
 
 class WriteBatch:
-    """A number of neighbouring records on their way into one object.
+    """Consecutive records on their way into one object.
 
     Attributes:
         first: the ticket of the first record.
         last: the ticket of the last record.
         time: the time at which the first record was accepted, by the event loop's clock.
-        size: the number of bytes of the frames of the records.
+        size: the total size of the records' frames, in bytes.
         records: the records; empty once the batch is sealed.
-        keys: the key of each record; empty once `seal` has made digests of them. `None` if no record has a key.
+        keys: the key of each record; empty once `seal` has set ``digests``. `None` if no record has a key.
         count: the number of records, set by `seal`.
-        frames: the records as framed by `seal`; together ``size`` bytes.
-        lengths: the length of each record, in order, as `pack_lengths` writes it.
-        digests: the digests of the keys, or of keys and contents, one after another; `None` if no record has a key.
-        positions: the last position of each source of its records; `None` if no record has a position.
-        goes_on: whether records of its last position follow in the next batch. If so, no object ends between the two.
-        runs: for each run of records with one source: the number of its first record, the source, and the source's
+        frames: the frames of the records, set by `seal`; ``size`` bytes in all.
+        lengths: the length of each record, in order, in the format of `pack_lengths`.
+        digests: the concatenated digests of the keys, or of keys and contents; `None` if no record has a key.
+        positions: the last position of each source in the batch; `None` if no record has a position.
+        goes_on: whether the next batch has more records of the last position. If so, both go into the same object.
+        runs: for each run of records from one source: the index of its first record, the source, and the source's
             turn.
         source: the source of the last record; `None` if it has no source.
     """
@@ -168,12 +168,12 @@ class WriteBatch:
         return batch
 
     def begin_run(self, source: BatchSource | None) -> None:
-        """Note that the next records have another source, or no source."""
+        """Begin a run of records from this source, or from no source."""
         self.runs.append((len(self.records), source, 0 if source is None else source.turn))
         self.source = source
 
     def end_runs(self) -> None:
-        """Note the last position accepted from each source, because the batch has its source's records up to there."""
+        """Set ``positions`` to the last position accepted from each source, because the batch ends there."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:
@@ -181,14 +181,14 @@ class WriteBatch:
                 self.positions[source.name] = turn, source.position
 
     def without_first(self, count: int) -> WriteBatch:
-        """Return a sealed batch without the first ``count`` records of this sealed batch, but with the same tickets."""
+        """Return a copy of this sealed batch without its first ``count`` records, but with the same tickets."""
         return self._of([(count, self.count)])
 
     def with_turns(self, turn_now: Callable[[str, int], int]) -> WriteBatch | None:
-        """Return a sealed batch without the records of the sources that the writer has lost, or `None` if none is left.
+        """Return this sealed batch without records of sources that the writer has lost, or `None` if no record is left.
 
-        ``turn_now`` returns the writer's current turn of a source, by the source's name and the turn of the batch; it
-        returns 0 if the writer has lost the source. The returned batch has the current turns.
+        ``turn_now`` is called with a source's name and its turn in the batch. It returns the writer's current turn of
+        the source, or 0 if the writer has lost the source. The returned batch has the current turns.
         """
         kept: list[tuple[int, int]] = []
         at = 0
@@ -212,7 +212,7 @@ class WriteBatch:
         return batch
 
     def _of(self, kept: Sequence[tuple[int, int]]) -> WriteBatch:
-        """Return a sealed batch of some ranges of this batch's records, with the same tickets."""
+        """Return a sealed batch of the records in the ``kept`` ranges, with the same tickets."""
         lengths = array("q")
         lengths.frombytes(self.lengths)
         starts = [0, *accumulate(length + FRAME_OVERHEAD for length in lengths)]
@@ -237,12 +237,12 @@ class WriteBatch:
         return batch
 
     def _spans(self) -> list[tuple[int, int, BatchSource | None, int]]:
-        """Return the first record of each run, the end of the run, its source, and the source's turn."""
+        """Return the first record, the end, the source and the turn of each run."""
         ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
         return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
 
     def seal(self, join_digests: JoinDigests = b"".join) -> None:
-        """Frame the records: at most BATCH_RECORDS, of at most BATCH_BYTES plus one record of LARGE_RECORD bytes."""
+        """Frame at most BATCH_RECORDS records, of at most BATCH_BYTES plus one record of LARGE_RECORD bytes."""
         self.count = len(self.records)
         self.lengths = lengths_of(self.records)
         self.frames = encode_frames(self.records)
@@ -259,11 +259,11 @@ def batched(
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Yield the records in lists that fit into a `WriteBatch`, each with the total size of its frames.
 
-    A record longer than ``longest`` (at most LARGE_RECORD) is yielded alone and unchanged. A list may have the size of
-    ``times`` batches, for a caller that spreads it over several.
+    A record longer than ``longest`` (at most LARGE_RECORD) is yielded alone and unchanged. A list may be as large as
+    ``times`` batches, for a caller that spreads it over several batches.
 
     Raises:
-        TypeError: a record is not a buffer; the records before it have been yielded. Or ``records`` is itself a buffer.
+        TypeError: a record is not a buffer (earlier records are yielded first), or ``records`` is itself a buffer.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise ArgumentTypeError(
@@ -299,7 +299,7 @@ def framed(records: list[bytes], keys: Sequence[bytes] | None) -> list[WriteBatc
 
 
 def _cut_any(batch: list[Buffer], longest: int) -> Iterator[tuple[list[bytes], int] | Buffer]:
-    """Like `batched`, but for records of any type, which are converted one by one."""
+    """Yield lists like `batched`, but convert the records, which may have any type, one by one."""
     part: list[bytes] = []
     size = 0
     for record in batch:

@@ -1,8 +1,8 @@
-"""A `WriteQueue` is the producers' side of an object writer, which accepts records without waiting.
+"""A `WriteQueue` is the producers' side of an object writer. It accepts records without waiting.
 
 Producers append records after they have waited for room in the budget. Full batches are sealed and passed to the owner
-task (`asyncrec._records.writing.object_writer`), with marks where an object ends and where a caller asked for a flush.
-Tickets only grow along a queue, and the queue's `Levels` record which of them have reached which level.
+task (`asyncrec._records.writing.object_writer`), with markers where an object ends and where a caller requested a
+flush. Tickets increase along a queue, and the queue's `Levels` record the level that each ticket has reached.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def copy_for_reraise(error: BaseException) -> BaseException:
     """Return a copy of an error for another caller, chained to the original error.
 
     Raising the same object again would add the traceback of every caller to it. For a cancellation, return a
-    ClosedResourceError; an error that cannot be copied is returned itself.
+    ClosedResourceError. An error that cannot be copied is returned unchanged.
     """
     if not isinstance(error, Exception):
         return anyio.ClosedResourceError("the writer was cancelled before it finished")
@@ -51,7 +51,7 @@ class WriteQueue:
     Attributes:
         inbox: the inbox from which the owner takes batches.
         levels: the first tickets that have not reached each level.
-        quota: decides when an object is full.
+        quota: the quota that decides when an object is full.
         flush_seconds: the age, in seconds, at which the owner flushes a record without a request; `None` for never.
     """
 
@@ -66,13 +66,13 @@ class WriteQueue:
         join_digests: JoinDigests = b"".join,
         first_part: float = 1.0,
     ) -> None:
-        """``path`` is the object's path, for errors. With ``compressed``, its size is known only after writing.
+        """``path`` is the object's path, for errors. If ``compressed``, the object's size is known only after writing.
 
-        ``join_digests`` makes digests of the records' keys; by default, callers pass digests as keys.
+        ``join_digests`` turns the records' keys into digests; by default, callers pass digests as keys.
 
-        ``first_part`` is the fraction of a full batch at which the first batch is passed to the owner, and also the
-        first batch after each one that was not full. Queues that fill at the same rate need different fractions;
-        otherwise, all their batches would be due in one turn of the event loop.
+        ``first_part`` is the fraction of a full batch at which the first batch, and every batch after one that was not
+        full, is passed to the owner. Queues that fill at the same rate need different fractions; otherwise, all their
+        batches would be due in one turn of the event loop.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -101,7 +101,7 @@ class WriteQueue:
     ) -> None:
         """Append one record of at most LARGE_RECORD bytes. The caller already holds room for its frame in the budget.
 
-        With a ``source``, the record has this ``position`` in it.
+        ``position`` is the record's position in its ``source``, if it has one.
         """
         size = len(record) + FRAME_OVERHEAD
         batch = self._pending
@@ -115,11 +115,11 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now, because a batch sealed above does not have the record
+            source.position = position  # only now, because a batch sealed above does not contain the record
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
-        # Repeated from `append_many`, because a call would cost time for every record.
+        # The same as in `append_many`, but inline, because a method call per record would be slow.
         if total >= self._full_bytes or len(records) >= self._full_records:
             self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:
@@ -138,8 +138,8 @@ class WriteQueue:
     ) -> None:
         """Append at most BATCH_RECORDS records; ``size`` is the total size of their frames.
 
-        Their tickets are ``first``, ``first + step`` and so on. With a ``source``, all of them have this ``position``
-        in it, and go into one batch with these ``keys``.
+        Their tickets are ``first``, ``first + step`` and so on. With a ``source``, all records have the same
+        ``position`` in the source, and go into one batch with these ``keys``.
         """
         if source is None and self._counted and not self.quota.fits(size, len(records)):
             for i, record in enumerate(records):
@@ -153,7 +153,7 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now, because a batch sealed above does not have the record
+            source.position = position  # only now, because a batch sealed above does not contain the record
         batch.records += records
         batch.size += size
         batch.last = first + (len(records) - 1) * step
@@ -174,7 +174,7 @@ class WriteQueue:
             self._hand_over(batch)
 
     def seal(self, *, full: bool = False) -> None:
-        """Pass the pending records to the owner; ``full`` says that they fill a batch."""
+        """Seal the pending batch, and pass it to the owner. ``full`` means that the batch is full."""
         self._full_bytes, self._full_records = (BATCH_BYTES, BATCH_RECORDS) if full else self._first
         if self._pending is not None:
             batch, self._pending = self._pending, None
@@ -189,7 +189,7 @@ class WriteQueue:
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush all records accepted so far. Return the last request again if no records follow it."""
+        """Have the owner flush all records accepted so far. If no records follow the last request, return that one."""
         self.seal()
         return self.inbox.flush()
 
@@ -212,7 +212,7 @@ class WriteQueue:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes in the frames of these records."""
+        """The total size of the frames of the accepted records."""
         return self._bytes + (self._pending.size if self._pending else 0)
 
     # -- for the owner ------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class WriteQueue:
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """Count the queued records for the next object, because this one ended early, unless an end is queued."""
+        """After an object has ended early, count the queued records for the next object, unless an end is queued."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending
@@ -232,7 +232,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Release the room of the remaining records, because the owner has ended, or failed with ``error``."""
+        """Release the room held by the remaining records after the owner has ended, or failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)
@@ -242,7 +242,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """Return a batch with room for these records. If necessary, end the pending batch, or its object."""
+        """Return a batch with room for these records. If necessary, end the pending batch or its object first."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)
@@ -254,7 +254,7 @@ class WriteQueue:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
             self.levels.taken(ticket, batch.time)
             if self._timed:
-                self.inbox.wake()  # so an idle owner computes its deadline anew
+                self.inbox.wake()  # so an idle owner recomputes its deadline
         return batch
 
     def _hand_over(self, batch: WriteBatch) -> None:

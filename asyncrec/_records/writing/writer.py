@@ -1,7 +1,7 @@
 """`open_writer` writes records to one file or object, from any number of tasks.
 
-If the context exits cleanly, the object appears, complete and verified; otherwise, it does not appear. (With
-``mode="a"``, a local file grows in place instead.)
+The object appears only if the context exits without an error, and is then complete and verified. (With ``mode="a"``,
+a local file grows in place instead.)
 
 ``write`` waits for room, then accepts the record without awaiting. If cancelled, it has not accepted the record.
 Records pass through a queue (`asyncrec._records.writing.write_queue`) to the task that owns the storage's sink
@@ -41,9 +41,9 @@ Level = Literal["buffered", "spooled", "committed"]
 
 @dataclass(frozen=True, slots=True)
 class WriterStats:
-    """Counts of one `RecordWriter` so far.
+    """The totals of one `RecordWriter` so far.
 
-    ``bytes`` counts the bytes of frames, before compression. The seconds of all tasks are added up.
+    ``bytes`` is the size of the frames before compression. Seconds are summed over all tasks.
     """
 
     records: int
@@ -59,7 +59,7 @@ class RecordWriter:
 
     Attributes:
         path: the path, as the caller passed it.
-        max_record_bytes: a longer record is rejected.
+        max_record_bytes: the maximum length of a record.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RecordWriter:
 
     @property
     def published(self) -> ObjectInfo | None:
-        """The store's description of the object, once the context has exited cleanly."""
+        """The store's description of the object; `None` until the context has exited without an error."""
         return self._target.published
 
     @property
@@ -88,15 +88,15 @@ class RecordWriter:
     async def write(self, record: Record) -> None:
         """Write one record: bytes or, if the writer has a schema, also a mapping of names to values.
 
-        A buffer other than `bytes` is copied, so you may reuse it when this returns. The call waits while the store is
-        behind. If cancelled, it has not written the record.
+        A buffer other than `bytes` is copied, so you may reuse it when this returns. The call waits while the store
+        lags behind. If cancelled, it has not written the record.
 
         Raises:
             SchemaError: the values do not fit the schema; nothing was written.
             TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
             ValueError: the record is longer than ``max_record_bytes``; nothing was written.
             ClosedResourceError: the context has exited.
-            OSError: the store failed; every later call raises it again, chained.
+            OSError: the store failed. Every later call raises a copy of the error, chained to the original.
         """
         if type(record) is not bytes or self._encoder is not None:
             record = await as_record(record) if self._encoder is None else (await self._encoder.take(record))[0]
@@ -115,7 +115,7 @@ class RecordWriter:
         self._queue.append(record, self._ticket)
 
     async def write_many(self, records: Iterable[Record]) -> None:
-        """Write records in order, about twice as fast as one by one. If cancelled, it has written the first ones."""
+        """Write records in order, about twice as fast as `write`. If cancelled, it has written the first of them."""
         if self._encoder is not None:
             await self._encoder.take_many(records, self._write_batches)
         else:
@@ -133,12 +133,12 @@ class RecordWriter:
             self._queue.append_many(batch, size, first)
 
     async def flush(self, *, require: Level = "buffered") -> Level:
-        """Pass all records written so far to the store, and make them durable if the store can do that.
+        """Pass all records written so far to the store, and make them durable if the store supports it.
 
         Returns:
-            The level reached. ``"spooled"`` for a local file: the records are on disk and survive the end of this
-                process, in a hidden, unfinished file until the context exits (with ``mode="a"`` in the file itself).
-                Otherwise ``"buffered"``.
+            The level reached: ``"spooled"`` for a local file, otherwise ``"buffered"``. Spooled records are on disk and
+                survive the end of this process, in a hidden, unfinished file until the context exits, or with
+                ``mode="a"`` in the file itself.
 
         Raises:
             ValueError: ``require`` is a level that this writer cannot reach.
@@ -155,7 +155,7 @@ class RecordWriter:
         return "spooled" if request.spooled else "buffered"
 
     def stats(self) -> WriterStats:
-        """Return the counts so far."""
+        """Return the totals so far."""
         output = self._target.output
         return WriterStats(
             records=self._queue.records,
@@ -188,26 +188,26 @@ async def open_writer(
     """Write records to one file or object: ``async with open_writer(path) as writer: await writer.write(b"...")``.
 
     If the block raises an exception or is cancelled, nothing appears under ``path``, and an existing object stays as it
-    was. Only records for which a local ``flush`` had returned are kept, in ``.<name>.<id>.partial`` beside it.
+    was. Only records flushed to a local disk are kept, in ``.<name>.<id>.partial`` beside ``path``.
 
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
         compression: ``""`` (the default, which every reader can read), ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
         mode: ``"w"`` replaces an existing object when the new one is complete; ``"x"`` raises ObjectExistsError
-            instead; ``"a"`` appends to a local file in place, which others can read as it grows, and first cuts off a
-            torn last record.
+            instead; ``"a"`` cuts off a torn last record, then appends to a local file in place, which readers see as it
+            grows.
         schema: a `Schema`; ``write`` then also accepts mappings of names to values, and checks them. The schema is not
-            stored in the file; a data set stores it (`open_sharded_writer`).
-        validate: which of the records passed as bytes are checked against the schema: ``"sample"`` (the first hundred,
-            then every hundredth), ``"all"`` or ``"none"``.
-        max_record_bytes: a longer record is rejected; 256 MiB by default, as for every reader. To read a file with
+            stored in the file, unlike in a data set (`open_sharded_writer`).
+        validate: which records passed as bytes are checked against the schema: ``"sample"`` (the first hundred, then
+            every hundredth), ``"all"`` or ``"none"``.
+        max_record_bytes: the maximum length of a record; 256 MiB by default, as for every reader. To read a file with
             longer records, pass the same limit to the reader.
         storage: an open `Storage`, which is used but not closed.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
         ObjectExistsError: with ``mode="x"``, the object exists when the context is entered or exits.
-        ValueError: the mode, or the combination of options, does not exist.
+        ValueError: an option is invalid, or the options cannot be combined.
     """
     options = parse_compression(compression)
     max_record_bytes = record_limit(max_record_bytes)
@@ -268,8 +268,8 @@ async def write_examples(
 ) -> ObjectInfo:
     """Write each row as an Example to one object, and return the store's description of it. For notebooks.
 
-    A row is a mapping of names to values. With a ``schema``, it is checked against the schema; without one, it is
-    encoded as by `encode_example`. See `open_writer`.
+    A row is a mapping of names to values. With a ``schema``, rows are checked against it; without one, they are encoded
+    as by `encode_example`. See `open_writer`.
     """
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))
     async with open_writer(

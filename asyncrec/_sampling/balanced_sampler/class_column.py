@@ -1,10 +1,10 @@
-"""`ClassColumn` holds the class of every record of a data set. A feature's column is stored if the store is writable.
+"""`ClassColumn` holds the class of every record of a data set. The column of a feature is stored if possible.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash
 covers the snapshot, the feature, and the versions of files that no manifest lists, so each snapshot has its own object.
 The object may be deleted at any time, because the next sampler rebuilds it. Another user of the store may have replaced
-the object, so at most the size of a column for this data set is unpacked. An object that is not a column of this data
-set is overwritten.
+the object, so no more bytes are unpacked than a column for this data set can have. An object that is not a column of
+this data set is overwritten.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# The numbers of threads and of shards read at a time. The threads decode records, and mostly hold the interpreter lock,
-# so more threads gain nothing. On a store, twice as many shards hide the latency. With more shards, data leaves the
-# processor's cache before it is decoded.
+# The number of threads, and of shards read at once. The threads decode records and mostly hold the interpreter lock, so
+# more threads would gain nothing. On a remote store, twice as many shards hide the latency. With more shards, data
+# would leave the processor's cache before it is decoded.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
 # The maximum size of the labels in a stored column, in bytes. It is enough for hundreds of thousands of names. A column
@@ -59,7 +59,7 @@ FieldKind = Literal["int64", "float32", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class ClassColumn:
-    """The class of every record. ``codes``, int32 (n,), holds the index in ``labels`` of each record's class."""
+    """The class of every record. ``codes``, int32 (n,), holds the index of each record's class in ``labels``."""
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
@@ -75,7 +75,7 @@ class ClassColumn:
 
 
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
-    """Return the classes of all records, from a single-valued feature or from a function, which is called in threads.
+    """Return the class of every record, from a single-valued feature or from a function that is called in threads.
 
     The column of a feature is stored if the store is writable. The column of a function is not stored, because the
     function may have changed by the next call.
@@ -219,7 +219,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
 
 class _FailedAt(Exception):
-    """An error of the class function for record ``index`` of a batch. The cause is the function's exception."""
+    """Raised if the class function fails for record ``index`` of a batch. Its cause is the function's exception."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -252,7 +252,7 @@ def _by_function(function: ClassFn) -> ClassesOf:
 
 def _by_feature(feature: str) -> ClassesOf:
     def classes_of(records: Sequence[bytes]) -> list[Any]:
-        # Every record must have a single value of the first record's type; otherwise, decoding raises an error.
+        # Decoding raises an error unless every record has a single value of the first record's type.
         there = decode_example(records[0])
         first = there.get(feature)
         if first is None:
@@ -301,7 +301,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
             raise DatasetError("a label must be a number or bytes")
         if len(dict.fromkeys(labels)) != len(labels) or any(label != label for label in labels):
             raise DatasetError("its labels are not distinct")
-    except Exception as error:  # a damaged archive may raise any error of zipfile, zlib or NumPy
+    except Exception as error:  # reading a damaged archive may raise any error of zipfile, zlib or NumPy
         raise DatasetError(f"{type(error).__name__}: {error}") from error
     if len(codes) != records:
         raise DatasetError(f"the file has {len(codes):,} classes for {records:,} records")
@@ -312,7 +312,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """Return the size in bytes of an archive's directory. zipfile needs many times as much memory to read it."""
+    """Return the size in bytes of an archive's directory, because zipfile needs many times that memory to read it."""
     if content[-42:-38] == b"PK\6\7":  # a Zip64 archive, which is larger than 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)

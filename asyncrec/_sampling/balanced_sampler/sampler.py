@@ -1,6 +1,6 @@
-"""`ClassBalancedSampler` makes balanced batches by random access, for classes that are scattered over all shards.
+"""`ClassBalancedSampler` makes class-balanced batches by random access, for classes that are scattered across shards.
 
-If the records of each class are together in the shards, use `InterleaveSampler`, which reads shards in order.
+If the records of each class are stored together, use `InterleaveSampler`, which reads shards in order.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _HINTS = {
 _OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
 # The maximum number of classes listed in a message.
 _NAMED = 10
-# The number of records read together. Neighbouring records among them share a read. Up to twice as many are held.
+# The number of records requested together, so that neighbours share a read. Up to twice as many are in memory.
 _READ_RECORDS = 1024
 
 
 class ClassBalancedSampler:
-    """An endless iterator of batches with ``classes_per_batch`` distinct classes and ``per_class`` records of each.
+    """An endless async iterator over batches of ``classes_per_batch`` distinct classes with ``per_class`` records each.
 
     ::
 
@@ -47,22 +47,22 @@ class ClassBalancedSampler:
 
     If the data set was opened with ``newest=``, batches contain only the newest version of each key.
 
-    All classes appear equally often, regardless of how many records they have. All records of a class appear equally
-    often, too. If a class has fewer than ``per_class`` records, some of its records appear more than once in a batch.
+    All classes appear equally often, regardless of their sizes, and so do all records of a class. If a class has fewer
+    than ``per_class`` records, some of its records appear more than once in a batch.
 
-    The sampler is an async context manager, and is used by one task. On entering, the sampler reads the class of every
-    record, unless an earlier sampler has stored the classes.
+    The sampler is an async context manager for use by a single task. On entry, it reads the class of every record,
+    unless an earlier sampler has stored the classes.
 
     Args:
-        class_feature: the name of the feature that holds the class, a single value of int64, float32 or bytes.
+        class_feature: the name of the feature that holds the class as a single int64, float32 or bytes value.
         class_fn: alternatively, a function that returns the class of a record, which may be any hashable value. The
             function is called in worker threads. To resume from a state, it must return the same classes as before.
-        seed: any int. If `None`, the sampler chooses a seed, which the state holds. Several workers must pass a seed,
-            because they share an order.
+        seed: any int. If `None`, the sampler chooses a seed and stores it in the state. Several workers must pass the
+            same seed, because they share an order.
         worker: ``(i, n)``: worker i of n returns the batches whose number is i modulo n.
 
     Attributes:
-        classes: the labels of the classes, sorted; available once the sampler is entered.
+        classes: the labels of the classes, sorted; empty until the sampler is entered.
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
@@ -119,7 +119,7 @@ class ClassBalancedSampler:
         self._position = 0  # the position of all workers, in batches
         self._given = 0
         self._records: NDArray[np.int64] | None = None  # the records to draw from; `None` for all
-        self._column = _NO_COLUMN  # held until the order is made
+        self._column = _NO_COLUMN  # released when the order is made
         self._order: BalancedOrder | None = None  # made with the first batches, because a loaded state sets the seed
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
@@ -168,10 +168,10 @@ class ClassBalancedSampler:
         return self._ahead.items.popleft()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches that all workers have returned, as JSON.
+        """Return the shared position of all workers, counted in batches, as JSON.
 
         You can load the state with any number of workers. For files without a manifest, the state also identifies the
-        version of each file, in about 100 bytes.
+        version of each file, in about 100 bytes per file.
         """
         position = self._position + self._given * self._workers
         state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
@@ -182,7 +182,7 @@ class ClassBalancedSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from this state. Call this method before iterating.
 
-        If the sampler has not yet been entered, it checks the classes that ``class_fn`` returns on entering.
+        If the sampler has not yet been entered, the classes that ``class_fn`` returns are checked on entry.
 
         Raises:
             ValueError: the state belongs to another data set, or to other classes or batches, or has another version.
@@ -196,7 +196,7 @@ class ClassBalancedSampler:
             identity = {**identity, "seed": seed}
         self._dataset.versions.check_state(state, _KIND, identity)
         position = StateValues(state).whole("position")
-        classes = state.get("classes")  # absent for classes of a feature, or if the saved sampler was not yet entered
+        classes = state.get("classes")  # absent with class_feature, or if the saved sampler had not been entered
         if None not in (classes, self._classes_digest) and classes != self._classes_digest:
             raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
         self._classes_digest = self._classes_digest or classes
@@ -213,7 +213,7 @@ class ClassBalancedSampler:
         )
 
     def _numbers(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of this worker's batches, in arrays. The batches of one array are read together."""
+        """Yield the numbers of this worker's batches in arrays. The batches of each array are read together."""
         together = max(1, _READ_RECORDS // (self._identity["classes_per_batch"] * self._identity["per_class"]))
         start = self._position + self._worker
         while True:
@@ -235,7 +235,7 @@ Indices = NDArray[np.int64]
 
 
 class BalancedOrder:
-    """The order of class-balanced batches. Each batch can be computed from its number.
+    """The order of class-balanced batches. Each batch is computed from its number alone.
 
     Args:
         codes: int (n,), the class of each record, 0 .. classes - 1. Each class has at least one record.
@@ -257,7 +257,7 @@ class BalancedOrder:
         rounds, places = np.divmod(numbers, self._batches_in_round)
         wide = self._classes_per_batch
         rounds = np.repeat(rounds, wide)
-        # The classes of a batch are those at its places in the round's permutation of all classes.
+        # A batch consists of the classes at its places in the round's permutation of all classes.
         places = (places[:, None] * wide + np.arange(wide)).ravel()
         round_keys = mix64(rounds.astype(np.uint64) ^ np.uint64(self._rounds_key))
         classes = permuted(places, len(self._sizes), round_keys)

@@ -7,8 +7,8 @@ An order is made in two steps. First, records *enter* in one of three ways:
 - ``"global"``: a permutation of all records.
 
 Then the sequence of entered records is cut into windows of ``window`` records, and each window is shuffled separately.
-(``"global"`` needs no second step.) A window has the effect of a reservoir of the same size, but its records depend
-only on the position. So any number of workers can resume an order at any position, which is one number. See
+(``"global"`` needs no second step.) A window mixes records like a reservoir of the same size, but its records depend
+only on the position. Any number of workers can therefore resume an order at any position, which is a single number. See
 docs/design/shuffled-epochs.md.
 """
 
@@ -30,7 +30,7 @@ class EpochOrder:
     """The order of one epoch, as the record at each of the positions 0 .. n - 1.
 
     Args:
-        mode: the way in which records enter.
+        mode: how records enter.
         starts: int64 (shards + 1,), the number of each shard's first record, followed by n.
         blocks: int64 (blocks + 1,), the first record of each run of ``"block"``, followed by n. No run spans shards.
         window: the number of records that are shuffled together.
@@ -75,7 +75,7 @@ class EpochOrder:
         return self._entered[1][start - begin : stop - begin]
 
     def across(self, position: int) -> tuple[int, int] | None:
-        """Return the block with records on both sides of a position, as its first record and one past its last.
+        """Return the block that has records on both sides of a position, as the range ``[first, last)`` of its records.
 
         Return `None` if a block begins at the position, if the position is the end, or if records do not enter in
         blocks.

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 _U64 = NDArray[np.uint64]
 
 # Four rounds are enough for large sets (Luby and Rackoff, 1988). For sets of ten numbers, such as small classes, six
-# rounds still favour some places by 8 %. With twelve rounds, 60,000 permutations show no bias. Twelve rounds take
-# 0.1 us per number.
+# rounds still favour some places by 8%. With twelve rounds, 60,000 permutations show no bias. Twelve rounds take 0.1 us
+# per number.
 _ROUNDS = 12
 
 
 def key_of(*parts: object) -> int:
-    """Return a 64-bit key of these parts, such as the snapshot's id, the seed, the epoch or the key's purpose."""
+    """Return a 64-bit key derived from parts such as the snapshot's id, the seed, the epoch or the key's purpose."""
     text = "\0".join(map(repr, parts)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
@@ -37,7 +37,7 @@ def mix64(values: _U64) -> _U64:
 def permutation(count: int, key: int) -> NDArray[np.int64]:
     """Return the numbers 0 .. ``count - 1`` in an order that depends only on ``key``.
 
-    A call needs 16 bytes of memory for each number.
+    This takes 16 bytes of memory for each number.
     """
     # Mix the key first; otherwise, keys that differ only in their low bits would only swap numbers.
     hashes = mix64(np.arange(count, dtype=np.uint64) ^ mix64(np.array([key], np.uint64)))
@@ -47,13 +47,14 @@ def permutation(count: int, key: int) -> NDArray[np.int64]:
 def permuted(
     positions: NDArray[np.int64], counts: NDArray[np.int64] | int, keys: NDArray[np.uint64] | int
 ) -> NDArray[np.int64]:
-    """Return the numbers at ``positions`` of a permutation of 0 .. ``counts - 1``, and compute no other numbers.
+    """Return the numbers at ``positions`` of a permutation of 0 .. ``counts - 1``, without computing the rest.
 
-    ``counts`` and ``keys`` are one value for all positions, or one value for each position. Each position must be below
-    its count. Positions with the same count and key belong to the same permutation.
+    ``counts`` and ``keys`` each have one value for all positions, or one value per position. Each position must be
+    below its count. Positions with the same count and key belong to the same permutation.
 
     The permutation is a Feistel network over the next power of four, with cycle walking back into the range (Black and
-    Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). A number takes fewer than 4 steps on average.
+    Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Computing a number takes fewer than four steps on
+    average.
     """
     counts = np.broadcast_to(np.asarray(counts, np.int64), positions.shape)
     # Mix the keys first, as in `permutation`; otherwise, keys that differ only in their low bits would produce the same

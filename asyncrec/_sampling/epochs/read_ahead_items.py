@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Ahead(Protocol[T_co]):
-    """A reader that fetches items before they are needed, in tasks of a scope; a `ReadAhead` or a `WindowsAhead`."""
+    """A reader, such as a `ReadAhead` or a `WindowsAhead`, that fetches items in tasks before they are needed."""
 
     async def next(self) -> Iterable[T_co] | None:
         """Return the next items, or `None` at the end."""
@@ -27,7 +27,7 @@ class Ahead(Protocol[T_co]):
 
 
 class ReadAheadItems(Generic[T]):
-    """Items that were read ahead, in order. An async context manager that is used by one task.
+    """Items that were read ahead, in order, as an async context manager for use by a single task.
 
     The items must not be used outside the context or in the child of a fork. See `check_open`.
 
@@ -100,7 +100,7 @@ class ReadAheadItems(Generic[T]):
         self.begun = True
 
     async def wait_for(self, count: int) -> None:
-        """Wait until `items` has at least ``count`` items. The reader must have enough items left."""
+        """Wait until `items` has at least ``count`` items. The reader must have that many items left."""
         assert self._ahead is not None, "begun"
         while len(self.items) < count:
             fetched = await self._ahead.next()

@@ -1,6 +1,6 @@
 """`ShuffledOrder` computes the numbers of a data set's records in a seeded order, by position in an epoch.
 
-The sizes of windows and blocks, in records, depend on the mean size of a record, so memory is bounded in bytes.
+The sizes of windows and blocks, in records, depend on the mean size of a record, so that memory is bounded in bytes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# With crawled pages of about 10 KiB, two windows fit in memory beside a model, and the records of a batch come from all
-# over a window.
+# With crawled pages of about 10 KiB, two windows fit in memory beside a model, and a batch has records from all over a
+# window.
 BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20
-# A block is one request to a store. At 4 MiB, the wait for the first byte is shorter than the transfer.
+# Reading a block takes one request to a store. At 4 MiB, waiting for the first byte takes less time than the transfer.
 _BLOCK_BYTES = 4 << 20
 # A window has at least this many blocks. For the effect on a batch, see docs/how-to/random-access.md.
 _BLOCKS_IN_WINDOW = 16
@@ -78,11 +78,11 @@ class ShuffledOrder:
 
     Attributes:
         window: the number of records that are shuffled together.
-        chosen: the records in the order; `None` for all. Shards, blocks and records are counted within this set.
+        chosen: the records in the order, or `None` for all. Shards, blocks and records are counted within this set.
         identity: the values on which the order depends, for the state. A state with other values is rejected.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, dataset: NumberedRecords, plan: ShufflePlan) -> None:
@@ -155,7 +155,7 @@ class ShuffledOrder:
             yield Window(wanted, [*self._parts(rest), *parts])
 
     def _across(self, positions: PositionRange, following: PositionRange | None) -> tuple[int, int] | None:
-        """Return the block that two neighbouring ranges share, as its first record and one past its last."""
+        """Return the block that two neighbouring ranges share, as the range ``[first, last)`` of its records."""
         if following is None or following.counted_from is None or following.epoch != positions.epoch:
             return None
         with self._ordering:

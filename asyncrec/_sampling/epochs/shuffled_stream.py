@@ -1,14 +1,14 @@
 """`ShuffledStream` returns the records of a data set in a seeded order, divides its batches among workers, and can
 resume at any position.
 
-The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). One
-number is the position of all workers in that order. Batches are counted from this position, and worker (i, n) returns
-the batches whose number is i modulo n. After the same number of batches, all workers are at the same position, so the
-position is the whole state. A different number of workers can continue from the position, and together they return each
+The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). A single
+number is the shared position of all workers in that order. Batches are counted from this position, and worker (i, n)
+returns the batches whose number is i modulo n. After the same number of batches, all workers are at the same position,
+so the position is the whole state. A different number of workers can continue from it, and together they return each
 remaining record once.
 
-Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are held. If there are several
-workers, each worker reads only its own records of a window, and reads neighbouring records together.
+Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are in memory. If there are
+several workers, each worker reads only its own records of a window, and reads neighbouring records together.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ T = TypeVar("T")
 _path_log = PathLog("asyncrec.sampling")
 
 _KIND = "shuffled"
-# The number of parts of windows in progress at a time on a store. It is large enough to begin all parts of a window
-# together, so their indexes are requested at once. `RangeReader` limits the number of parts read at a time.
+# The number of parts of windows in progress at once on a store. It is large enough to begin all parts of a window
+# together, so that their indexes are requested together. `RangeReader` limits the number of concurrent reads.
 _TASKS = 20
 
 
@@ -52,7 +52,7 @@ class StreamStats:
     Attributes:
         records: the number of records that this worker has returned since the stream was made.
         epoch, position: the epoch and the position in the stream's ``state_dict``.
-        held: the number of records in memory now.
+        held: the number of records in memory that are ready to be returned.
     """
 
     records: int
@@ -62,7 +62,7 @@ class StreamStats:
 
 
 class ShuffledBatches(Batches[list[bytes]]):
-    """The batches of a stream, all of one size, singly or in groups. Unused batches can be given back."""
+    """The batches of a stream, all of one size, returned singly or in groups. Unused batches can be given back."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ def _whole(records: Sequence[T | None]) -> list[T]:
 
 
 class ShuffledStream:
-    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. It is used by one task.
+    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. Only one task may use it.
 
     ``async for records in stream.batches(n)`` yields lists of ``n`` records (the last list of an epoch may be shorter).
-    ``async for record in stream`` yields single records. Each loop continues where the other stopped. Batches do not
-    span epochs.
+    ``async for record in stream`` yields single records. Each loop continues where the previous one stopped. Batches do
+    not span epochs.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class ShuffledStream:
         """Iterate over lists of ``batch_size`` records.
 
         All workers must use the same size, because whole batches are divided among them. If the size changes, batches
-        are counted again from the current position.
+        are counted anew from the current position.
         """
         return ShuffledBatches(
             whole_number(batch_size, "batch_size", least=1),
@@ -203,7 +203,7 @@ class ShuffledStream:
 
         After the same number of batches, the state is the same for all workers. You can load it with another number of
         workers, and with another batch size. For files without a manifest, the state also identifies the version of
-        each file, in about 100 bytes.
+        each file, in about 100 bytes per file.
         """
         return self._state_at(self._batches.place)
 
@@ -247,7 +247,7 @@ class ShuffledStream:
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
-        """Return the values that determine the remaining records. The stream rejects a state with other values."""
+        """Return the values that determine the remaining records. A state with other values is rejected."""
         return {**order.identity, "uneven": self._uneven}
 
     @property

@@ -1,13 +1,13 @@
 """`WindowsAhead` reads windows of records before they are needed, many parts at a time, and returns them in order.
 
 If windows were read one after another, the link to a store would be idle while the last parts of a window arrive, and
-while the consumer processes the window's records. So parts are read across the borders of windows. As soon as one part
-has been read, the read of the next part begins, from the following window if the current window has no more parts. The
-number of windows held limits reading. Besides the window that the consumer is processing, one more window is held or
-being read. While the consumer waits for a window, that window and the next are read. While the consumer waits for the
-first window, no other window is read.
+while the consumer processes the window's records. Therefore, parts are read across the borders of windows. As soon as
+one part has been read, the read of the next part begins, from the following window if the current one has no more
+parts. The number of windows in memory is limited. Besides the window that the consumer is processing, one more window
+is in memory or being read. While the consumer waits for a window, that window and the next are read. While it waits for
+the first window, no other window is read.
 
-A part that two windows share is read once.
+A part that two windows share is read only once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Numbers = NDArray[np.int64]
 
 
 class Part(Generic[T]):
-    """Records that are read by one call.
+    """Records that are read in one call.
 
     Attributes:
         numbers: the numbers of the records; int64, ascending.
@@ -146,11 +146,11 @@ class WindowsAhead(Generic[T]):
                 part.done.set()
 
     async def _take(self) -> Part[T] | None:
-        """Wait for the next part to read, and return the part, or `None` at the end."""
+        """Wait until there is a part to read, and return it, or return `None` at the end."""
         async with self._planning:
             while not (self._parts or self._ended):
                 # A consumer that waits for a window holds no other window, so there is room for one more. The first
-                # window has the link to itself; otherwise, it would arrive as late as the second.
+                # window is read alone; otherwise, it would arrive as late as the second.
                 while len(self._planned) > (self._awaited and self._given):
                     self._room = anyio.Event()
                     await self._room.wait()

@@ -5,10 +5,10 @@ After the same number of batches, all workers are at the same position again, an
 from that position.
 
 The processes that share a training step need the same number of batches; otherwise, one process would wait at the end
-for another process that has already ended. If these processes are the workers, all workers get the same number of
-batches. If each process is a rank with its own loader processes (`WorkerOfRank`), giving all loader processes the same
-number would omit up to n - 1 batches, and the size of an epoch would depend on n. So all ranks get the same number of
-batches, and within a rank some workers get one batch more than the others.
+for another that has already finished. If these processes are the workers, all workers get the same number of batches.
+If each process is a rank with its own loader processes (`WorkerOfRank`), giving all loader processes the same number
+would omit up to n - 1 batches, and the size of an epoch would depend on n. Therefore, all ranks get the same number of
+batches, but some workers of a rank get one batch more than the others.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class WorkerBatches:
         first_epoch, num_repeat: the first epoch, and the number of epochs (-1 to repeat forever).
         batch_size: the number of records in a batch; 0 until `count_batches` is called, and after `give_back`.
         count: the number of records in an epoch.
-        rounds: the number of batches that this worker gets from this epoch, from the position at which counting began.
-        returned: the number of records that were returned. The stream updates it.
+        rounds: the number of batches of this epoch that this worker gets, from the position at which counting began.
+        returned: the number of records that were returned, updated by the stream.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class WorkerBatches:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The epoch and the position of all workers after as many batches as this worker has returned."""
+        """The epoch and the position of all workers once each has returned as many batches as this worker."""
         return self.place_before(0)
 
     def place_before(self, unused: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class WorkerBatches:
             raise self._damaged(self._epoch, self._start, (self.first_epoch, self.num_repeat))
 
     def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
-        """Begin at this place of ``run``, a pair of a first epoch and a number of epochs. Call before `count_batches`.
+        """Begin at this place in ``run``, which is a first epoch and a number of epochs. Call before `count_batches`.
 
         If ``epoch`` was not passed to the constructor, the first epoch becomes that of ``run``.
 
@@ -219,7 +219,7 @@ class WorkerBatches:
 
 
 def _end(run: tuple[int, int]) -> int | None:
-    """Return the epoch before which a run ends; `None` if the run never ends."""
+    """Return the first epoch after a run, or `None` if the run never ends."""
     return None if run[1] == -1 else sum(run)
 
 

@@ -1,14 +1,13 @@
-"""`CycleShards` opens the shards of an interleave's cycle as `ShardCursor` objects, which share its limits.
+"""`CycleShards` opens the shards of an interleave's cycle as `ShardCursor` objects that share its limits.
 
 Every shard of the cycle holds record batches. One memory budget is divided among the shards, so a cycle of a thousand
-shards needs no more memory than a cycle of ten.
+shards needs hardly more memory than a cycle of ten.
 
 A shard on a disk is read when its records are needed. On a store, such reads would wait for one response after another,
-and 16 shards at 20 ms each would be as slow as a modem. So a pool reads the shards on a store. Each shard of the cycle
-has a task that keeps one piece of the shard in memory. The pieces come from one long response if the store has a slot
-for the shard; otherwise, each piece is requested separately. As soon as the last bytes of a shard have arrived, its
-successor in the cycle is opened. So the number of shards being read stays equal to the cycle length while the records
-of earlier shards are used up.
+and 16 shards at 20 ms each would be as slow as a modem. Therefore, a pool reads the shards on a store. Each shard of
+the cycle has a task that keeps one piece of the shard in memory. The pieces come from one long response if the store
+has a slot for the shard; otherwise, each piece is requested separately. As soon as the last bytes of a shard have
+arrived, its successor in the cycle is opened, so that the number of shards being read stays equal to the cycle length.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ class ShardFeed(Protocol):
         """Whether `next_batches` would not wait."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next batches; at the end only, an empty sequence. Raise an error after the batches before it."""
+        """Return the next batches, or an empty sequence at the end. An error is raised after the batches before it."""
 
     async def aclose(self) -> None:
         """Close the shard, even if it has not been read to its end."""
 
 
 class ReadPool:
-    """The limits that pooled feeds share: ``reads`` at once, and ``held`` bytes of waiting records for each shard.
+    """The limits of all pooled feeds: ``reads`` concurrent reads, and ``held`` bytes of waiting records per shard.
 
-    At most ``reads`` reads are in flight, over all shards. Each shard has an owner task, the only task that reads the
-    shard. It reads until the shard's share of bytes is in memory. It waits for room in that share before it requests a
-    turn from the pool, so full shards never delay the shard that the order needs next. All waiting batches are returned
-    together, because a store's bytes arrive in many small blocks, and each block would otherwise cost a task switch.
+    Each shard is read by a single task, until the shard's share of bytes is in memory. The task waits for room in that
+    share before it waits for a turn in the pool, so full shards never delay the shard that the order needs next. All
+    waiting batches are returned together, because a store's data arrives in many small blocks, each of which would
+    otherwise require a task switch.
 
     Attributes:
         reading: the number of feeds that have not reached the end of their shard.
-        changed: set whenever a feed has new batches or has ended. A task replaces the event before it waits.
+        changed: set whenever a feed has new batches or has ended. A waiting task first replaces the event.
         ended: called when a feed has reached its end, so that another shard can be opened.
     """
 
@@ -94,7 +93,7 @@ class PooledFeed:
         return batches
 
     async def aclose(self) -> None:
-        """Do nothing, because the task closes its shard when its scope ends."""
+        """Do nothing, because the task closes its shard itself."""
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader
@@ -128,9 +127,9 @@ class PooledFeed:
         self._pool.changed.set()
 
 
-# A batch that is fetched early is held beside the rest of the current batch. To bound memory, the rest must be at most
-# this fraction of the current batch, which must also have many blocks; otherwise, every round would wait for a read of
-# each shard.
+# A batch that is fetched early is held in addition to the rest of the current batch. To bound memory, the rest must be
+# at most this fraction of the current batch. The current batch must also have many blocks; otherwise, every round would
+# wait for a read of each shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8
 
@@ -168,7 +167,7 @@ class ShardCursor:
         return self.size - self.index + (0 if self.next is None else len(self.next.records))
 
     async def fill(self) -> bool:
-        """Move to the next batch. Return `False` at the end. The current batch must be used up.
+        """Move to the next batch, or return `False` at the end. All records of the current batch must have been taken.
 
         Raises:
             Exception: the error of the feed, after the records before it. Every later call raises the error again.
@@ -184,7 +183,8 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Return whether to `fetch` now: few records are left, fewer than ``records``, and `fetch` would not wait."""
+        """Return whether to `fetch` now: only a few records, fewer than ``records``, are left, and it would not
+        wait."""
         left = self.size - self.index
         return (
             left < records
@@ -200,7 +200,7 @@ class ShardCursor:
         await self._take()
 
     def advance(self, count: int) -> None:
-        """Advance past ``count`` records that were taken."""
+        """Advance past the ``count`` records that were taken."""
         self.index += count
         if self.index >= self.size and self.next is not None:
             self.current, self.next, self.index = self.next, None, self.index - self.size
@@ -223,18 +223,18 @@ class ShardCursor:
             self._ended = True
 
 
-# The limit for the record batches of all shards together. With 16 shards, the shards on a disk get the 256 KiB blocks
-# that are fastest to read, or about 3 MiB of decompressed records at a time, and shards on a store get pieces of 1 MiB.
+# The total limit for the record batches of all shards. With 16 shards, a shard on a disk is read in blocks of 256 KiB,
+# the fastest size, or about 3 MiB of decompressed records at a time, and a shard on a store in pieces of 1 MiB.
 MEMORY_LIMIT = 64 << 20
-# The default number of reads in flight at once on a store. It is twice the usual 16 shards, so that a second wave of
-# reads need not wait for the first wave.
+# The default number of concurrent reads on a store: twice the usual 16 shards, so that a second wave of reads need not
+# wait for the first.
 READS_AT_ONCE = 32
 # The number of batches that a shard of the cycle may hold at once. On a disk, the shard holds the current batch, or the
-# last quarter of that batch and a batch fetched early. With a pool, the shard also holds a waiting batch and a batch in
-# the source and, while the shard is used up, two batches of its successor.
+# last quarter of that batch and a batch fetched early. With a pool, there are also a waiting batch, a batch in the
+# source and, near the end of the shard, two batches of its successor.
 _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
-# The minimum size of a batch, because a smaller read costs more than the transfer of its bytes. A cycle of 1,000 shards
-# then needs 78 MiB without a pool, and 63 MiB with a pool.
+# The minimum size of a batch. With less, the fixed cost of a read would exceed the transfer of its bytes. A cycle of
+# 1,000 shards then needs 78 MiB without a pool, and 63 MiB with a pool.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
 # The size of one read of a local file.
@@ -270,7 +270,7 @@ class CycleShards:
 
     Attributes:
         slots: the number of shards in the cycle.
-        pool: the pool of reading tasks; `None` if each shard is read when its records are needed.
+        pool: the pool of reading tasks, or `None` if each shard is read when its records are needed.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class CycleShards:
         self._park = self.slots > _MOST_OPEN and not far
 
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
-        """Yield the places that a pool reads: all places of the cycle, and as many successors as there is room for.
+        """Yield the places that a pool should read: those of the cycle, and as many successors as there is room for.
 
         The caller must open the shard at a place before it requests the next place. Without a pool, yield nothing.
         """

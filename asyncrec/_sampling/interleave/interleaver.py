@@ -17,8 +17,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# The maximum number of records (by reference) arranged at once. With this many, the fixed work for each shard and batch
-# is negligible.
+# The maximum number of records (by reference) arranged at once. It makes the fixed work per shard and batch negligible.
 _MOST_ARRANGED = 8192
 
 
@@ -31,9 +30,9 @@ class InterleaverState(NamedTuple):
 
 
 class Interleaver:
-    """An interleave of the records of shards, which `gather` returns in order.
+    """The records of many shards, interleaved. `gather` returns them in order.
 
-    It is used by one task, and its readers run in ``scope``.
+    Only one task may use it. Its readers run in ``scope``.
 
     Args:
         sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
@@ -81,7 +80,7 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the state as of now. The work is deferred because most states are never used.
+        """Return a function that computes the state as of now. This is deferred because most states are never used.
 
         The function keeps the current batches in memory. The state holds the state of the order, the position in each
         open shard, and the number of finished shards.
@@ -112,7 +111,7 @@ class Interleaver:
         return state_dict
 
     def parsed(self, values: StateValues) -> InterleaverState:
-        """Parse a state of the same inputs, sequence and plan.
+        """Parse a state that was taken with the same inputs, sequence and plan.
 
         Raises:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.
@@ -124,7 +123,7 @@ class Interleaver:
         return InterleaverState(order, starts, values.whole("shards"))
 
     def load(self, state: InterleaverState) -> None:
-        """Continue from a result of `parsed`."""
+        """Continue from a state that `parsed` returned."""
         self._order.load(state.order)
         self._starts = dict(state.starts)
         self.shards = state.shards
@@ -134,9 +133,9 @@ class Interleaver:
     ) -> None:
         """Append the next records to ``out`` until it has ``count`` records or all shards have ended.
 
-        With ``buffered_only``, append only records in memory. If ``out`` is empty, a batch of one shard may be read
-        first, but not with ``or_nothing``. Every call after an error raises the error again. If cancelled, no record is
-        lost.
+        With ``buffered_only``, append only records that are in memory. If ``out`` is empty, a batch of one shard may
+        first be read, unless ``or_nothing`` is set. After an error, every call raises the error again. Cancelling a
+        call loses no records.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -175,7 +174,7 @@ class Interleaver:
             self._blocks_until_rounds = max(0, self._blocks_until_rounds - 1)
 
     async def _arrange_rounds(self, *, early: bool) -> None:
-        """Arrange as many whole rounds as are in memory. With ``early``, first fetch for shards nearly used up.
+        """Arrange as many whole rounds as are in memory. With ``early``, first fetch where few records are left.
 
         If no round is complete, the next round is taken block by block before whole rounds are tried again.
         """

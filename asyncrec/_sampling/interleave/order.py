@@ -1,9 +1,9 @@
-"""`InterleaveOrder` determines the input to read next, exactly in tf.data's order. It does no I/O.
+"""`InterleaveOrder` determines which input to read next, in exactly tf.data's order. It does no I/O.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next slot. When an input ends inside a block, its slot is cleared and the cycle moves on. The slot gets the
-next input only when the cycle returns to the slot. (See tensorflow/core/kernels/data/interleave_dataset_op.cc. The
-parallel version has the same order unless it is sloppy.)
+next input only when the cycle returns to it. (See tensorflow/core/kernels/data/interleave_dataset_op.cc. The parallel
+version has the same order unless it is sloppy.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OrderState(NamedTuple):
 class InterleaveOrder:
     """tf.data's order. Call `next`, take the records, and call `took` with their number and whether the input ended.
 
-    Inputs are the numbers 0 .. ``inputs - 1``, and are opened in this order.
+    Inputs are numbered 0 .. ``inputs - 1``, and are opened in this order.
     """
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int) -> None:
@@ -83,7 +83,7 @@ class InterleaveOrder:
             self._advance()
 
     def round(self) -> list[int]:
-        """Return the inputs of a whole round from here, one block of each in turn. The order does not advance.
+        """Return the inputs of the next whole round (one block of each, in turn), without advancing the order.
 
         If each input has enough whole blocks, the caller may take one or more rounds without calling `took`. The list
         is empty if the order is inside a block, or if a slot is about to get its next input.
@@ -108,7 +108,7 @@ class InterleaveOrder:
         return [source for source in self._slots if source is not None]
 
     def coming_inputs(self, count: int) -> list[int]:
-        """Return the inputs that get a slot next, at most ``count``."""
+        """Return up to ``count`` inputs that get a slot next."""
         return list(range(self._next_input, min(self._inputs, self._next_input + count)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class InterleaveOrder:
         return state
 
     def load(self, state: OrderState) -> None:
-        """Continue from a result of `parsed`."""
+        """Continue from a state that `parsed` returned."""
         self._slots, self._slot, self._in_block, self._next_input = state
 
     def _put(self, source: int | None) -> None:
@@ -160,7 +160,7 @@ class InterleaveOrder:
 
 
 class NondeterministicOrder(InterleaveOrder):
-    """An interleave order that skips inputs that are not ready, like tf.data's with ``deterministic=False``.
+    """An interleave order that skips inputs that are not ready, as tf.data does with ``deterministic=False``.
 
     Slots, blocks and the opening of inputs are as in `InterleaveOrder`, but a slot whose input has no records ready is
     skipped. If all inputs are always ready, the order is the same.

@@ -1,7 +1,7 @@
 """A `RecordSource` is the origin of a record in an interleaved stream: its shard, and its position in the shard.
 
-Sources are computed on demand, because most of them are never needed. Until then, a `SourcedBatch` identifies its
-records. `TracedRecords` are records of many shards, with the information needed to trace each record.
+Sources are computed on demand, because most are never needed. Until then, a `SourcedBatch` identifies its records.
+`TracedRecords` are records of many shards, with the information needed to trace each record.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class TracedRecords:
 
     Attributes:
         known: the sources of the first records, as far as they have been computed.
-        slices: the sources of the other records. A slice consists of a sequence, the index in that sequence of the
-            slice's first record, and the number of records in the slice.
+        slices: the sources of the other records. A slice consists of a sequence, the index of the slice's first record
+            in that sequence, and the number of records in the slice.
     """
 
     records: list[bytes] = field(default_factory=list)

@@ -1,8 +1,7 @@
 """`InterleaveRounds` arranges many whole rounds at once, in the order of `InterleaveOrder`. It does no I/O.
 
 A round is one block of each input in turn. If the inputs have blocks for many rounds in memory, these rounds are
-arranged by a few slices for each input rather than by a step for each block. With small blocks, slices take a tenth of
-the time.
+arranged with a few slices per input rather than one step per block. With small blocks, slices take a tenth of the time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ShardInputs` opens the shards of a stream, each in its storage. A `ShardReader` reads one shard.
 
-`ShardInputs` also reads records again by their sources, and collects the damaged ranges that were skipped.
+`ShardInputs` also reads the records at given sources again, and collects the damaged ranges that were skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Compression", "ShardInput", "ShardInputs", "ShardReader", "inputs_at
 Compression = Literal["auto", "", "GZIP", "ZLIB"]
 
 
-# The number of shards that are looked up at once, which is enough to hide a store's latency.
+# The number of shards looked up at once, enough to hide a store's latency.
 _LOOKED_AT = 16
 
 
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Describe, for a message, the difference between these shards, which must all be known, and ``versions``."""
+        """Describe, for a message, how these shards differ from ``versions``. All shards must be known."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
@@ -162,7 +162,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """Read the records at these sources, which a state holds, again.
+        """Read the records at the sources in a state again.
 
         Raises:
             DatasetError: as for `read_again`.
@@ -173,7 +173,7 @@ class ShardInputs:
         """Read the records at these sources again, and return them in the same order.
 
         Raises:
-            DatasetError: a shard ends before one of the records, so it is not the shard that was first read.
+            DatasetError: a shard ends before one of the records, so it was replaced since the first read.
         """
         wanted: dict[int, dict[int, Position]] = {}
         for shard, position in sources:
@@ -195,7 +195,7 @@ class ShardInputs:
         try:
             for position in positions:
                 number = position.record
-                # In a store, reading on to a nearby record costs less than another request.
+                # In a store, reading on to a nearby record takes less time than another request.
                 while reader is not None and batch is not None and batch.first + len(batch.records) <= number:
                     if not far or position.offset - batch.position(len(batch.records)).offset > _NEAR:
                         batch = None
@@ -219,7 +219,7 @@ class ShardInputs:
 
 
 class ShardReader:
-    """A reader of one shard, from a position on. It reads in the calling task, and is used by one task at a time.
+    """A reader of one shard from a given position, for one task at a time. It reads in the calling task.
 
     The shard is open from the first call of `next_batches` until `aclose` or, with ``park``, only during each call.
     """
@@ -238,7 +238,7 @@ class ShardReader:
         self._batch: RecordBatch | None = None  # read but not yet returned, because parking may be cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next records in one batch, or an empty sequence at the end. If cancelled, no record is lost."""
+        """Return the next records in one batch, or an empty sequence at the end. Cancelling loses no records."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -257,8 +257,8 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# The number of bytes read for one record that is needed again. The neighbours of the record are often needed, too. A
-# request to a store costs as much as a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
+# The number of bytes read for one record that is needed again. Its neighbours are often needed, too. A request to a
+# store takes as long as reading a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 
@@ -285,7 +285,7 @@ async def inputs_at(
                 inputs.append(ShardInput(display_path, given, fspath(path)))
                 continue
             root, key = split_path(path)
-            # A scheme may have a factory that splits paths in its own way, so a storage is shared only if both paths
+            # The factory of a scheme may split paths in its own way, so a storage is shared only if both paths
             # certainly have the same root.
             shared = "://" in root or not scheme_of(path)
             if shared and root in opened:

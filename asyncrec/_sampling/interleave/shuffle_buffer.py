@@ -5,7 +5,7 @@ remaining items are drawn, too. With room for all items, every order is equally 
 returned at most ``buffer_size`` places early, and any number of places late (as in tf.data).
 
 The generator is Python's Mersenne Twister. Every 4,096 draws, it is reseeded from the seed and the number of draws so
-far. So the state is a seed and a count instead of 2,500 bytes, and equal seeds produce equal orders on every machine.
+far. The state is thus a seed and a count, not 2,500 bytes, and equal seeds produce equal orders on every machine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ShuffleBuffer(Generic[T]):
     Args:
         buffer_size: the maximum number of items in the buffer; 1 keeps the order.
         seed: an integer. Equal seeds and equal items produce equal orders.
-        max_bytes: a second limit, on the sum of ``size_of`` over the items. An item above the limit is held alone.
+        max_bytes: a second limit, on the sum of ``size_of`` over all items. An item above this limit is held alone.
         fill: if `False`, the buffer returns one item for every two items pushed while it fills. The first items are
             returned sooner, but are less well mixed.
         size_of: a function that returns the size of an item in bytes; `len` by default.
@@ -148,7 +148,7 @@ class ShuffleBuffer(Generic[T]):
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state without the items, which the caller can read again. See `items`."""
+        """Return the state of the generator, but not the `items`, which the caller can read again."""
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
@@ -160,7 +160,7 @@ class ShuffleBuffer(Generic[T]):
         self.load(parse_shuffle_state(StateValues(state)), items)
 
     def load(self, state: ShuffleState, items: Iterable[T]) -> None:
-        """Continue from a result of `parse_shuffle_state`, as `load_state_dict` does."""
+        """Continue from a state that `parse_shuffle_state` returned, as `load_state_dict` does."""
         held = list(items)
         if len(held) > self._buffer_size:
             raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of size {self._buffer_size}")

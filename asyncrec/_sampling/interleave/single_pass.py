@@ -30,16 +30,16 @@ class PassState(NamedTuple):
 
 
 class SinglePass:
-    """One pass over the shards of a stream, whose records `take` returns in order.
+    """One pass over the shards of a stream. `take` returns the records in order.
 
-    It is used by one task, and its reading tasks run in ``scope``.
+    Only one task may use it. Its reading tasks run in ``scope``.
 
     Args:
         sequence: the numbers of the inputs, in the order in which they are opened.
         seed: the seed of the shuffle buffer.
 
     Attributes:
-        records: the number of records that were returned.
+        records: the number of records returned.
         closed: whether `aclose` was called.
     """
 
@@ -75,8 +75,8 @@ class SinglePass:
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         """Return the next ``count`` records, or fewer at the end or before an error.
 
-        With ``buffered_only``, also return fewer if the others would have to be read first. An error is raised after
-        the records before it, and again by every later call. If cancelled, no record is lost.
+        With ``buffered_only``, also return fewer if more would first have to be read. An error is raised after the
+        records before it, and again by every later call. Cancelling a call loses no records.
         """
         out = self._gathering
         try:
@@ -118,7 +118,7 @@ class SinglePass:
         return state_dict
 
     def parsed(self, values: StateValues) -> PassState:
-        """Parse a state of the same inputs, sequence and plan.
+        """Parse a state that was taken with the same inputs, sequence and plan.
 
         Raises:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.
@@ -135,7 +135,7 @@ class SinglePass:
         )
 
     async def load(self, state: PassState) -> None:
-        """Continue from a result of `parsed`, and read the buffered records again."""
+        """Continue from a state that `parsed` returned, and read the buffered records again."""
         if self._interleaver.begun:
             raise RuntimeError("a state must be loaded before the first record is read")
         self._interleaver.load(state.interleaver)

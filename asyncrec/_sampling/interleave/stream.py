@@ -32,8 +32,8 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# The number of records in memory that are taken together for `__anext__`, because taking records singly would cost more
-# than the records themselves. The state holds the positions of the records not yet returned.
+# The number of records in memory that `__anext__` takes together, because taking records one by one would take longer
+# than reading them. The state holds the positions of the taken records that have not yet been returned.
 _AT_ONCE = 64
 
 
@@ -42,7 +42,7 @@ class InterleaveStats:
     """The progress of an `InterleaveStream`, including the progress before the state from which it resumed.
 
     Attributes:
-        records: the number of records that were returned.
+        records: the number of records returned.
         shards: the number of shards that were read to their end.
         seconds_waited: the time spent waiting for reads since the stream was opened.
     """
@@ -53,10 +53,10 @@ class InterleaveStats:
 
 
 class InterleaveStream:
-    """A stream of the records of many shards, made by `interleave`. The stream is read once, by one task.
+    """A stream of the records of many shards, made by `interleave`. Only one task may read it, and only once.
 
     ``async for record in stream`` yields single records; ``async for records in stream.batches(1024)`` yields lists of
-    records, which is faster. Each loop continues where the other stopped. A cancelled read loses no records.
+    records, which is faster. Each loop continues where the previous one stopped. A cancelled read loses no records.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class InterleaveStream:
         seed: int | None,
         has_state: bool,
     ) -> None:
-        self._seed = seed  # `None` if the stream chose the seed
+        self._seed = seed  # `None` if no seed was passed
         self._has_state = has_state
         self._single_pass = single_pass
         self._inputs = inputs
@@ -115,7 +115,7 @@ class InterleaveStream:
         The state holds a position for each open shard and for each buffered record, but no records.
 
         Raises:
-            RuntimeError: with ``deterministic=False``.
+            RuntimeError: the stream was opened with ``deterministic=False``.
         """
         if self._forked:
             raise forked_error("the stream")
@@ -131,9 +131,9 @@ class InterleaveStream:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an earlier state of this stream, with the versions of the shards that the stream has opened since.
+        """Return an earlier state of this stream, plus the versions of the shards that the stream has opened since.
 
-        These shards also matter to a reader that resumes from the earlier state and skips the records returned since.
+        A reader that resumes from the earlier state, and skips the records returned since, also reads these shards.
         """
         told = {packed[0]: packed for packed in state.get("versions", ())}
         coming = range(state["order"]["next_input"], len(self._inputs))
@@ -143,13 +143,13 @@ class InterleaveStream:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from this state. Call this method before reading.
 
-        The first read also reads the shuffled records again. If a shard was replaced since the state was taken, the
-        first read raises DatasetError.
+        The first read also reads the records of the shuffle buffer again. If a shard was replaced since the state was
+        taken, the first read raises DatasetError.
 
         Raises:
-            ValueError: the state is damaged, or belongs to a stream with other shards or other parameters, or to a seed
-                other than the ``seed`` that was passed.
-            RuntimeError: reading has begun, or with ``deterministic=False``.
+            ValueError: the state is damaged, or was taken with other shards, other parameters, or another seed than the
+                ``seed`` that was passed.
+            RuntimeError: reading has begun, or the stream was opened with ``deterministic=False``.
         """
         if self._begun:
             raise RuntimeError("a state must be loaded before the first record is read")
@@ -229,25 +229,25 @@ async def interleave(
     You may exit the context before the stream ends.
 
     Args:
-        paths: shards, in the order in which they are opened; see `list_shards`.
+        paths: the shards, in the order in which they are opened; see `list_shards`.
         cycle_length: the number of shards that are open at once.
         block_length: the number of records that are taken from one shard before the next shard's turn.
-        parallelism: the number of reads in flight at once. A task then reads ahead in each shard of the cycle. With 0,
+        parallelism: the number of concurrent reads, by tasks that read ahead, one for each shard of the cycle. With 0,
             shards are read when their records are needed. `None`, the default, chooses the fastest value: 0 for local
             files, and 32 for a store, where each read waits for a response. Neither the order nor the state depends on
             this value.
-        deterministic: if `False`, a shard that has no records ready is skipped (only if shards are read ahead). The
-            order then depends on timing, and the stream has no state.
+        deterministic: if `False`, shards are skipped while they have no records ready (only if shards are read ahead).
+            The order then depends on timing, and the stream has no state.
         compression: as for `open_reader`; ``"auto"`` detects it for each shard.
-        on_corrupt: the reaction to damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
+        on_corrupt: how to handle damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard at the damage. `InterleaveStream.damage` lists the
             lost ranges.
         shuffle_buffer: the size of a `ShuffleBuffer` after the interleave; 0, the default, means no buffer.
-        seed: the seed of that buffer; if `None`, the stream chooses a seed, which the state holds.
-        worker: ``(i, n)``: read only every n-th of ``paths``, starting with number i. This is the share of worker i.
+        seed: the seed of that buffer. If `None`, the stream chooses a seed and stores it in the state.
+        worker: ``(i, n)``: the share of worker i of n, which is every n-th of ``paths``, starting with number i.
         memory_limit: the maximum size in bytes of the records of all open shards, read ahead or not; 64 MiB by default.
             Each shard of the cycle gets an equal share, of at least 64 KiB. If the store does not send a shard in one
-            long response, each request asks for a quarter of that share, at most 4 MiB.
+            long response, each request is for a quarter of that share, at most 4 MiB.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
 
     Raises:

@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# The number of positions whose references a snapshot copies in about the time that it takes to produce one record.
+# The number of positions that a snapshot copies, by reference, in about the time that producing one record takes.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
@@ -41,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class BuilderState(NamedTuple):
-    """The state of a builder, with the sources of the records that are waiting in the builder."""
+    """The state of a builder, with the sources of the records waiting in it."""
 
     batches: int
     in_pass: int
@@ -55,15 +55,15 @@ class BuilderState(NamedTuple):
 
 
 class BatchBuilder:
-    """A builder of batches of examples from repeated passes over the shards, used by one task.
+    """A builder of batches of examples from repeated passes over the shards, for use by a single task.
 
-    If cancelled, no example is lost. An error is raised after the batches before it, and again by every later call.
+    Cancelling a call loses no examples. An error is raised after the batches before it, and again by every later call.
 
     Args:
         state_cost: the number of positions in the state of a pass.
 
     Attributes:
-        batches: the number of batches that were made.
+        batches: the number of batches made.
         passes: the passes over the shards.
     """
 
@@ -94,12 +94,12 @@ class BatchBuilder:
 
     @property
     def snapshot_cost(self) -> int:
-        """The number of records that take about as long to produce as a `snapshot` would now take."""
+        """The cost of a `snapshot` now: the number of records that could be produced in about the same time."""
         queued = len(self._queues) if self._queues is not None else 0
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """Return the next batches, from one to ``most``. At the end and on every later call, return an empty list.
+        """Return the next batches, from one to ``most``, or an empty list at the end and on every later call.
 
         Args:
             examples: if `False`, the caller does not use the examples, so they need not be deserialised.
@@ -146,7 +146,7 @@ class BatchBuilder:
         return state_dict
 
     def parsed(self, values: StateValues) -> BuilderState:
-        """Parse a state of the same inputs and plan.
+        """Parse a state that was taken with the same inputs and plan.
 
         Raises:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.
@@ -165,7 +165,7 @@ class BatchBuilder:
         )
 
     async def load(self, state: BuilderState) -> None:
-        """Continue from a result of `parsed`, and read and deserialise the examples in the queues again."""
+        """Continue from a state that `parsed` returned. Read and deserialise the queued examples again."""
         self.batches, self._in_pass = state.batches, state.in_pass
         self._last_batch, self._ended = state.last_batch, state.ended
         await self.passes.load(state.passes)

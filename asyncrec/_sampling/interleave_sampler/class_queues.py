@@ -1,11 +1,11 @@
 """`ClassQueues` makes batches of exactly P distinct classes, with K examples each, from a stream of unknown classes.
 
 Each class has a queue, which is ready while it holds at least K items. When P queues are ready, a batch takes the K
-oldest items of each of the P queues that became ready first. At most ``capacity`` items are held. If there is no room
-and fewer than P classes are ready, the longest queue discards its oldest item, so the most frequent class makes room.
-If no queue holds more than K items, the longest queue that is not ready discards its oldest item instead. If several
-queues have this length, the queue that reached the length first discards an item. So a discard never makes a ready
-class unready. Otherwise, rare classes would be broken up as soon as they are complete, and a batch might never be made
+oldest items of each of the P queues that became ready first. The queues have at most ``capacity`` items in total. If
+there is no room and fewer than P classes are ready, the longest queue, that of the most frequent class, discards its
+oldest item. If no queue holds more than K items, the longest queue that is not ready discards its oldest item instead.
+Among queues of the same length, the one that reached it first discards an item. Thus a discard never makes a ready
+class unready. Otherwise, rare classes would lose items as soon as they are complete, and a batch might never be made
 (docs/design/class-queues.md).
 """
 
@@ -35,18 +35,18 @@ class QueuesState(NamedTuple):
 
 
 class ClassQueues(Generic[T]):
-    """Queues that sort items by class, and return batches of P classes with K items each. Used by one task.
+    """Queues that sort items by class, and return batches of P classes with K items each. For use by a single task.
 
     Args:
         classes: P, the number of distinct classes in a batch.
         per_class: K, the number of items of each class in a batch.
-        capacity: the maximum number of items that are held; at least P x K, so that a batch fits.
+        capacity: the maximum number of items in all queues; at least P x K, so that a batch fits.
 
     Attributes:
         dropped: the number of items that were discarded for lack of room.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
@@ -117,7 +117,7 @@ class ClassQueues(Generic[T]):
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the division of the `items` into queues, as JSON."""
+        """Return how the `items` are divided into queues, as JSON."""
         numbers = {cls: number for number, cls in enumerate(self._in_order())}
         return {
             "lengths": [len(self._queues[cls]) for cls in numbers],
@@ -129,7 +129,7 @@ class ClassQueues(Generic[T]):
         """Continue as the queues that returned this state and held these items, each with its class.
 
         Raises:
-            ValueError: the state is damaged, or the items do not fit it because the classes or the parameters changed.
+            ValueError: the state is damaged, or does not match the items because the classes or the parameters changed.
         """
         self.load(self.parsed(StateValues(state)), items)
 
@@ -143,7 +143,7 @@ class ClassQueues(Generic[T]):
         return state
 
     def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
-        """Continue from a result of `parsed`, as `load_state_dict` does."""
+        """Continue from a state that `parsed` returned, as `load_state_dict` does."""
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
             raise ArgumentValueError(_UNFIT)

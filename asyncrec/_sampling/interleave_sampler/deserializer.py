@@ -15,14 +15,14 @@ from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
 
 # The maximum number of records between clock reads. Reading the clock costs as much as one call of a fast function. The
-# actual number starts at one, and is adjusted to the time that the previous records took.
+# actual number starts at one, and is adapted to the time that the previous records took.
 _AT_ONCE = 64
-# The time in seconds to work before other tasks get a turn. A turn costs about a hundred calls of a fast function.
+# The time in seconds to work before other tasks get a turn. A turn takes as long as a hundred calls of a fast function.
 _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """Raised from an exception of the function for record ``index``. ``before`` holds the earlier examples."""
+    """Raised if the function fails for record ``index``. ``before`` holds the results for the earlier records."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -31,15 +31,15 @@ class _FailedAt(Exception):
 
 
 class Deserializer:
-    """A user's function, with the way in which it is applied to records.
+    """A user's function, applied to records inline, in threads, or as concurrent coroutines.
 
-    The function is called inline for the first record. The result shows whether it is a coroutine function.
+    The function is called inline for the first record, to find out whether it is async.
 
     Args:
         parallelism: if above 1, a sync function runs in this many threads, or this many calls of an async function run
             at once. Otherwise, a sync function blocks the event loop for half a millisecond at a time, or for one
             record if that takes longer; use threads for such a function.
-        path: returns the path of a shard by its number, for messages.
+        path: returns the path of the shard with a given number, for messages.
     """
 
     def __init__(self, function: Callable[[bytes], Any], parallelism: int, path: Callable[[int], str]) -> None:
@@ -51,10 +51,10 @@ class Deserializer:
         self._at_once = 1
 
     async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
-        """Return the function's results in the order of the records, and `None`.
+        """Return the function's results in the order of the records, and `None` as the error.
 
-        If the function raises for a record, return the results before that record, and an error that names the record
-        and its shard. The cause of the error is the function's exception.
+        If the function fails for a record, return the results for the records before it, and an error that names the
+        record and its shard. The cause of the error is the function's exception.
         """
         records = traced.records
         if not records:
@@ -112,7 +112,7 @@ class Deserializer:
         done = len(examples)
         results: dict[int, list[Any]] = {}
         failures: list[_FailedAt] = []
-        # Each thread gets one piece, because a thread hop costs more than most functions. A coroutine gets one record.
+        # Each thread gets one piece, because a hop takes longer than most functions. A coroutine gets one record.
         step = 1 if self._is_async else -(-(len(records) - done) // self._parallelism)
         begins = iter(range(done, len(records), step))
 

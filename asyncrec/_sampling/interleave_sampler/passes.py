@@ -32,7 +32,7 @@ class PassesState(NamedTuple):
 
 
 class Passes:
-    """The records of one pass after another, for a single task. The reading tasks run in ``scope``.
+    """The records of all passes, one pass after another, for use by a single task. The reading tasks run in ``scope``.
 
     Args:
         num_repeat: the number of passes; -1 means forever.
@@ -70,7 +70,7 @@ class Passes:
         return 0 <= self._num_repeat <= self.epoch + 1
 
     async def take(self, count: int) -> TracedRecords:
-        """Return the next records of this pass, like `SinglePass.take`; no records at the end of the pass."""
+        """Return the next records of this pass, like `SinglePass.take`, or no records at the end of the pass."""
         return await self._single_pass.take(count)
 
     async def begin_next(self) -> None:
@@ -93,16 +93,16 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes, when called, the state as of now; see `SinglePass.snapshot`."""
+        """Return a function that computes the state as of now; see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues) -> PassesState:
-        """Parse a state of the same inputs and plan.
+        """Parse a state that was taken with the same inputs and plan.
 
         Raises:
-            ValueError: the state does not fit the inputs and the plan, or is damaged.
+            ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
         last = None if self._num_repeat < 0 else self._num_repeat - 1
         return PassesState(
@@ -113,7 +113,7 @@ class Passes:
         )
 
     async def load(self, state: PassesState) -> None:
-        """Continue from a result of `parsed`. The records of the shuffle buffer are read again."""
+        """Continue from a state that `parsed` returned. The records of the shuffle buffer are read again."""
         self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
         await self._single_pass.aclose()  # an earlier load may have been cancelled
         self._single_pass = self._make()

@@ -16,16 +16,16 @@ from asyncrec._sampling.state_values import StateValues
 
 Snapshot = Callable[[], dict[str, Any]]
 
-# The time spent making batches before the consumer can take any of them. A task switch takes a hundredth of this time.
+# The time in seconds spent making batches before the consumer can take any of them: a hundred task switches.
 _SECONDS_TOGETHER = 0.002
 
-# The maximum number of batches between the snapshot in a state and the state. Without this limit, loading a damaged
-# state could read forever.
+# The maximum number of batches from the snapshot in a state to the state. Without a limit, loading a damaged state
+# could read forever.
 _MOST_SKIPPED = 1 << 24
 
 
 class Prefetcher:
-    """A queue of batches that a task makes in advance, for a single consumer task.
+    """A queue of batches that one task makes in advance for one consumer task.
 
     The task that makes batches starts with the first `wait`, and ends with ``scope``.
 
@@ -35,7 +35,7 @@ class Prefetcher:
     Args:
         size: the maximum number of waiting batches. With 0, `wait` makes each batch itself, without a task.
         scope: the scope in which the task runs; `None` only with ``size=0``.
-        has_state: whether the order is independent of timing. Otherwise, there is no state.
+        has_state: whether the order is independent of timing. If not, there is no state.
 
     Attributes:
         batches: the waiting batches, each with the last snapshot before it and the number of batches made since that
@@ -51,7 +51,7 @@ class Prefetcher:
         self._has_state = has_state
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[BuilderState, int] | None = None  # the loaded state, parsed
-        self._last: tuple[Snapshot, int] | None = None  # of the last batch returned
+        self._last: tuple[Snapshot, int] | None = None  # for the last batch returned
         self._changed = anyio.Event()
         self._room = anyio.Event()
         self._ended = False
@@ -97,7 +97,7 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, a result of `state_dict`. ``values`` holds the values of the state.
+        """Begin at ``state``, which `state_dict` returned. ``values`` holds its values.
 
         Raises:
             ValueError: the state belongs to another sampler, or is damaged.
@@ -140,7 +140,7 @@ class Prefetcher:
         """Make batches until the end.
 
         Between two snapshots, make at least as many records as can be made in the time that one snapshot takes. This
-        limits the total time of snapshots.
+        limits the share of time spent on snapshots.
         """
         builder = self._builder
         try:

@@ -41,7 +41,7 @@ from asyncrec.storage._cached import CACHE_BYTES
 _KIND = "asyncrec.InterleaveSampler"
 
 # The number of examples that may wait until their class is complete. This is enough for four examples of each of a
-# thousand classes, so that few are dropped, but takes no more memory than a few batches of images.
+# thousand classes, so few are dropped, and takes no more memory than a few batches of images.
 _CLASS_BUFFER = 4096
 
 
@@ -67,7 +67,7 @@ class SamplerStats:
 
 
 class InterleaveSampler:
-    """An async context manager that iterates over batches: lists of results of ``deserialization_fn``.
+    """An async context manager and async iterator over batches, which are lists of results of ``deserialization_fn``.
 
     ::
 
@@ -79,7 +79,7 @@ class InterleaveSampler:
 
     Args:
         shard_path: the folder of the shards. Names that begin with ``_`` or ``.`` are never shards.
-        deserialization_fn: a function that returns the example in the bytes of a record; may be async.
+        deserialization_fn: a sync or async function that turns the bytes of a record into an example.
         example_per_class: the number of records taken from a shard before the next shard's turn; with ``class_fn``,
             the number of examples of each class in a batch.
         batch_size: the number of examples in a batch. With ``class_fn``, a batch has exactly ``batch_size //
@@ -88,7 +88,7 @@ class InterleaveSampler:
         compression: as for `open_reader`.
         parallelism: the number of threads or coroutines that decode; `None` means one.
         async_cycle: whether the shards of a cycle are read ahead concurrently, each by a task. `None`, the default,
-            chooses the faster way: `True` for a store, `False` for local files. Batches and states do not depend on
+            chooses the faster setting: `True` for a store, `False` for local files. Batches and states do not depend on
             this parameter. For the memory used, see `interleave`.
         prefetch_size: the number of batches that a task prepares in advance. With 0, there is no such task.
         shard_suffix: a pattern for the names of the shards, such as ``"train-*.tfrecord"`` for one of several data
@@ -96,12 +96,12 @@ class InterleaveSampler:
             logged.
         num_repeat: the number of passes over the shards; -1, the default, means forever. A batch may continue into the
             next pass.
-        seed: the seed for the order of the shards, which differs in each pass. If `None`, the sampler chooses a seed,
-            which `state_dict` holds.
-        deterministic: if `False`, there is no state, and with ``async_cycle``, the records that are ready come first.
+        seed: the seed for the order of the shards, which differs in each pass. If `None`, the sampler chooses a seed
+            and stores it in the state.
+        deterministic: if `False`, there is no state and, with ``async_cycle``, ready records are returned first.
         class_fn: a function that returns the class of an example, which is any hashable value. Each batch then has
             exactly ``batch_size // example_per_class`` distinct classes, and ``example_per_class`` examples of each,
-            one class after the other. Classes need not be known beforehand. Some examples may not be used; see
+            one class after the other. Classes need not be known beforehand. Some examples may remain unused; see
             ``class_buffer``.
         class_buffer: the number of examples that may wait until there are enough of their class. The default is 4,096
             or 16 batches, whichever is larger. If the buffer is full, the oldest example of a class with many waiting
@@ -109,12 +109,12 @@ class InterleaveSampler:
         shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means no buffer.
         drop_remainder: whether a short last batch is discarded. (With ``class_fn``, see ``on_exhausted``.)
         worker: ``(i, n)`` for worker i of n, which reads only every n-th of the shards, sorted by name, from number i
-            on. Both count from 0.
-        on_exhausted: with ``class_fn``, the reaction to the end of the last pass, or to a whole pass that had too few
-            classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch at all;
-            ``"short"`` returns the complete classes, in batches of fewer classes; ``"repeat"`` continues for at most
-            one more pass, until one more batch is complete.
-        on_corrupt: the reaction to damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
+            on. Workers and shards are numbered from 0.
+        on_exhausted: with ``class_fn``, how to proceed at the end of the last pass, or after a whole pass with too few
+            classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch; ``"short"``
+            returns the complete classes, in batches of fewer classes; ``"repeat"`` continues for at most one more pass,
+            until one more batch is complete.
+        on_corrupt: how to handle damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard at the damage. `damage` lists the lost ranges.
         max_record_bytes, cache, cache_bytes: as for `open_reader`.
         storage, storage_options: as for `open_reader`; with ``storage``, the folder is a key in it.
@@ -125,7 +125,7 @@ class InterleaveSampler:
         DecodeError: ``deserialization_fn`` or ``class_fn`` raised an exception, or a class is not equal to itself, such
             as NaN. The message names the record.
         DatasetError: no shard has a record; or, with ``class_fn``, a pass before the first batch had too few classes,
-            or ``"repeat"`` found too few.
+            or ``"repeat"`` found too few classes.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before the error.
     """
 
@@ -224,7 +224,7 @@ class InterleaveSampler:
         on_fork(self)
 
     def forked(self) -> None:
-        """Make further reading raise an error, in the child of a fork."""
+        """Make further reading raise an error. Called in the child of a fork."""
         self._forked = True
         self._prefetch = None
 
@@ -281,18 +281,18 @@ class InterleaveSampler:
         advance are not in the state, and are made again.
 
         Raises:
-            RuntimeError: with ``deterministic=False``.
+            RuntimeError: the sampler was created with ``deterministic=False``.
         """
         state = {**self._open().state_dict(), "versions": self._inputs.versions()}
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the batch that was last returned when the state was taken. Read the buffers' records again.
+        """Continue after the last batch returned before the state was taken. The buffered records are read again.
 
         Raises:
             ValueError: the state is damaged, or was taken with different shards, parameters or seed.
             DatasetError: a shard was replaced after the state was taken.
-            RuntimeError: the iteration has begun, or with ``deterministic=False``.
+            RuntimeError: the iteration has begun, or the sampler was created with ``deterministic=False``.
         """
         prefetch = self._open()
         if prefetch.begun:

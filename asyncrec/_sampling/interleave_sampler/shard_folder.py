@@ -29,7 +29,7 @@ from asyncrec.storage._url import join, redact, scheme_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder of shards, and the options for reading them: parameters of `asyncrec.InterleaveSampler`."""
+    """A folder of shards with the options for reading them, as passed to `asyncrec.InterleaveSampler`."""
 
     path: str
     pattern: str
@@ -52,7 +52,7 @@ class ShardFolder:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:
-        """Open the folder, and yield the names of this worker's shards in ascending order, and the shards.
+        """Open the folder, and yield the sorted names of this worker's shards and the shards themselves.
 
         Raises:
             ObjectNotFoundError: no shard matches.
@@ -116,7 +116,7 @@ class ShardFolder:
         """Raise an error if the path is a data set rather than a folder.
 
         Raises:
-            ObjectNotFoundError: the path is a data set. Other errors are suppressed, because the caller has its own.
+            ObjectNotFoundError: the path is a data set. Other errors are suppressed, because the caller raises its own.
         """
         path = self.path.rstrip("/")
         if not path or path.endswith(":"):
@@ -138,8 +138,8 @@ class ShardFolder:
 def folder_of(path: str) -> str:
     """Return the folder of a path, without secrets. A root keeps its slash.
 
-    The path is cut rather than the key, because the name may be escaped in a ``file:`` URL, and is then longer than in
-    the key. The slash may be escaped, too.
+    The path is cut rather than the key, because a name that is escaped in a ``file:`` URL is longer than in the key.
+    The slash may be escaped, too.
     """
     at, length = path.rfind("/"), 1
     if scheme_of(path).partition("+")[0] == "file" and (escaped := path.upper().rfind("%2F")) > at:
@@ -167,7 +167,7 @@ def warn_of_several(
         path: the path that was passed, for the message.
         datasets: the names of the folder's data sets that have a manifest.
         shards: the names of the shards that were found.
-        one_alone: returns the argument with which only the data set of this name is read, for the message.
+        one_alone: returns, for the message, the argument that selects only the data set with a given name.
     """
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:

@@ -1,7 +1,7 @@
 """`Dataset` reads any record of a data set by its number or its key. `open_dataset` opens a data set.
 
-Records are numbered through the shards, in the order and with the counts of the manifest. Opening a data set reads only
-its manifest. Indexes and keys are read when they are first needed.
+Records are numbered consecutively across the shards, in the manifest's order and with its record counts. Opening a data
+set reads only its manifest. Indexes and keys are read when they are first needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TASKS = 32
 class RecordLocation(NamedTuple):
     """The location of a stored record.
 
-    ``offset`` and ``size`` are those of the record's frame, which is 16 bytes larger than the record. In a compressed
+    ``offset`` and ``size`` describe the record's frame, which is 16 bytes larger than the record. In a compressed
     shard, ``member`` is the stored position at which the record's member begins, and ``offset`` counts the decompressed
     bytes of that member. In an uncompressed shard, ``member`` is `None`.
     """
@@ -58,18 +58,18 @@ class RecordLocation(NamedTuple):
 
 
 class Dataset:
-    """A data set whose records are read by number or by key, opened by `open_dataset`.
+    """A data set, opened by `open_dataset`, whose records can be read by number or by key.
 
-    Any number of tasks may use a data set inside its context. After that, reading raises `anyio.ClosedResourceError`.
+    Any number of tasks may use a data set inside its context. After exit, reading raises `anyio.ClosedResourceError`.
 
-    ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
-    yields all records in order.
+    ``len(dataset)`` is the number of records. Numbers may be negative, like list indices. ``async for record in
+    dataset`` yields all records in order.
 
     If the data set was opened with ``newest=``, look-ups by key, iterations, `shuffled` and samplers return the newest
     version of each key. Record numbers stay the same: ``len``, `get`, `get_many` and `locate` still count all records.
 
     Attributes:
-        manifest: the snapshot that is read. For shards without a manifest, this manifest is made from the shards found.
+        manifest: the snapshot being read. For shards without a manifest, it is made from the shards that were found.
         progress: for each source, the last position whose records are committed; see `Manifest.progress`.
         cache: the local cache, or `None`; its ``downloads`` counts the pieces downloaded into the cache.
     """
@@ -80,7 +80,7 @@ class Dataset:
         self.cache = folder.cache if isinstance(folder, CachedStorage) else None
         self.folder = folder
         self.name = name
-        # The number of each shard's first record, and finally the number of records.
+        # The number of each shard's first record, followed by the number of records.
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(manifest.shards.counts)])
         self.files = ShardFiles(folder, manifest.shards)
         self._indexes = Indexes(folder, self.files)
@@ -108,7 +108,7 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer passed a schema, or there is no manifest.
+        """The schema in the manifest, or `None` if no writer passed a schema or there is no manifest.
 
         Without a schema, use `decode_example`, or infer a schema from some records with `Schema.infer`.
         """
@@ -120,13 +120,13 @@ class Dataset:
         return RecordsInOrder(len(self), step, self._between, self.get_many)
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """Iterate over all records in order, in non-empty lists as they are read. This is the fastest iteration."""
+        """Iterate over all records in order, in non-empty lists, as they are read. This is the fastest iteration."""
         return aiter(self).batches()
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Iterate over all records in order, decoded by ``schema``, the manifest's schema, or else `decode_example`.
+        """Iterate over all records in order, decoded with ``schema``, the manifest's schema or else `decode_example`.
 
-        If a record cannot be decoded, raise DecodeError or SchemaError. The next step continues with the next record.
+        A record that cannot be decoded raises DecodeError or SchemaError. The next step continues with the next record.
         """
         return Examples(self.manifest.path, aiter(self), self.schema if schema is None else schema)
 
@@ -135,8 +135,8 @@ class Dataset:
 
         Raises:
             IndexError: there is no such record.
-            FormatError: the record is damaged. The message has the path, the record's number in the shard, and the
-                offset.
+            FormatError: the record is damaged. The message contains the path, the offset, and the record's number in
+                the shard.
             ObjectNotFoundError, ObjectChangedError: the shard no longer exists, or was replaced.
         """
         await checkpoint()
@@ -146,13 +146,13 @@ class Dataset:
         return record
 
     async def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
-        """Read records, and return them in the order of ``indices``; a number may occur more than once.
+        """Read records, and return them in the order of ``indices``, in which a number may occur more than once.
 
         ``indices`` are numbers, or a slice, such as ``slice(-100, None)`` for the last hundred records. The records are
-        read in stored order, with several reads at once. All are held in memory, so request only as many as fit.
+        read in stored order, with several reads at once. All are in memory together, so request only as many as fit.
 
         Raises:
-            IndexError: there is no such record. Nothing was read.
+            IndexError: a record does not exist. Nothing was read.
             Other errors: as for `get`. The first error ends the call.
         """
         return await self._many(indices, self.lookup.reader.records)
@@ -188,9 +188,9 @@ class Dataset:
         return np.arange(first, last) if chosen is None else chosen.between(first, last)
 
     async def chosen(self, damage: DamageByShard | None = None) -> RecordSet | None:
-        """Return the records with the newest version of each key; without ``newest=``, `None`, which means all records.
+        """Return the set of the newest versions of all keys or, without ``newest=``, `None`, which means all records.
 
-        Damaged records are added to ``damage``, and count as the oldest. If ``damage`` is `None`, they raise an error.
+        Damaged records are added to ``damage`` and count as the oldest. If ``damage`` is `None`, they raise an error.
         """
         if self.newest_versions is None:
             return None
@@ -198,11 +198,11 @@ class Dataset:
         return await self.newest_versions.records(damage)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the first committed record with this ``key``; with ``newest=``, read the newest record with the key.
+        """Read the first committed record with this ``key`` or, with ``newest=``, the newest record with it.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes
-        per record. In a remote store, a checkpoint (`asyncrec.tools.compact`) holds sorted keys. Each call then reads a
-        block of keys, until reading these blocks has cost as much as reading all keys would cost.
+        per record. If a remote store holds a checkpoint (`asyncrec.tools.compact`), whose keys are sorted, each call
+        instead reads a block of keys, until these reads have cost as much as reading all keys would.
 
         Raises:
             KeyError: no record has this key, or the shards were written without keys.
@@ -273,7 +273,7 @@ class Dataset:
         uneven: Literal["drop", "pad"] = "drop",
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> ShuffledStream:
-        """Return a stream of all records, or of the newest version of each key, in a shuffled order.
+        """Return a stream of all records, or of the newest version of each key, in shuffled order.
 
         The order depends only on the snapshot, the seed, the epoch, ``newest``, and the parameters of the order.
 
@@ -284,26 +284,27 @@ class Dataset:
                     ...
 
         Args:
-            seed: any int. If `None`, the stream chooses a seed, which the state holds. Several workers need a seed,
-                because they share an order.
+            seed: any int. If `None`, the stream chooses a seed and stores it in the state. Several workers must pass
+                the same seed, because they share an order.
             epoch: the first epoch; each epoch has its own order. `None` means 0, or the epoch of the loaded state.
             num_repeat: the number of epochs; -1 means forever.
             mode: ``"block"`` permutes blocks of neighbouring records (in GZIP shards, whole members) over the whole
                 data set, then shuffles the records in windows of ``buffer_size``; it reads large pieces. ``"buffer"``
-                interleaves the shards in a seeded order, then shuffles in windows; it suits many shards, each in no
-                particular order. ``"global"`` makes every order equally likely, and needs the most reads.
+                interleaves the shards in a seeded order, then shuffles in windows; it suits many shards whose records
+                are in no particular order. ``"global"`` makes every order equally likely, but needs the most reads.
             buffer_size: the number of records shuffled together. Up to twice as many are in memory, because the next
                 window is read ahead.
-            buffer_bytes: a limit that lowers ``buffer_size`` if that many records of average size would exceed it.
+            buffer_bytes: a limit in bytes, which lowers ``buffer_size`` if that many average records would exceed it.
             block_bytes: with ``"block"``, the stored size of a block, which takes one request to a store. The default
-                is 4 MiB, but at most 1/16 of the buffer. It follows from the manifest alone, so the order is the same
-                wherever the shards are stored. A batch then comes from about 16 blocks. Smaller blocks, or a larger
-                buffer, mix the records more.
+                is 4 MiB, but at most 1/16 of the buffer. The default depends on the manifest but not on the store, so
+                the order is the same wherever the shards are stored. A batch then contains records of about 16 blocks.
+                Smaller blocks, or a larger buffer, mix the records more.
             cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
             worker: ``(i, n)`` for worker i of n. The workers receive the batches in turn, and must use the same batch
-                size. Together they receive every record once, except up to n - 1 batches with ``uneven="drop"``.
-            uneven: the treatment of last batches that are too few for all workers: ``"drop"`` omits these batches;
-                ``"pad"`` adds batches from the beginning of the same epoch. All workers receive equally many batches.
+                size. Together they receive every record once, except for up to n - 1 batches with ``uneven="drop"``.
+            uneven: how to handle last batches that are too few for all workers. ``"drop"`` omits these batches;
+                ``"pad"`` adds batches from the beginning of the same epoch. Either way, all workers receive the same
+                number.
             on_corrupt: ``"raise"`` raises an error for a damaged record. ``"skip"`` omits the record, so its batch is
                 shorter or even empty, and lists the record in `ShuffledStream.damage`. All other batches, and the
                 state, stay the same.
@@ -319,11 +320,11 @@ class Dataset:
         )
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
-        """Return the number of the first record of each block, and finally the number of records; int64.
+        """Return the number of each block's first record, followed by the number of records, as int64.
 
         A block has about ``block_bytes`` stored bytes and at most ``most`` records. No block spans two shards. In GZIP
-        shards, a block consists of whole members, unless a member has more records. The indexes of GZIP shards are read
-        for this, once.
+        shards, a block consists of whole members, unless a member has more records. This requires the indexes of GZIP
+        shards, which are read only once.
         """
         found = self._blocks.get((block_bytes, most))
         if found is None:
@@ -343,5 +344,5 @@ class Dataset:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """int64 (shards + 1,): the number of each shard's first record, and finally the number of records."""
+        """The number of each shard's first record, followed by the number of records; int64 (shards + 1,)."""
         return self._starts

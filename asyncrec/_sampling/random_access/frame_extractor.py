@@ -55,7 +55,7 @@ def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[in
 
 
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
-    """Return the records of consecutive frames; `None` unless all records are complete, intact and of these lengths."""
+    """Return the records of consecutive frames, or `None` if any is incomplete, damaged or of another length."""
     records: list[bytes] = []
     if native is not None:
         native.cut_frames(frames, 0, sys.maxsize, True, records)
@@ -67,7 +67,7 @@ def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
 class FrameExtractor:
     """An extractor of the records expected in one read of a shard. It checks each record.
 
-    Many records should be extracted in a worker thread.
+    To extract many records, use a worker thread.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class FrameExtractor:
         return records
 
     def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
-        """Return the records in ``pieces``, one frame each, with `None` for a damaged or missing one, and the damage.
+        """Return the records in ``pieces`` (one frame each), with `None` for damaged or missing ones, and the damage.
 
         Raises:
             CorruptRecordError: the shard does not match its index, so the positions of its records are not known.
@@ -159,7 +159,7 @@ class FrameExtractor:
 
 
 class RangeInflater:
-    """A decompressor from the beginning of a member on, which keeps only ``ranges`` of its output. For a worker thread.
+    """A decompressor that starts at a member, and keeps only ``ranges`` of its output. For use in a worker thread.
 
     Args:
         ranges: the wanted ranges of decompressed bytes, ascending.

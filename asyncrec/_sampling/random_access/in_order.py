@@ -1,6 +1,6 @@
 """`RecordsInOrder` iterates over all records of a `Dataset` in order.
 
-Nothing is open between two steps, so an iteration may be abandoned at any time.
+Nothing stays open between two steps, so an iteration may be abandoned at any time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from asyncrec._concurrency.batches import Batches
 # The size of one step: large enough to hide a store's latency, but small enough to hold in memory.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096
-# The approximate size of a decompressed record, relative to its stored size.
+# The approximate ratio of a record's decompressed size to its stored size.
 _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator over records. If cancelled, the next step continues after the last record returned.
+    """An async iterator over records. After a cancellation, the next step continues after the last record returned.
 
     Args:
         count: the number of records in the data set.

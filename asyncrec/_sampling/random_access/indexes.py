@@ -1,9 +1,9 @@
 """`Indexes` holds the positions of the records of each shard. An index is read and checked when it is first needed.
 
-An index fits its shard if it has as many records as the manifest says, begins at 0, has no gap and ends where the shard
-ends. For a GZIP shard, the members must instead lie in the shard, in order. If an index does not fit or is missing, a
-new index is made by reading the lengths in the shard once. The new index is not stored, because only writers change a
-data set.
+An index matches its shard if it has the number of records in the manifest, begins at 0, has no gaps and ends where the
+shard ends. For a GZIP shard, the members must instead be in order and within the shard. If an index does not match or
+is missing, a new index is made by reading the lengths in the shard once. The new index is not stored, because only
+writers change a data set.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _path_log = PathLog("asyncrec.sampling")
 
 # The maximum size of all indexes in memory: 60 million records, or 110 million in shards without records above 32 KiB.
 _HELD_BYTES = 256 << 20
-# A line has three numbers of at most 20 digits. If the record count is not known, its maximum follows from the minimum
-# size of a frame, 16 bytes. A compressed shard may have more records. A new index is then made, so that no index of
-# unlimited length is read.
+# The maximum length of a line (three numbers of at most 20 digits), and the minimum size of a frame. If the record
+# count is not known, the size of the shard limits it. A compressed shard may have more records; a new index is then
+# made, so that no index of unlimited length is read.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-# Parsing this many bytes takes 0.15 ms. Waiting for a thread takes as long, or milliseconds if other threads compute.
+# Parsing this many bytes takes 0.15 ms. Waiting for a thread takes as long, or milliseconds if other threads are busy.
 _LITTLE_TEXT = 64 << 10
 
 
@@ -61,8 +61,8 @@ class Indexes:
         """Return the index of one shard.
 
         Raises:
-            FormatError: no stored index fits the shard, and the shard is damaged.
-            DatasetError: the shard does not hold as many records as the manifest says.
+            FormatError: no stored index matches the shard, and the shard is damaged.
+            DatasetError: the number of records in the shard differs from the number in the manifest.
         """
 
         async def make() -> RecordIndex:
@@ -105,7 +105,7 @@ def _weight(index: RecordIndex) -> int:
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
-    """Return the index beside a shard; `None` if the index is missing or damaged, or does not fit the shard."""
+    """Return the index stored beside a shard, or `None` if it is missing, damaged, or does not match the shard."""
     sidecar = entry.index
     key = index_key(entry.path) if sidecar is None else sidecar.path
     try:
@@ -152,7 +152,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
 
 
 def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
-    """Return a description of how an index contradicts its shard, or ``""`` if the index fits."""
+    """Return a description of the first contradiction between an index and its shard, or ``""`` if they match."""
     if count_known and len(index) != entry.records:
         return f"the index has {len(index):,} records, but the shard has {entry.records:,}"
     if (index.members is None) == (entry.compression == "GZIP") and len(index):

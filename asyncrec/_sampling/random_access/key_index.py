@@ -1,4 +1,4 @@
-"""`KeyIndex` finds the records with a key, in the sorted keys of all shards or in the runs of a checkpoint."""
+"""`KeyIndex` finds the records with a key, using the sorted keys of all shards or the runs of a checkpoint."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class KeyFiles:
         """Return the keys of all records of these shards that have a key.
 
         Raises:
-            DatasetError: a keys file does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
 
         async def read(row: int) -> bytes:
@@ -110,17 +110,17 @@ Columns: TypeAlias = tuple[NDArray[np.bytes_], Numbers]
 
 # A request to a remote store takes as long as receiving this many bytes.
 _REQUEST = 512 << 10
-# The number of keys of several shards that are processed at once. This takes a few times 6 MiB of memory.
+# The number of keys processed at once. They take 6 MiB, and processing them takes a few times as much memory.
 _AT_ONCE = 1 << 18
 # The maximum number of characters of a key in a message.
 _LONGEST = 200
 
 
 class KeyIndex:
-    """The numbers of records by key. The keys are read by the first look-up.
+    """An index from keys to record numbers. The first look-up reads the keys.
 
     In a remote store, keys are looked up in the runs that the checkpoint names (`_shards.manifest.key_run`), with one
-    request for each key and run, until these requests have cost as much as reading all runs.
+    request for each key and run, until these requests have cost as much as reading all runs would.
 
     Args:
         name: the name of the data set in its folder.
@@ -154,11 +154,11 @@ class KeyIndex:
         self._order: CommitOrder | None = None
 
     async def versions(self, key: str | bytes) -> Numbers:
-        """Return the numbers of the records with this key, at least one, in the order of commits.
+        """Return the numbers of the records with this key (at least one), in the order of commits.
 
         Raises:
             KeyError: no record has the key.
-            DatasetError: a keys file does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         numbers = await self._numbers(self._digest(key))
         return self._told(key, numbers, none=self._columns is not None and not len(self._columns[0]))
@@ -184,18 +184,18 @@ class KeyIndex:
         return self._columns is not None
 
     def look_up(self, key: str | bytes) -> Numbers:
-        """Like `versions`, but never read keys. Call this only if `are_read`. Any thread may call this."""
+        """Like `versions`, but without reading keys. Any thread may call this, but only if `are_read` is true."""
         assert self._columns is not None, "asked for where they are read"
         return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
-        """Yield the keys of all records that have a key, in parts, in no particular order, and some keys twice.
+        """Yield the keys of all records that have one, in parts and in no particular order. Keys may be repeated.
 
         The keys are not kept in memory. If a run turns out to be damaged, the keys of all shards follow, although some
         of these keys were already yielded.
 
         Raises:
-            DatasetError: a keys file does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         if self._columns is not None:
             digests, numbers = self._columns
@@ -237,12 +237,12 @@ class KeyIndex:
         return numbers[np.argsort(self.turns(numbers))]
 
     def turns(self, numbers: Numbers) -> Numbers:
-        """Return the places of these records in the order of commits. Any thread may call this after keys were read."""
+        """Return these records' places in the order of commits. Any thread may call this once keys have been read."""
         assert self._order is not None, "it was worked out before any keys were read"
         return self._order.places(numbers)
 
     async def _open(self) -> None:
-        """Open the runs, and read the keys of the shards that no run covers. Read all keys if that costs less."""
+        """Open the runs, and read the keys of the shards that no run covers, or of all shards if that costs less."""
         opened = await self._open_runs()
         whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in opened.runs)
         if self._others is None:
@@ -283,7 +283,7 @@ class KeyIndex:
         return self._in_order(np.concatenate([digests, others[0]]), np.concatenate([numbers, others[1]]))
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
-        """Return the columns sorted by digest, and equal digests in the order of commits."""
+        """Return the columns, sorted by digest. Equal digests are in the order of commits."""
         turns = np.argsort(self.turns(numbers))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]
@@ -291,7 +291,7 @@ class KeyIndex:
 
 def _found(columns: Columns, digest: bytes) -> Numbers:
     digests, numbers = columns
-    # Comparing S16 values ignores trailing zeros on both sides alike.
+    # The comparison of S16 values ignores trailing zeros, but on both sides.
     wanted = np.frombuffer(digest, dtype="S16")[0]
     return numbers[np.searchsorted(digests, wanted) : np.searchsorted(digests, wanted, side="right")]
 

@@ -1,8 +1,8 @@
 """`LocalShards` reads records of uncompressed shards in a local folder. It keeps the files open and starts no tasks.
 
-It returns only records that are complete, intact and where the index says. Otherwise, it returns `None`. The caller
-then reads the records with `RangeReader`, which finds the problem and raises the error. So all errors are raised in one
-place, and this module is fast. If a record is in memory, reading it takes a check of the file's name, one read, and a
+It returns only records that are complete, intact and at the offset in the index, and otherwise `None`. The caller then
+reads the records with `RangeReader`, which finds the problem and raises the error. This keeps this module fast, and all
+errors are raised in one place. Reading a record in the page cache takes one check of the file's name, one read, and one
 check of the record's checksums.
 
 `LocalShards` never uses a memory map. A page that is not in memory would block any thread that touches the page, even
@@ -39,16 +39,15 @@ _MOST_ON_LOOP = 256 << 10
 _MOST_RECORDS_ON_LOOP = 256
 # The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the interpreter lock.
 _PIECE_BYTES = 1 << 20
-# A range of at least this size is read into its own object. Smaller ranges are gathered in one buffer.
+# A range of at least this size is read into its own object. Smaller ranges are collected in one buffer.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
-# The amount read in one hop to a thread. It is so large that the cost of the hop is negligible.
+# The amount read in one thread hop, which is large enough to make the cost of the hop negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
-# The number of files in use at once, until their wanted records are read. If there is time left in the hop, more files
-# are opened.
+# The maximum number of files from which records are read together. If there is time left in the hop, more files follow.
 _MOST_FILES = 16
-# After this time, reading from a slow disk continues in another hop, so a cancelled call waits no longer than this.
+# After this time, reading from a slow disk continues in another hop, so a cancelled call does not wait any longer.
 _HOP_SECONDS = 0.05
 
 T = TypeVar("T")
@@ -57,7 +56,7 @@ T = TypeVar("T")
 class LocalShards:
     """The plain shards of a data set in a local folder, or their copies in a cache.
 
-    The event loop and any number of threads may use it at the same time.
+    The event loop and any number of threads may use it concurrently.
     """
 
     def __init__(self, folder: LocalStorage | CachedStorage, files: ShardFiles) -> None:
@@ -66,7 +65,7 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the interpreter lock. A second thread would save no time, and make the event loop wait for both.
+        # Cutting holds the interpreter lock. A second thread would only make the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 
@@ -76,23 +75,22 @@ class LocalShards:
 
     @classmethod
     def of(cls, files: ShardFiles) -> LocalShards | None:
-        """Return the local shards of a data set; `None` if the data set is neither in a local folder nor cached."""
+        """Return the local shards of a data set, or `None` if it is neither in a local folder nor cached."""
         folder = files.folder if isinstance(files.folder, CachedStorage) else local_folder(files.folder)
         return None if folder is None else cls(folder, files)
 
     async def in_thread(self, func: Callable[[], T]) -> T:
-        """Call ``func`` in one of the threads of the folder's disk, whose number is limited."""
+        """Call ``func`` in one of the limited number of threads for the folder's disk."""
         return await self._disk.in_thread(func)
 
     async def close(self) -> None:
-        """Close the files in a thread. After this, a file is opened only for the duration of each read."""
+        """Close the files in a thread. Afterwards, a file is open only for the duration of each read."""
         await self._disk.surely_in_thread(self._open.close)
 
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
         """Return one record, or `None` if it must be read in another way.
 
-        Without ``waits``, return the record only if no file has to be opened and nothing has to be waited for, so that
-        the event loop may call this.
+        Without ``waits``, this neither opens a file nor waits for a disk or a lock, so the event loop may call it.
         """
         size, begin = index.sizes.item(within), index.offsets.item(within)
         if waits:
@@ -105,9 +103,9 @@ class LocalShards:
         return None if records is None else records[0]
 
     def cached(self, part: RangeRead) -> list[bytes] | None:
-        """Return a few records of one shard if no file has to be opened and nothing has to be waited for, else `None`.
+        """Return a few records of one shard if this requires neither opening a file nor waiting, else `None`.
 
-        The event loop may call this.
+        The event loop may call this method.
         """
         if len(part.within) > _MOST_RECORDS_ON_LOOP:
             return None
@@ -119,7 +117,7 @@ class LocalShards:
         return None if data is None else cut_exactly(data, lengths)
 
     def opened(self, shard: int) -> OpenFile | None:
-        """Return the shard's open file; `None` if it cannot be opened or is another version of the shard. Blocks."""
+        """Return the shard's open file, or `None` if it cannot be opened or is another version of the shard. Blocks."""
         file = self._open.held(shard, waits=True)
         if file is not None:
             return file
@@ -144,7 +142,7 @@ class LocalShards:
 
 
 class LocalReads:
-    """A read of many records of local shards, in steps that block.
+    """A read of many records of local shards, in blocking steps.
 
     Each step runs in a worker thread, unless the caller may block.
 
@@ -183,9 +181,9 @@ class LocalReads:
         return self._more
 
     def _begin(self) -> bool:
-        """Begin the next pieces by reading the bytes that are in memory and requesting the other bytes from the disk.
+        """Begin the next pieces: read the bytes that are in memory, and request the other bytes from the disk.
 
-        Return `False` if the hop has room for more pieces, because only the number of files limited these pieces.
+        Return `False` if only the number of files limited these pieces, so that the hop has room for more.
         """
         records = size = gathered = 0
         shards = set[int]()
@@ -243,7 +241,7 @@ class _Piece:
         return at + self.size
 
     def expect(self) -> None:
-        """Request the bytes that are not in memory from the disk, without reading them."""
+        """Ask the system to load the bytes that are not in memory, without reading them."""
         self._file.expect((size, position) for size, position, _ in self._missing)
 
     def complete(self, deadline: float) -> bool:
@@ -260,7 +258,7 @@ class _Piece:
         return True
 
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
-        """Return the records; `None` unless all are intact. ``cutting`` is held while the records are cut."""
+        """Return the records, or `None` if any is damaged or missing. Cutting holds the lock ``cutting``."""
         if self._view is None:
             data = _read(self._file, *self._ranges[0])
         else:
@@ -273,7 +271,7 @@ class _Piece:
 
 
 def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
-    """Split a part into pieces that are each cut at once."""
+    """Split a part into pieces, each small enough to be cut at once."""
     count = len(part.within)
     if count <= _PIECE_RECORDS:
         whole = _Piece(file, part)
@@ -286,7 +284,7 @@ def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
 
 
 def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
-    """Return the ranges that hold the records of a part, neighbours in one range, and the lengths of the records."""
+    """Return the ranges of a part's records, with neighbours merged into one range, and the lengths of the records."""
     begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
     ranges: list[Range] = []
     begin = end = begins[0]
@@ -300,12 +298,12 @@ def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
 
 
 def _size(lengths: list[int]) -> int:
-    """Return the size of the frames of records of these lengths."""
+    """Return the total size of the frames of records with these lengths."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
 def _read(file: OpenFile, size: int, position: int) -> bytes | None:
-    """Read a range; return `None` if it cannot be read completely. Blocks."""
+    """Return the bytes of a range, or `None` if they cannot all be read. Blocks."""
     try:
         data = file.read(size, position)
     except OSError:

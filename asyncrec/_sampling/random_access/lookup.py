@@ -1,4 +1,4 @@
-"""`RecordLookup` finds records by number, in the fastest of three ways that works for each record.
+"""`RecordLookup` reads records by number, each in the fastest possible of three ways.
 
 Records that can be read without waiting are read on the event loop, for about half a millisecond at most. Other
 records of plain shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the
@@ -29,13 +29,13 @@ from asyncrec._shards.manifest.loading import in_thread_unless
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 
-# Sorting up to `_FEW` numbers costs less than a hop to a thread. So does checking that `_MANY` numbers are sorted.
+# Sorting up to `_FEW` numbers takes less time than a thread hop. So does checking that `_MANY` numbers are sorted.
 _FEW = 1000
 _MANY = 20_000
-# The time that one call may read on the event loop. The last shard may take nearly as long again.
+# The time in seconds for which one call may read on the event loop. The last shard may take nearly as long again.
 _MOST_SECONDS = 0.0005
-# The number of tasks of one call for its shards, and of tasks for the reads of each shard. `RangeReader` limits the
-# number of concurrent reads.
+# The number of tasks that read the shards of one call, and of tasks for the reads of each shard. `RangeReader` limits
+# the number of concurrent reads.
 _TASKS = 16
 
 
@@ -43,7 +43,7 @@ class RecordLookup:
     """The records of a data set by number.
 
     Args:
-        starts: the number of each shard's first record, and finally the number of records.
+        starts: the number of each shard's first record, followed by the number of records.
 
     Attributes:
         reader: the reader of byte ranges of any shard.
@@ -64,7 +64,7 @@ class RecordLookup:
             raise anyio.ClosedResourceError("a data set must be read inside its `async with`")
 
     async def close(self) -> None:
-        """Close the open files. Reading raises ClosedResourceError from now on."""
+        """Close the open files. From now on, reading raises ClosedResourceError."""
         self._closed = True
         if self._local is not None:
             await self._local.close()
@@ -109,7 +109,7 @@ class RecordLookup:
         return None if reads.refused else _in_order(found, inverse)
 
     async def many(self, wanted: Numbers, records_of: Callable[[RangeRead], Awaitable[list[T]]]) -> list[T]:
-        """Return the records with these numbers, in the same order; a number may occur more than once.
+        """Return the records with these numbers, in the same order. A number may occur more than once.
 
         ``records_of`` reads the parts of shards that cannot be read in a faster way.
         """
@@ -184,7 +184,7 @@ class RecordLookup:
         return reads.refused
 
     def _place(self, number: int) -> tuple[int, int] | None:
-        """Return the shard of a record, and its number in the shard; `None` if there is no such record."""
+        """Return the shard of a record and its number in the shard, or `None` if there is no such record."""
         if number < 0:
             number += self._count
         if not 0 <= number < self._count:
@@ -201,7 +201,7 @@ class RecordLookup:
         return list(zip(shards[firsts].tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(distinct)], strict=True))
 
     def _part(self, shard: int, distinct: Numbers, first: int, last: int) -> RangeRead | None:
-        """Return the wanted records of one shard; `None` unless the shard is plain and its index is in memory."""
+        """Return the wanted records of one shard, or `None` if it is compressed or its index is not in memory."""
         index = self._indexes.held(shard)
         if index is None or index.members is not None:
             return None

@@ -1,10 +1,10 @@
-"""`NewestVersions` finds the newest of the records with a key, by the value of a feature, for one key or for all keys.
+"""`NewestVersions` finds the newest record of one key, or of every key, by the value of a feature.
 
-For all keys, the naive way would read every record for its key and its feature. But most keys occur only once, and
-their records need not be read. So there are three tables, each in bounded memory (a `RowTable`). The first holds all
-keys, and shows which keys occur more than once. The second holds these keys in the order of their records, so that
-neighbouring records are read together. The third also holds the values of the feature, and shows the newest records.
-The result is one bit for each record.
+For all keys, the naive way would be to read every record. But most keys occur only once, and their records need not be
+read. Therefore, three tables are built, each in bounded memory (a `RowTable`). The first holds all keys, to find those
+that occur more than once. The second holds these keys in the order of their records, so that neighbouring records are
+read together. The third also holds the values of the feature, to find the newest records. The result is one bit for
+each record.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from asyncrec.example._by_name import features_in
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
 # The memory limit of each of the two tables in use at a time, enough for the keys of 700,000 records. Beyond the limit,
-# rows go to files.
+# rows are written to files.
 _MEMORY = 16 << 20
-# The number of steps of records read at once.
+# The number of steps read concurrently.
 _TASKS = 4
 
 
@@ -41,7 +41,7 @@ class NewestVersions:
     """The newest record of each key: the record with the largest value of a feature.
 
     Among equal values, the last committed record is the newest. A record without the feature is older than a record
-    with the feature. A record without a key counts as a newest record.
+    with the feature. A record without a key always counts as newest.
 
     Args:
         dataset: the records.
@@ -60,18 +60,18 @@ class NewestVersions:
         self._past_damage: tuple[RecordSet, DamageByShard] | None = None
 
     def take(self, found: RecordSet) -> None:
-        """Use the result of another process for the same snapshot and feature."""
+        """Use a result that another process computed for the same snapshot and feature."""
         self._found = found
 
     async def of(self, versions: Numbers) -> tuple[int, bytes | None]:
-        """Return the number of the newest of the records with one key, and the record itself if it was read.
+        """Return the number of the newest record of one key, and the record itself if it was read.
 
         Args:
-            versions: the numbers of the records, in the order of commits.
+            versions: the numbers of all records with the key, in the order of commits.
 
         Raises:
             FormatError: a record is damaged.
-            ValueError: the feature of a record has no order.
+            ValueError: the values of the feature have no order.
         """
         if len(versions) == 1:
             return int(versions[0]), None
@@ -95,16 +95,16 @@ class NewestVersions:
         return versions[order], [records[at] for at in order]
 
     async def records(self, damage: DamageByShard | None = None, *, keyless: bool = False) -> RecordSet:
-        """Return the newest record of each key. The result is computed once, and kept in memory.
+        """Return the set of the newest records of all keys. It is computed once, and kept in memory.
 
         Args:
             damage: receives the damaged records, which count as the oldest. If `None`, damaged records raise an error.
-            keyless: whether to accept records of which none has a key.
+            keyless: whether to accept a data set in which no record has a key.
 
         Raises:
             DatasetError: no record has a key, and ``keyless`` is `False`.
             FormatError: a record is damaged, and ``damage`` is `None`.
-            ValueError: none of the records that were read has the feature, or its values have no order.
+            ValueError: no record that was read has the feature, or its values have no order.
         """
         async with self._making:
             if damage is None or self._found is not None:

@@ -34,27 +34,26 @@ async def open_dataset(
 
     Args:
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
-            (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
-            without a manifest; or the beginning of the shards' names, or a pattern for these names, such as
+            (`asyncrec.tools.compact`), for a store that cannot list objects; or a folder that holds one data set, or
+            shards without a manifest; or the beginning of the shards' names, or a pattern for these names, such as
             ``"crawl/pages-2026-11-*"``. The records of shards without a manifest are counted on opening, from the
-            indexes of the shards, or by reading each shard that has no index. A path with a slash at its end means all
-            shards in the folder. If the shards belong to several data sets, they are read together, and a warning is
-            logged.
+            indexes of the shards, or by reading each shard that has no index. A trailing slash selects all shards in
+            the folder. If the shards belong to several data sets, they are read together, and a warning is logged.
         newest: a feature, such as ``"date"``, that determines the newest of the records with one key. This is the
-            record with the largest value, which is a number, or a text of at most 32 bytes that is compared byte by
-            byte. Among equal values, the last committed record is the newest. A record without the feature is the
-            oldest. A record without a key has no other versions. The data set then returns the newest version of each
-            key (see `Dataset`). The first look-up by key reads the same keys as without ``newest``, and every look-up
-            reads all versions of its key. A stream first reads all keys, and all records whose key occurs more than
-            once, and keeps a bit for each record. For millions of keys, this takes temporary files of 24 bytes for each
-            key, and 81 bytes for each record whose key occurs more than once.
+            record with the largest value. A value is a number, or a text of at most 32 bytes, compared byte by byte.
+            Among equal values, the last committed record is the newest. A record without the feature is the oldest. A
+            record without a key has no other versions. The data set then returns the newest version of each key (see
+            `Dataset`). The first look-up by key reads the same keys as without ``newest``, and every look-up reads all
+            versions of its key. A stream first reads all keys, and all records whose key occurs more than once, and
+            keeps a bit for each record. For millions of keys, this takes temporary files, with 24 bytes for each key,
+            and 81 bytes for each record whose key occurs more than once.
         cache: a local folder that caches the data read, including the manifest and the indexes, for all processes on
             this machine. Each process requests only a listing, and data that no process has yet read. Use a cache for a
             remote store that is read more than once, or by several processes.
         cache_bytes: the maximum size of all cached files, 64 GiB by default. The least recently used files are removed.
         max_record_bytes: a longer record raises an error if there is neither a manifest nor an index; see
             `open_reader`.
-        storage: an open `Storage`, which is used but not closed.
+        storage: an open `Storage`, which this call uses but does not close.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` determines these sets."""
+"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` helps to choose these sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RangeRead:
 
     Attributes:
         within: the numbers of the wanted records in the shard, ascending and distinct.
-        first: the place of the first of these records among all wanted records.
+        first: the place of the first of these records among all records wanted by the call.
     """
 
     shard: int
@@ -43,7 +43,7 @@ class RangeRead:
 
 _path_log = PathLog("asyncrec.sampling")
 
-# Before a store is measured, assume 20 ms before the first byte, and 26 MB/s.
+# Until a store has been measured, assume 20 ms before the first byte, and 26 MB/s.
 _LATENCY = 0.020
 _BYTES_PER_SECOND = (512 << 10) / _LATENCY
 # A read of at most `_SHORT` bytes measures the time before the first byte; a read of at least `_LONG` bytes measures
@@ -53,8 +53,8 @@ _LONG = 512 << 10
 # The weight of the last measurement against the earlier measurements. A burst of slow reads fades after a few dozen
 # reads.
 _WEIGHT = 1 / 8
-# The limits of the gap, regardless of measurements. Avoiding a smaller gap is never worth a request, and reading a
-# larger gap is never worth its memory.
+# The limits of the gap, regardless of measurements. Skipping fewer bytes is never worth a request, and reading more is
+# never worth the memory.
 _LEAST_GAP = 32 << 10
 _MOST_GAP = 4 << 20
 
@@ -69,8 +69,8 @@ class ReadCost:
     """The cost of recent reads from a remote store. If many requests return little data, this is logged once.
 
     A read takes some time before its first byte, and some time for each byte. In the time before the first byte, a
-    number of bytes could be received and discarded instead, so two records with at most that many bytes between them
-    share a read. ``path`` is the path that is read, for the log.
+    certain number of bytes could instead be received and discarded, so two records with at most that many bytes between
+    them share a read. ``path`` is the path of the folder, for the log.
     """
 
     def __init__(self, path: str) -> None:

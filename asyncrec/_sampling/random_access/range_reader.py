@@ -1,15 +1,15 @@
-"""`RangeReader` reads chosen records of a shard, neighbours in one read, and verifies every checksum.
+"""`RangeReader` reads selected records of a shard, combines reads of neighbours, and verifies every checksum.
 
 A shard is read in ranges. Wanted records with few bytes between them share a range, up to a limit. The records of an
-uncompressed shard are cut while their range arrives. If a range were first joined, and then cut in a thread, it would
-be in memory twice, and its records in that thread's part of the heap. A range of a compressed shard consists of
-members, which are decompressed in a worker thread from their beginning. Small members stay in memory for a while, so
-that reading neighbouring records is cheap. If a file is one large member, as TensorFlow writes it, each read
-decompresses the file from its start up to the last wanted record. This is correct and takes bounded memory, but is
-slow; asyncrec writes members of 4 MiB.
+uncompressed shard are cut while their range arrives. If a range were first joined and then cut in a thread, it would be
+in memory twice, and its records would be in that thread's part of the heap. A range of a compressed shard consists of
+members, which are decompressed in a worker thread from their beginning. Small decompressed members are cached, so that
+reading neighbouring records is cheap. If a file is one large member, as TensorFlow writes it, each read decompresses
+the file from its start up to the last wanted record. This is correct and takes bounded memory, but is slow; asyncrec
+itself writes members of 4 MiB.
 
-If the data of a range from a remote store is damaged, the range is read once more. If this data is also damaged, the
-error says that the stored object is damaged. A damaged copy in the local cache is downloaded again.
+If the data of a range from a remote store is damaged, the range is read once more. If it is damaged again, the error
+says that the stored object is damaged. A damaged copy in the local cache is downloaded again.
 """
 
 from __future__ import annotations
@@ -42,42 +42,42 @@ from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
 # The maximum number of unwanted bytes to read instead of splitting a range. These bytes arrive in the time that
-# beginning another read would take. For a file, this time is 0.3 ms (opening, closing, hops to threads). For a store,
-# the time is measured.
+# beginning another read would take. For a file, this time is 0.3 ms (opening, closing, thread hops). For a store, the
+# time is measured.
 _GAP = 512 << 10
-# The maximum size of a read. For a store, it is so large that the cost of the request is negligible. For a file, it is
-# smaller, because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
+# The maximum size of a read. For a store, it is large enough to make the cost of a request negligible. For a file, it
+# is smaller, because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# The number of reads at once: enough for all blocks of a shuffled window, but few enough for a store's connections. It
-# limits the memory that is used in addition to the records. Reads of single small records need little memory, so more
-# of these reads may run. With only 20 at once, a store 20 ms away would return 1,000 records per second.
+# The number of concurrent reads: enough for all blocks of a shuffled window, but not too many for a store's
+# connections. The limit bounds the memory used in addition to the records. Reads of single small records need little
+# memory, so more of them may run. With only 20, a store with 20 ms latency would return 1,000 records per second.
 _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
-# The maximum size of all decompressed members in memory, sixteen members as asyncrec writes them; and of one member.
+# The maximum size of all cached decompressed members (sixteen members as asyncrec writes them), and of one member.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
-# Cutting and checking this many bytes costs less than a hop to a thread.
+# Cutting and checking this many bytes takes less time than a thread hop.
 _CUT_ON_LOOP = 64 << 10
-# The part of a range that is cut between two steps of the event loop. This takes about 0.2 ms.
+# The maximum part of a range that is cut before other tasks get a turn. Cutting it takes about 0.2 ms.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
 
 
 class RangeReader:
-    """A reader of chosen records of a data set's shards. Any number of tasks may use it."""
+    """A reader of selected records of a data set's shards. Any number of tasks may use it."""
 
     def __init__(self, files: ShardFiles) -> None:
         self._files = files
         self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
-        # With a cache on the disk, the store is read in the pieces of the cache, regardless of the ranges.
+        # With a disk cache, the store is read in the pieces of the cache, regardless of the ranges.
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the interpreter lock. A second thread would save no time, and make the event loop wait for both.
+        # Cutting holds the interpreter lock. A second thread would only make the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
-        # More threads would not be faster, and each thread holds a member twice.
+        # More threads would not be faster, and each thread holds a member in memory twice.
         self._inflating = anyio.CapacityLimiter(processors())
 
     def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
@@ -103,7 +103,7 @@ class RangeReader:
         return _GAP if self._cost is None else self._cost.gap
 
     def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
-        """Return a record if it is small and intact, and its decompressed member is in memory; else `None`."""
+        """Return a record if it is small and intact and its decompressed member is in memory, else `None`."""
         assert index.members is not None, "asked for where there are members"
         member = self._members.held((shard, index.members.item(within)))
         size, begin = index.sizes.item(within), index.offsets.item(within)
@@ -113,11 +113,11 @@ class RangeReader:
         return None if records is None else records[0]
 
     async def records(self, read: RangeRead) -> list[bytes]:
-        """Return the records of one read, in its order.
+        """Return the records of one read, in order.
 
         Raises:
-            FormatError: a record is damaged. The error has the path, the record and the offset. Other records may be
-                damaged, too.
+            FormatError: a record is damaged. The error contains the path, the record and the offset. Other records may
+                be damaged, too.
         """
         async with self._of_single if read.is_single else self._limiter:
             neighbours = self._cost is not None and read.are_neighbours
@@ -137,7 +137,7 @@ class RangeReader:
                 raise _damaged_twice(error) from None
 
     async def whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
-        """Like `records`, but return `None` for each damaged record, and the damaged ranges of the shard.
+        """Like `records`, but return `None` in place of each damaged record, and also return the damaged ranges.
 
         Raises:
             CorruptRecordError: the shard does not match its index.
@@ -188,7 +188,7 @@ class RangeReader:
         return Stored(start, end if end - start <= self._most_read else start, receive)
 
     def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
-        """Yield the parts of a read, each of one member, or the whole read if the shard is uncompressed."""
+        """Split a read by member and yield the parts, or yield the whole read if the shard is uncompressed."""
         cuts: list[int] = []
         if read.index.members is not None:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
@@ -196,7 +196,7 @@ class RangeReader:
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
-        """Return consecutive records, cut while their bytes arrive; `None` unless all records are intact."""
+        """Return consecutive records, which are cut as their bytes arrive, or `None` if any is damaged or missing."""
         sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
         size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:
@@ -230,7 +230,7 @@ class RangeReader:
         return records
 
     async def _cut(self, extractor: FrameExtractor, data: bytes, at: int, size: int) -> list[bytes]:
-        """Return the records in ``data``, which begins at byte ``at``. Their frames have ``size`` bytes together."""
+        """Return the records in ``data``, which begins at byte ``at``. Their frames have ``size`` bytes in total."""
         if size > 2 * _PIECE_BYTES:  # one large record
             return await in_thread(extractor.of, data, at, limiter=self._extracting)
         records = extractor.of(data, at)
@@ -294,7 +294,7 @@ class RangeReader:
         shard_ends = self._files.shards[shard].bytes
         end = int(members[after]) if after < len(members) else shard_ends
         try:
-            # Read the member and, if needed, all bytes after it, because a record of another writer may end there.
+            # Read the member and, if needed, all later bytes, because other software may split a record across members.
             ranges = [(member, end), (end, shard_ends)]
             if stored is not None and stored.has(end):
                 if await in_thread(inflater.feed, await stored.of(member, end), limiter=self._inflating):

@@ -25,7 +25,7 @@ class Stored:
         self._data: bytes | None = None
 
     def has(self, end: int) -> bool:
-        """Return whether the member that ends at ``end`` is held. No member is held if the members are too large."""
+        """Return whether `of` can return the member that ends at ``end``. It cannot if the members are too large."""
         return end <= self._end
 
     async def of(self, start: int, end: int) -> bytes:
@@ -63,8 +63,8 @@ class Blocks:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
 
-# Blocks larger than `_LARGE`, and the blocks of a record larger than `_LARGE`, are cut in a worker thread. Only after a
-# block larger than `_SMALL` do other tasks get a turn.
+# Blocks larger than `_LARGE`, and the blocks of a record larger than `_LARGE`, are cut in a worker thread. Other tasks
+# get a turn only after a block larger than `_SMALL`.
 _LARGE = 1 << 20
 _SMALL = 64 << 10
 
@@ -72,7 +72,7 @@ _SMALL = 64 << 10
 async def receive_frames(
     source: ByteSource, sizes: NDArray[np.int64], *, limiter: anyio.CapacityLimiter
 ) -> list[bytes] | None:
-    """Return the records of consecutive frames of these sizes; `None` unless all are complete and intact."""
+    """Return the records of consecutive frames of these sizes, or `None` if any is incomplete or damaged."""
     decoder, records, lengths = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes](), list[int]()
     missing = int(sizes.sum())
     while missing and (block := await source.receive(missing)):

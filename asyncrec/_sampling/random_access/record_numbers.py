@@ -1,4 +1,4 @@
-"""Check the record numbers that a caller passed, replace negative numbers, and remove duplicates. This does no I/O.
+"""Check the record numbers that a caller passed, replace negative ones, and remove duplicates, without any I/O.
 
 `record_blocks` divides all records into runs of neighbours, which stay together when blocks are permuted.
 """
@@ -21,7 +21,7 @@ _FAR = 1 << 62
 def numbers_of(
     indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]], count: int, *, path: str
 ) -> NDArray[np.int64]:
-    """Return the numbers of the records at ``indices``, of ``count`` records; a negative index counts from the end.
+    """Return the numbers of the records at ``indices``. A negative index counts from the end of the ``count`` records.
 
     A slice selects the same records as a slice of a list, so it never raises IndexError.
 
@@ -38,7 +38,7 @@ def numbers_of(
                 f"{indices.shape}"
             )
         given: Any = indices
-        # Limit unsigned numbers first, because a number beyond int64 would become negative, and so possibly valid.
+        # Limit unsigned numbers first, because a number beyond int64 would become negative, and might then be valid.
         wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
     else:
         numbers = given = list(map(number_of, indices))
@@ -92,15 +92,15 @@ def record_blocks(
     block_bytes: int,
     most: int,
 ) -> NDArray[np.int64]:
-    """Return the number of the first record of each block, and finally the number of records; int64, ascending.
+    """Return the number of each block's first record, followed by the number of records, as ascending int64.
 
     No block spans two shards.
 
     Args:
-        starts: int64 (shards + 1,): the number of each shard's first record, and finally the number of records.
+        starts: int64 (shards + 1,): the number of each shard's first record, followed by the number of records.
         stored_bytes: int64 (shards,): the size of each shard.
         members: for each GZIP shard, the first record of each member, counted in the shard, and the stored byte at
-            which each member begins; int64, both begin with 0.
+            which each member begins. Both are int64 and begin with 0.
         block_bytes: the approximate stored size of a block; members are joined up to this size.
         most: the maximum number of records in a block; a member with more records is divided.
     """

@@ -1,7 +1,7 @@
-"""`RowTable` groups rows in bounded memory. It returns the rows of one bucket together, whenever they were added.
+"""`RowTable` groups rows in bounded memory. It returns the rows of one bucket together, no matter when they were added.
 
 Rows are held in memory up to a limit. Beyond the limit, they are written to temporary files, one for each bucket, and
-about a 256th of all rows is in memory at a time. Rows that must be compared need the same bucket.
+about a 256th of all rows is in memory at a time. Rows that are to be compared must be in the same bucket.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def by_digest(rows: Rows) -> NDArray[np.int64]:
 
 
 class RowTable:
-    """A table of rows, and an async context manager that removes the files of the table on exit. All methods block.
+    """A table of rows, and an async context manager that removes the table's files on exit. All methods block.
 
     The rows of one bucket are in memory together, even millions of rows with one key.
 
     Args:
         dtype: the type of a row.
         bucket: returns the buckets of rows, 0 .. `BUCKETS` - 1.
-        memory: the maximum number of bytes held in memory. Beyond it, rows go to files.
+        memory: the maximum number of bytes held in memory. Beyond it, rows are written to files.
         folder: the folder of the files; if `None`, the system's folder for temporary files.
 
     Attributes:

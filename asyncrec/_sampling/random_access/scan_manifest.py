@@ -34,7 +34,7 @@ _NO_TIME = "1970-01-01T00:00:00.000000Z"
 async def snapshot_in(
     store: Storage, name: str, *, path: str, cached: Callable[[Storage], Storage], max_record_bytes: int
 ) -> tuple[Storage, str, Manifest]:
-    """Return the folder of a data set, its name in the folder, and its present manifest.
+    """Return the folder of a data set, its name in the folder, and its current manifest.
 
     Args:
         cached: returns a storage that reads a folder through the cache.
@@ -54,7 +54,7 @@ async def snapshot_in(
 
 
 async def _in_folder(store: Storage, name: str, path: str) -> str | None:
-    """Return the name of the only data set in a folder; ``""`` if it holds shards but no data set; `None` if neither.
+    """Return the name of the only data set in a folder, ``""`` if there are only shards, or `None` if there is neither.
 
     Raises:
         ObjectNotFoundError: the folder has several data sets.
@@ -80,8 +80,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
     """Return a manifest of the shards with this name or pattern, in the order of their names.
 
     The id of the manifest depends on the names, record counts and sizes of the shards, and on their checksums if the
-    store keeps checksums. So a copy of the shards in another folder has the same order. The entry of each shard holds
-    the shard's version (`FileVersions`).
+    store keeps checksums. Therefore, a copy of the shards in another folder has the same order. The entry of each shard
+    holds the shard's version (`FileVersions`).
 
     Raises:
         ObjectNotFoundError: no shard matches.
@@ -101,8 +101,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         )
 
     if not name or is_pattern(name):
-        # In the name of a shard, a hyphen follows the data set's name. So the data set's name begins with the text
-        # before the pattern's first hyphen.
+        # In the name of a shard, a hyphen follows the data set's name. Therefore, the data set's name begins with the
+        # text before the pattern's first hyphen.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]
         warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")

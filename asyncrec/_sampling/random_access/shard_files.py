@@ -1,11 +1,10 @@
-"""`ShardFiles` opens a data set's shards, always in the same version.
+"""`ShardFiles` opens a data set's shards, and pins each shard to one version.
 
-The first read of a shard determines its version. All later reads are pinned to this version. A shard is rejected if its
-size is not the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
-store's checksum, which is requested once if the response to a range request does not include the checksum. If the store
-keeps no checksums and is not remote, the shard is recognised by the checksum of its end. A damaged shard is
-not rejected, because its records show the position of the damage. If no manifest lists a shard, only the version that
-was found is accepted.
+The first read of a shard determines its version, and all later reads are pinned to it. A shard is rejected if its size
+differs from the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
+store's checksum, which is requested once if the response to a range request does not include it. If a local store keeps
+no checksums, the shard is recognised by the checksum of its end. A damaged shard is not rejected, because reading its
+records shows where the damage is. If no manifest lists a shard, only the version that was found on opening is accepted.
 """
 
 from __future__ import annotations
@@ -69,21 +68,21 @@ class ShardFiles:
         """Open the bytes ``[start, end)`` of a shard.
 
         Raises:
-            ObjectNotFoundError: the shard no longer exists; the message names the remedy.
+            ObjectNotFoundError: the shard no longer exists. The message suggests a remedy.
             ObjectChangedError: the shard is not the version that was read before, or not the shard in the manifest.
         """
         async with AsyncExitStack() as stack:
             with naming_lost_shards():
                 source = await self._open(stack, shard, start, end)
-                yield source  # a read may find that the shard is lost
+                yield source  # a read may find that the shard no longer exists
             # Pin the version only now, because an unconfirmed first response must not determine all later reads.
             self._versions.setdefault(shard, source.info)
 
     def pin(self, shard: int, file: OpenFile) -> bool:
         """Pin all reads of a shard to this file, unless they are already pinned to another version or file.
 
-        Return whether the reads are now pinned to this file. Return `False` also if the file is not the shard in the
-        manifest. Any thread may call this. Blocks.
+        Return whether the reads are now pinned to this file. A file that is not the shard in the manifest is never
+        pinned. Any thread may call this. Blocks.
         """
         entry, info = self.shards[shard], file.info
         if shard not in self._versions:
@@ -103,7 +102,7 @@ class ShardFiles:
     async def drop_damaged(self, shard: int) -> bool:
         """Return whether a damaged record was read from a cached copy, and may be intact in the store.
 
-        If the copy no longer has the bytes that the store sent, remove the copy from the cache.
+        If the copy no longer has the bytes that the store sent, remove it from the cache.
         """
         info = self.version(shard)
         if info is None or not isinstance(self.folder, CachedStorage):
@@ -136,7 +135,7 @@ class ShardFiles:
         return source
 
     def version(self, shard: int) -> ObjectInfo | None:
-        """Return the version to which all reads of a shard are pinned, or `None` if no version is yet known."""
+        """Return the version to which all reads of a shard are pinned, or `None` if none is known yet."""
         known = self._versions.get(shard)
         if known is not None or not self.cached:
             return known
@@ -148,7 +147,7 @@ class ShardFiles:
         return ObjectInfo(entry.path, size, etag, checksum, datetime.fromisoformat(modified))
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
-        """Check an object that a reader opened itself, at the version that `version` returned.
+        """Check an object that a reader opened on its own, at the version that `version` returned.
 
         Raises:
             ObjectChangedError: as for `opened`.
@@ -158,7 +157,7 @@ class ShardFiles:
             await self._check_content(shard, info)
 
     async def ask_for_checksum(self, shard: int) -> None:
-        """Request the checksum of a shard from the store, if the first read would otherwise request the checksum."""
+        """Request the checksum of a shard from the store, if the first read would otherwise have to request it."""
         entry = self.shards[shard]
         if shard not in self._versions and self._asks_for_checksums and entry.crc32c is not None:
             with suppress(StorageError):  # the read will raise the error
@@ -199,7 +198,7 @@ class ShardFiles:
         )
 
     async def _with_checksum(self, shard: int) -> ObjectInfo:
-        """Request the checksum that the response to a range request lacks (on S3), once for each shard."""
+        """Request a shard's checksum once, because the response to a range request may lack it (on S3)."""
         async with self._asking.setdefault(shard, anyio.Lock()):
             known = self._versions.get(shard) or self._told.get(shard)
             if known is None:

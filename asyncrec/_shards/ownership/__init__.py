@@ -1,1 +1,1 @@
-"""Decide which writer may write, replace or remove which shards: claims, marks, tombstones and the census of jobs."""
+"""Ownership of names and shards: claims, marks, tombstones and the census of jobs."""

@@ -1,7 +1,7 @@
-"""`census` reports which jobs on a data set have not ended and whether each is alive. No other code decides that.
+"""`census` returns the jobs on a data set that have not ended, and whether each is alive. No other code decides that.
 
-A lock shows whether a job is alive, if this machine would see the lock (`storage._local.mounts`). The lock is on the
-job's header if the header is on a disk, otherwise on a file of the job's machine whose token is in the job's mark
+A lock shows whether a job is alive, if this machine can see the lock (`storage._local.mounts`). The lock is on the
+job's header if the header is on a disk, and otherwise on a file of the job's machine whose token is in the job's mark
 (`_shards.journal.staging`). In a folder that several machines share, a job is dead after two minutes of silence
 (`JobFiles.are_silent`). Nothing proves a detached job dead.
 """
@@ -27,7 +27,7 @@ from asyncrec.storage._url import join
 JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
 """The state of a job: ``"unknown"`` if nothing here can tell, ``"ended"`` if its header has just been removed."""
 
-# A writer that opens locks the headers of other jobs for a moment, so a job is alive only if its lock is held longer.
+# An opening writer locks the headers of other jobs for a moment, so a job is alive only if its lock is held longer.
 LOOKS = 3
 BETWEEN_LOOKS = 0.05
 
@@ -38,7 +38,7 @@ class FoundJob:
 
     Attributes:
         header: the job's header.
-        home: the folder that its header is in; `NOWHERE` if the header is a mark in the store.
+        home: the folder of the header; `NOWHERE` if the header is a mark in the store.
     """
 
     header: JobHeader
@@ -66,7 +66,7 @@ class FoundJob:
         return ("dead" if staging.dead else "unknown"), staging
 
     def state(self) -> JobState:
-        """Return the state of the job, or ``"unknown"`` if that cannot be found out. Blocks."""
+        """Return the state of the job, or ``"unknown"`` if an error hides it. Blocks."""
         try:
             state, staging = self.claim()
         except StorageError:

@@ -1,8 +1,8 @@
-"""One job wins the name of a data set, after it has ended the dead jobs that had the name before (`end_job`).
+"""A job wins the name of a data set after it has ended the dead jobs that had the name before (`end_job`).
 
-If the job that had the name ran on this machine, its lock shows whether it is alive. If it is dead and promised
-nothing, it is given up at once. For a job of another machine there is no such proof: in a shared folder, silence counts
-as death, and in a store a person decides.
+If an earlier job ran on this machine, its lock shows whether it is alive. If it is dead and has promised nothing, it is
+given up at once. A job of another machine cannot be proven dead. In a shared folder, its silence counts as death, and
+in a store, a person decides.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from asyncrec.storage._url import join
 async def settle_claims(
     folder: Storage, name: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
-    """Make sure that the jobs that claimed the data set's name before this one can make nothing more under it.
+    """Prevent the jobs that claimed the data set's name before this job from making more objects under it.
 
     Args:
         by: the id of this job.
-        after: deletes the claims of those ended jobs, once this job's own claim exists or its opening has failed. Until
-            then, these claims keep a newcomer from starting again with the first number.
+        after: a stack that deletes the claims of the ended jobs, once this job's claim exists or its opening has
+            failed. Until then, these claims keep another job from starting again with the first number.
 
     Returns:
         The highest claim number, whether fixed shards may use their plain names (if they are free), and all claims
@@ -55,10 +55,10 @@ async def settle_claims(
 async def _is_settled(
     folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
-    """Ensure that an earlier job makes nothing more. Return whether its names are free again, so its claim may go.
+    """Prevent an earlier job from making more objects. Return whether its names are free, so its claim can be deleted.
 
     Raises:
-        ConflictError: the job is alive, or may be.
+        ConflictError: the job is or may be alive.
     """
     job = await find_job(folder, name, writer)
     if job is not None and not job.marked:
@@ -69,7 +69,7 @@ async def _is_settled(
     if job is not None:
         await _give_way(folder, job, take_over=take_over, after=after)
         return False
-    # The job ended and left its claim, or its mark was deleted. Behind this tombstone it can commit nothing.
+    # The job ended and left its claim behind, or its mark was deleted. With this tombstone, it can commit nothing more.
     await entomb(folder, name, writer, by=by)
     return home_of(folder).folder is not None
 
@@ -77,10 +77,10 @@ async def _is_settled(
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
     """End the job with this id, if it is dead and promised nothing. Return false if there is no such job.
 
-    With ``take_over``, a person declares the job dead if this process cannot find out.
+    With ``take_over``, a person declares the job dead if its state is unknown here.
 
     Raises:
-        ConflictError: the job is alive, its state is unknown, or it promised something.
+        ConflictError: the job is alive, its state is unknown, or it has promised records.
     """
     job = await find_job(folder, name, writer)
     if job is None:
@@ -118,7 +118,7 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
 
 
 async def refuse_makers(folder: Storage, names: JobNames) -> None:
-    """Reject a copy, which keeps the names of its source's objects, if another job may be making such names.
+    """Raise an error if another job may be making objects with the names of a copy, which are those of the original.
 
     Raises:
         ConflictError: a job with one of these ids has not ended.

@@ -1,4 +1,4 @@
-"""Delete the objects of an ended job that no commit names. Nothing of such a job can be committed any more."""
+"""Delete the objects of an ended job that no commit names. None of them can be committed any more."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
             return not others[maker]
         return True
 
-    # Only plain names and those of rewritten shards can stand anywhere among the data set's names. For all others the
-    # listing is restricted to the job's own prefix, because a large data set takes long to list.
+    # Only plain names and those of rewritten shards can be anywhere among the data set's names. For all others, list
+    # only the job's own prefix, because a large data set takes long to list.
     anywhere = names.rewrites or (names.plain and names.num_shards is not None)
     begin = f"{name}-" if anywhere else f"{name}-{names.writer}"
     for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys"), ("_progress/", ".progress")):

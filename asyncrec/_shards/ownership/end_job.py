@@ -1,24 +1,24 @@
-"""`end_job` is the only place that decides what becomes of a job that has died.
+"""`end_job` is the only function that decides the fate of a dead job.
 
-A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark and perhaps a claim.
-Another process B ends A before A's names, keys or place are used again: a writer that opens the same data set,
+A writer A, or its machine, has died, and left behind unfinished files, shards in no commit, a mark and perhaps a claim.
+Another process B ends A before A's names, keys or place are used again. B is a writer that opens the same data set,
 ``asyncrec recover``, the next run of a joint job, or a writer that waits for A's place in the log of removals.
 
-The naive way is to see that A's mark is old, delete the objects that A left, and go on. This fails in several ways:
+The naive way is to check that A's mark is old, and delete the objects that A left. This fails in several ways:
 
-- A was only asleep. It wakes and commits the shard that B has just deleted, so the manifest names a missing shard.
-- A flush reported to A's caller that records are safe. B deletes them.
+- A was only asleep. It wakes up and commits the shard that B has just deleted, so the manifest names a missing shard.
+- B deletes records that a flush of A has reported as safe.
 - C ends A at the same time. B commits A's records and C deletes them, or both commit them.
 - B dies after it has deleted the mark and half of the objects. No other process finds the rest.
 
 So B takes these steps in this order. If B dies, the next process starts again with the first step:
 
 1. *Is A alive?* Its lock shows this, or in a shared folder its silence (`FoundJob.claim`). If neither does, a person
-   decides (`Verdict`). B holds the lock to the end, so C on the same machine finds A "alive" meanwhile.
+   decides (`Verdict`). B holds the lock to the end, so C on the same machine finds A "alive" in the meantime.
 2. *Has A ended?* If its closing segment or a tombstone exists, B only cleans up.
-3. *Has A promised something?* If B's caller allows it, B writes A's segments (`finishing`). If not, A stays as it is.
-4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit and the tombstones of B and C, exactly
-   one is created. Nothing is deleted before that.
+3. *Has A promised to keep records?* If B's caller allows it, B commits them (`finishing`). If not, A is left unchanged.
+4. *If it has not, B creates a tombstone under the name of A's closing segment.* Of A's commit and the tombstones of B
+   and C, exactly one is created. No object is deleted before that.
 5. B deletes the objects that no commit names, then the claims, then A's mark or header, by which the rest is found.
 
 A job that exits by itself takes these steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
@@ -65,19 +65,19 @@ async def end_job(
     ending: Ending | None = None,
     after: AsyncExitStack | None = None,
 ) -> Answer:
-    """End a job of another process if it is dead and the verdict allows it; otherwise leave the job as it is.
+    """End a job of another process if it is dead and the verdict allows it; otherwise leave the job unchanged.
 
-    If a step fails, its error is raised. The earlier steps stay done, and the next call does the rest.
+    If a step raises an error, the earlier steps are not undone, and the next call takes the remaining steps.
 
     Args:
         folder: the folder of the data set.
-        ending: records the steps that were taken.
-        after: deletes the job's claims, and its header or mark, when this stack exits. Until then they keep other jobs
-            from using its names, and the lock is held. Without ``after``, they are deleted at once.
+        ending: collects the results.
+        after: a stack at whose exit the job's claims and its header or mark are deleted. Until then, they keep other
+            jobs from using the names, and the lock is held. Without ``after``, they are deleted at once.
 
     Raises:
-        ConflictError: the job had promised something, but another process gave it up or other jobs have its names.
-        StorageError, ManifestError.
+        ConflictError: the job had promised records, but another process gave it up or other jobs have its names.
+        StorageError, ManifestError: a step failed.
     """
     state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
     if staging is None:
@@ -102,12 +102,11 @@ async def end_job(
 
 
 async def end_fenced(folder: Storage, staging: Staging) -> None:
-    """End a rolling job of this process after another process has fenced off its flushes.
+    """End a rolling job of this process, after another process has created a fence but has not ended the job.
 
-    This takes the steps that the other process would have taken.
     Raises:
-        ConflictError: another process is ending it.
-        StorageError, ManifestError.
+        ConflictError: another process is ending the job.
+        StorageError, ManifestError: a step failed.
     """
     header = staging.header
     taken = _Taken(folder, FoundJob(header), staging, Ending())
@@ -130,7 +129,7 @@ class _Taken:
     async def end(self, verdict: Verdict, *, dead: bool) -> Answer:
         """Take every step except those of `take_away_mark`."""
         folder, header, files = self._folder, self._header, self._staging.files
-        if files is not None and not dead and not header.detached:  # no lock shows that such a job has ended
+        if files is not None and not dead and not header.detached:  # no lock proves that the job is dead
             return "unknown"
         if await self._id_is_anothers():
             self._not_ours = True
@@ -188,7 +187,7 @@ class _Taken:
         module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # most writers never need it
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         if header.kind == "rolling":
-            # If a person declared the job dead, its disk may come back with unfinished journals, so give the job up.
+            # If a person declared the job dead, its disk may reappear with unfinished journals, so give the job up.
             returns = files is None and verdict.dead
             for attempts_left in reversed(range(_ATTEMPTS)):
                 await finishing.begin()
@@ -196,7 +195,7 @@ class _Taken:
                     await finishing.rolling(close=not returns)
                     break
                 except ConflictError:
-                    # A late request of the job has committed more, so look at its flush entries again.
+                    # A late request of the job has committed more shards, so read its flush entries again.
                     went_on = (
                         header.silent_after and await load_closing(self._folder, header.name, header.writer) is None
                     )
@@ -219,7 +218,7 @@ class _Taken:
         if header.kind != "rolling":
             return False
         if self._staging.files is not None:
-            # The records that a rolling writer flushed leave its journal once the shard is published.
+            # Flushed records of a rolling writer are no longer in a journal once their shard is published.
             shards = await published_by(self._folder, JobNames.of(header))
         else:
             shards = [*(await live_of(self._folder, header.name, header.writer)).records] if header.silent_after else []
@@ -227,9 +226,9 @@ class _Taken:
         return await in_thread(lambda: not all(map(history.lists, shards)))
 
     async def _id_is_anothers(self) -> bool:
-        """Return whether the id in the header of a spool belongs to another job, because its writer found the id taken.
+        """Return whether the id in a spool's header belongs to another job, because this job's writer found it taken.
 
-        A job makes its mark before any other object, so nothing of the other job belongs to this one.
+        A job makes its mark before any other object, so no object of the other job belongs to this job.
 
         Raises:
             ConflictError: this job has left files nevertheless. The files are not changed.
@@ -248,13 +247,12 @@ class _Taken:
         return True
 
     async def take_away_mark(self) -> None:
-        """Delete the claims, the mark and the header, by which the rest was found, and release the lock."""
+        """Delete the claims, the mark and the header, and release the lock."""
         header = self._header
         ended = False
         try:
             if not self._not_ours:
-                # Unless the job wrote to a disk, a late request of an abandoned job may still arrive, so its names are
-                # not free.
+                # If an abandoned job wrote to a store, its late requests may still arrive, so its names are not free.
                 if not (header.life and self._abandoned):
                     await delete_claims(self._folder, header.name, header.writer)
                 if self._marked:
@@ -280,7 +278,7 @@ class Exit:
         doubtful: whether an object that it requested may still appear.
         lingers: whether such an object may appear under a name that its claim reserves.
         placed: whether it has a place in the log of removals.
-        shared: whether other processes have made shards under its names that it does not know.
+        shared: whether other processes have made shards under its names that it may not know of.
         replaced: the shards that its own shards replace.
         claim: the number of its claim.
     """
@@ -301,21 +299,21 @@ async def end_own_job(
 ) -> bool:
     """Delete the leftovers of a job that ends by itself. Return false if its mark or header is still needed.
 
-    ``bury`` deletes the objects in doubt, except some shards. It is called behind the job's tombstone, with the shards
-    that the tombstone adds: another process may have adopted a shard whose request was not answered.
+    ``bury`` deletes the objects in doubt, except the shards passed to it. It is called after the tombstone exists, with
+    the shards that the tombstone adds, because another process may have adopted a shard whose request got no answer.
 
     Raises:
-        StorageError, ManifestError: the mark and the header are then needed, too.
+        StorageError, ManifestError: a step failed; the mark and the header are still needed.
     """
     header, files = staging.header, staging.files
     name, writer = header.name, header.writer
     if exit.committed:
-        # The new manifest is already in force: any shard that stays is merely unlisted.
+        # The new manifest is already in effect, so a shard that remains is merely unlisted.
         await delete_replaced(folder, name, exit.replaced)
     if exit.unsettled or exit.left:
         return False
     if exit.shared:
-        # Ask the store, because a commit whose answer was lost may still have taken effect.
+        # Check the store, because a commit whose answer was lost may still have taken effect.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
         await delete_unlisted(folder, JobNames.of(header))
@@ -331,7 +329,7 @@ async def end_own_job(
         if exit.doubtful and closing.abandoned:
             await bury({entry.path for entry in closing.add})
     if exit.claim is not None and not exit.lingers:
-        # Delete only its own claim: the claim of an earlier job, which may still be alive, reserves the plain names.
+        # Delete only the job's own claim, because that of an earlier job, perhaps alive, reserves the plain names.
         await folder.delete(claim_key(name, exit.claim))
     if exit.doubtful and not exit.committed:
         return False  # an object that appears late is uncommitted, and recovery finds it by the mark
@@ -343,7 +341,7 @@ async def end_own_job(
 async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> None:
     """End the writers with these ids, which have no mark and no header.
 
-    After this, no uncommitted object of theirs belongs to a job any more.
+    After this, their uncommitted objects belong to no job.
     """
     for writer in sorted(writers):
         await entomb(folder, name, writer, by="verify")

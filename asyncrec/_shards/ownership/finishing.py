@@ -1,8 +1,8 @@
 """`Finishing` commits the records that a dead job had promised to keep.
 
-The whole records of a journal are written into a shard with the name that its writer would have used, with an index and
-keys, and committed like every other shard. So the manifest lists only shards that were published and verified, and
-after a crash the next call continues with the rest. A shard that the job itself published is committed as it is.
+The complete records of a journal are written to a shard with the name that its writer would have used, with an index
+and keys, and committed like every other shard. So the manifest lists only shards that were published and verified, and
+after a crash the next call continues with the rest. A shard that the job itself published is committed unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MEMORY_LIMIT = 256 << 20
 
 
 class Finishing:
-    """The finishing of one dead job that this process has locked. Call `begin` first."""
+    """The completion of one dead job, which this process has locked. Call `begin` first."""
 
     def __init__(self, target: Storage, staging: Staging, names: JobNames, ending: Ending) -> None:
         """``target`` is the folder of the data set; ``ending`` records the results."""
@@ -71,7 +71,7 @@ class Finishing:
         self._own: set[str]
 
     async def begin(self) -> None:
-        """Read the manifest. If the writer flushes to its store, first ensure that it can flush nothing more."""
+        """Read the manifest. If the writer flushes to its store, first prevent it from flushing more records."""
         header = self._header
         last: int | None = None
         if self._flushes:
@@ -101,7 +101,7 @@ class Finishing:
             recovered_by=this_host(),
             last=last,
         )
-        if self._history.progress and last is not None:  # otherwise the commit reads it
+        if self._history.progress and last is not None:  # otherwise the commit reads the progress
             self._manifest.progress.won(await load_stated(self._target, header.name, header.writer))
         self._publisher = self._publisher_of(header)
 
@@ -116,16 +116,16 @@ class Finishing:
     async def rolling(self, *, close: bool) -> None:
         """Commit a rolling writer's journals and published shards, in the segment that ends its log.
 
-        The naive way is to commit shard by shard and then to end the log. Suppose the writer is not dead but sleeps for
-        hours: the first of these segments has the number that it needs next, and is deleted when a checkpoint covers
-        it. Then the writer wakes, creates that number once more, and reports records as committed that no reader finds.
-        The end of a log is never deleted.
+        The naive way is to commit shard by shard, and then end the log. Suppose the writer is not dead but asleep for
+        hours. The first of these segments has the writer's next number, and is deleted when a checkpoint covers it.
+        Then the writer wakes up, creates a segment with that number again, and reports records as committed that no
+        reader finds. The segment that ends a log is never deleted.
 
-        With ``close`` the log ends well; otherwise with a tombstone, because the writer's disk may come back.
+        With ``close``, the log ends well; otherwise with a tombstone, because the writer's disk may reappear.
 
         Raises:
-            ConflictError: the job was given up, or others have the shards that it promised.
-            StorageError: a shard could not be made, for instance because a file has an unknown second name. All other
+            ConflictError: the job was given up, or another job has shards with its names.
+            StorageError: a shard could not be made, for instance because a file has an unknown hard link. All other
                 shards are committed.
         """
         files = self._staging.files
@@ -150,7 +150,7 @@ class Finishing:
         for shard in await published_by(self._target, self._names):
             known = shard in entries or shard in left
             if not (known or self._is_listed(shard) or self._history.removes(shard)):
-                # An object with fewer records than a flush acknowledged is deleted behind the end of the log.
+                # An object with fewer records than a flush acknowledged is deleted after the end of the log.
                 flushed = self._flushed.records.get(shard, 0) if self._flushed is not None else 0
                 try:
                     entry = await self._unlisted(shard)
@@ -188,9 +188,9 @@ class Finishing:
             raise refused
 
     async def is_promised(self, files: JobFiles) -> bool:
-        """Return whether to finish a fixed set: a flush had returned, or all its shards are whole.
+        """Return whether to finish a fixed set, because a flush had returned or all its shards are complete.
 
-        If a flush never returned, the whole shards may be only a part of those it published, or has not yet deleted.
+        Otherwise only some shards may exist, because the job died while it was publishing or deleting them.
 
         Raises:
             ConflictError: the set must be finished, but other jobs have its names.
@@ -219,7 +219,7 @@ class Finishing:
             self._ending.commits(entry, self._address)
 
     async def _taken(self, files: JobFiles) -> list[str]:
-        """Lock the job's files and return its shards. Log each foreign file under their names."""
+        """Lock the job's files and return its shards. Log each foreign file under its names."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
             message = (
@@ -245,7 +245,7 @@ class Finishing:
     async def _commit(
         self, entries: Sequence[ShardEntry], adopted: Sequence[ShardEntry], *, end: bool, well: bool
     ) -> bool:
-        """Commit shards, and ``end`` the log with them. Return false if another process was faster.
+        """Commit shards; with ``end``, in the segment that ends the log. Return false if another process was faster.
 
         In that case, the records of the ``adopted`` shards of a flush log are in shards of the other process.
         """
@@ -280,7 +280,7 @@ class Finishing:
         return entry
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
-        """Return the entry of a shard without a journal: its writer's, or else a new, empty one."""
+        """Return the entry of a shard without a journal: the shard of its writer, or else a new, empty shard."""
         with suppress(ObjectNotFoundError):
             return await self._unlisted(name)
         async with self._publisher.open_shard(name) as shard:
@@ -288,11 +288,11 @@ class Finishing:
         return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
 
     async def _finished(self, files: JobFiles, shard: str, *, empty: bool, anew: bool = False) -> ShardEntry | None:
-        """Publish the whole records of a journal, or a whole shard of the spool; `None` if it has no whole record.
+        """Publish the complete records of a journal or spooled shard; return `None` if it has none, unless ``empty``.
 
-        With ``anew``, publish under a name of this attempt's own, because a damaged object has the shard's name. That
-        object is deleted behind the end of the log: a late deletion would take a new shard with the same name. If the
-        journal has positions, only the records up to the last noted position are published.
+        With ``anew``, use a name that only this attempt uses, because a damaged object has the shard's name. That
+        object is deleted after the end of the log, and a late deletion would delete a new shard with the same name. If
+        the journal has positions, only the records up to the last noted position are published.
         """
         header, publisher, name = self._header, self._publisher, shard
         if anew:

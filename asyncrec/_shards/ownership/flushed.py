@@ -1,12 +1,12 @@
-"""Find the records that a dead writer without a disk had flushed to its flush log, and write them into shards.
+"""Find the records that a dead writer without a disk had flushed to its flush log, and write them to shards.
 
-The naive way is to list the log and write its records. Suppose B does that while the writer A is still alive: A flushes
-once more and reports to its caller that the records are safe, and B ends A without them. So B first creates A's next
-flush entry as a *fence*, and lists after that: a later flush of A is rejected, and A gets an error. If a lock has
-proven that A's process is gone, no request of A can be acknowledged any more, so no fence is needed.
+The naive way is to list the log and write its records. Suppose B does that while the writer A is still alive. A flushes
+once more and reports to its caller that the records are safe, and then B ends A without these records. So B first
+creates A's next flush entry as a *fence*, and then lists the log. Later flushes of A fail. If a lock proves that A's
+process is gone, no request of A can be acknowledged any more, so no fence is needed.
 
-Entries for a committed shard are void. B's shards have B's token in their names, so that they remain B's own if B loses
-the race. The end of A's log names them (docs/protocol.md).
+Entries for a committed shard are void. B's shards have a token of B in their names, so that no other process uses them
+if B loses the race. The end of A's log names them (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _ATTEMPTS = 100
 _AT_ONCE = 16
 _TIME = "~time-"
 _NEVER = datetime.min.replace(tzinfo=UTC)
-# Some stores take chunks of 64 MiB.
+# Some stores have chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
-# An uncompressed entry with its line. A record's frame and digest are never divided between two entries.
+# The size of an uncompressed entry with its line. A record's frame and digest are always in the same entry.
 _MOST_BYTES = 2 * MOST_ENTRY
 
 
@@ -93,14 +93,14 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 
 
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
-    """Ensure that a writer flushes nothing more.
+    """Prevent a writer from flushing more records.
 
     The number of a fence may have been used before, because the writer deletes its entries. So a fence, even that of
     another process, counts only if a later listing shows that the writer has not reached its number.
 
     Raises:
         ConflictError: the writer flushes faster than it can be fenced.
-        StorageError: it is unknown whether the writer still flushes.
+        StorageError: it is unknown whether the writer can still flush.
     """
     for _ in range(_ATTEMPTS):
         listed, committed = await _last_of(folder, name, writer)
@@ -121,7 +121,7 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
 async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
     """Return the last number of a flush log that is listed, and the last that a commit states.
 
-    List first: if a commit made an entry void, so that it is no longer listed, that commit states its number.
+    List first, because an entry that is void, and so no longer listed, has its number in the commit that made it void.
     """
     listed = await numbers_of(folder, name, writer)
     _, segment = await load_last(folder, name, writer)
@@ -129,10 +129,10 @@ async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
 
 
 async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
-    """Find the records in a fenced flush log, except entries that a later entry repeats.
+    """Find the records in a fenced flush log, without entries that a later entry repeats.
 
-    Records of shards that were ever committed are void. If the last records of a shard are only a part of the records
-    of a position, they are left out.
+    Records of shards that were ever committed are void, which the caller checks. If the last records of a shard are
+    only a part of the records of a position, they are left out.
     """
     ends: dict[str, tuple[int, int]] = {}
     entries: dict[int, frozenset[str]] = {}
@@ -155,7 +155,7 @@ async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
 async def publish_flushed(
     folder: Storage, header: JobHeader, found: Flushed, shards: Collection[str], manifest: ManifestWriter
 ) -> tuple[list[ShardEntry], int]:
-    """Publish the flushed records of these shards, under names of this attempt's own.
+    """Publish the flushed records of these shards, in shards whose names only this attempt uses.
 
     Return the entries of the new shards, and the number of bytes in incomplete frames.
     """
@@ -168,7 +168,7 @@ async def publish_flushed(
     while waiting:
         async with AsyncExitStack() as stack:
             open_now: dict[str, _Adopted] = {}
-            # Each entry is loaded once for all these shards.
+            # Load each entry once for all these shards.
             while waiting and _has_room(budget, len(open_now)):
                 shard = waiting.popleft()
                 name = rolling_shard_name(own.name, own.writer, sequence_of(shard))
@@ -177,8 +177,8 @@ async def publish_flushed(
             for number, inside in found.entries.items():
                 if inside.isdisjoint(open_now):
                     continue
-                # If the entry is gone, the writer has committed or another process has ended it. Then none of these
-                # shards will be committed.
+                # If the entry is gone, the writer has committed its shards or another process has ended the log, so the
+                # new shards will not be committed.
                 entry = await load_entry(folder, header.name, header.writer, number)
                 for place, section in enumerate(() if entry is None else entry.sections):
                     adopted = open_now.get(section.shard)
@@ -211,7 +211,7 @@ class _Adopted:
         self._fed = 0
 
     async def write(self, section: Section) -> None:
-        """Write the records of a section that are whole, together with the sections before it."""
+        """Write the records that this section completes. A record may begin in an earlier section."""
         self.positions |= section.positions or {}
         self._digests += section.digests if section.digests is not None else bytes(self._width * section.records)
         keyed = any(self._digests)
@@ -230,10 +230,10 @@ class _Adopted:
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
-    """Ensure that the log of a writer that may be alive has nothing after ``number``, its supposed end.
+    """Check that the log of a writer that may be alive has no segment after ``number``, its supposed end.
 
     Raises:
-        ConflictError: the log goes on, so the writer is alive.
+        ConflictError: the log continues, so the writer is alive.
     """
     if (await load_last(folder, header.name, header.writer))[0] > number:
         raise ConflictError(
@@ -260,11 +260,11 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 
 
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
-    """Return the ids of the writers that have flushed something, but have been silent for too long.
+    """Return the ids of the writers that have flushed records, but have since been silent for too long.
 
-    The store's own clock decides. To read it, a small object is created and deleted if there is anything to judge. The
-    flush logs of all writers are listed at once, then the commits of the writers that have not flushed for too long. A
-    fence is not a sign of life, because another process created it.
+    Times are those of the store's clock. To read it, a small object is created and deleted, if any writer has flushed.
+    The flush logs of all writers are listed at once, then the commits of the writers that have not flushed for too
+    long. A fence is not a sign of life, because another process created it.
     """
     silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
     if not silent_after:
@@ -318,7 +318,7 @@ async def _time_of(folder: Storage, name: str) -> datetime | None:
 
 
 async def clear_flushed(folder: Storage, name: str) -> None:
-    """Delete late entries of ended writers, and objects left behind by `_time_of`. Fences stay."""
+    """Delete late entries of ended writers, and objects left behind by `_time_of`. Keep fences."""
     prefix = flush_prefix(name)
     keys = [info.key async for info in folder.list_objects(prefix)]
     if not keys:

@@ -26,7 +26,7 @@ class Journals:
         self._ending = ending
 
     def reader(self, shard: str, most: int | None = None) -> JournalReader:
-        """Return a reader of a journal, or of a whole shard in a spool; it returns at most ``most`` records."""
+        """Return a reader of a journal, or of a complete shard in a spool, that returns at most ``most`` records."""
         path, keys, other_names, _ = self._files.to_read(shard)
         compressed, key_bytes = bool(self._header.compression.type), self._header.key_bytes
         return JournalReader(path, keys, compressed=compressed, other_names=other_names, key_bytes=key_bytes, most=most)
@@ -46,7 +46,7 @@ class Journals:
         return read_positions(self._files.to_read(shard)[3])
 
     def _count(self, shard: str) -> int:
-        """Count the whole records of a journal."""
+        """Count the complete records of a journal."""
         reader = self.reader(shard)
         try:
             reader.open()

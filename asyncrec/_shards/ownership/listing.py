@@ -1,4 +1,4 @@
-"""`list_shards` finds the shards of a path: in its manifest, or if it has none, among the stored objects."""
+"""`list_shards` finds the shards of a path in its manifest or, if it has none, among the stored objects."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def list_shards(
 ) -> list[str]:
     """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
-    A manifest decides if there is one. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
-    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). The latter case
-    leaves out shards that a writer has published but not yet committed, and those of another data set whose name
-    begins in the same way, because its own manifest decides which of its shards are read. Names that begin with ``_``
-    or ``.`` are never shards. With ``storage``, the paths are keys in it.
+    If there is a manifest, its shards are listed. Otherwise the storage is searched: ``path`` may contain ``*`` and
+    ``?``, or be the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In
+    the latter case, shards that a writer has published but not yet committed are left out, and so are those of another
+    data set whose name begins in the same way, because its own manifest lists them. Names that begin with ``_`` or
+    ``.`` are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
@@ -57,7 +57,7 @@ async def list_shards(
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
-    """Return the paths of keys in a folder. Call this in a thread, because there may be a million."""
+    """Return the paths of keys in a folder. Call this in a thread, because there may be a million keys."""
     return [folder + key for key in keys]
 
 
@@ -67,7 +67,7 @@ async def longer_names(folder: Storage, beginning: str) -> list[str]:
 
 
 async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Leave out shards of a data set with a longer name, and shards of unfinished jobs: their manifests decide."""
+    """Leave out the shards of data sets with a longer name, whose manifests list them, and of unfinished jobs."""
     others = await longer_names(folder, name)
     return await without_unfinished(
         folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
@@ -77,8 +77,8 @@ async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> lis
 async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
     """Leave out shards that `compact` or `delete` has replaced, or has published but not yet committed.
 
-    The manifest of such a data set decides, even if its shards are found by a pattern: for a while, the old shards
-    stand beside the new shards with the same records. A data set without rewritten shards is not looked up.
+    The manifest of such a data set decides, even if its shards are found by a pattern, because for a while, old shards
+    exist beside new shards with the same records. The manifest of a data set without rewritten shards is not read.
     """
     rewritten = [key for key in keys if rewriter_of(key) is not None]
     return (await listed_in_manifests(folder, keys, of=rewritten))[0] if rewritten else list(keys)
@@ -112,7 +112,7 @@ async def listed_in_manifests(
 
 
 def _may_have(name: str, keys: Sequence[str]) -> bool:
-    """Return whether the data set may have one of these shards, by their names. Blocks."""
+    """Return whether any of these keys may be a shard of the data set. Blocks."""
     return any(maker_of(name, key) for key in keys)
 
 

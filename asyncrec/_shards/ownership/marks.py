@@ -1,12 +1,12 @@
 """Marks and claims show which jobs work on a data set or died doing so, and which of them may use its name.
 
-The mark of a job is made before its first object and removed after its last, so that every object under its names has
-an owner that can be found. In a local folder the mark is the locked header (`_shards.journal.header`). In a store it
-is the first entry of the job's log, number 0, and a locked file on the job's machine shows whether the job is alive
+The mark of a job is made before its first object and removed after its last, so that the owner of every object under
+its names can be found. In a local folder, the mark is the locked header (`_shards.journal.header`). In a store, it is
+the first entry of the job's log, number 0, and a locked file on the job's machine shows whether the job is alive
 (`_shards.ownership.census`), unless the job is detached or no lock file could be made.
 
-A claim is for jobs that need a name exclusively: those with fixed shards, and ``mode="new"``. Claims are numbered, each
-is created exclusively, and the highest counts.
+A job that needs a name exclusively, because it has fixed shards or ``mode="new"``, makes a claim. Claims are numbered
+and created exclusively, and the highest counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Claim:
     Attributes:
         number: the number of the claim on this name; the highest counts.
         writer, since: the id and the start time of the job that made it.
-        plain: whether the names of fixed shards lack the writer's id; no other job may ever have used such names.
+        plain: whether the names of fixed shards lack the writer's id. No other job may ever have used such names.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Claim:
                 return claim
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
-        # An unreadable claim counts all the same: a job wanted the name, and may have used the plain names.
+        # An unreadable claim still counts, because a job wanted the name, and may have used the plain names.
         return cls(number=number, writer="", plain=True)
 
 
@@ -65,7 +65,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
     """Make the mark of a job.
 
     Raises:
-        ObjectExistsError: a job with this id is running, or died.
+        ObjectExistsError: a job with this id is running, or has died.
     """
     try:
         await create(folder, begin_key(header.name, header.writer), await in_thread(header.encode), shield=False)
@@ -78,7 +78,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
-    """Remove the mark of an ended job, when no object that it deleted can come back."""
+    """Remove the mark of an ended job, once no deleted object can reappear after a power cut."""
     await in_thread(home_of(folder).sync, name)  # the header of a job with a spool is in the spool
     await folder.delete(begin_key(name, writer))
 
@@ -112,7 +112,7 @@ async def find_begun(folder: Storage, name: str) -> list[str]:
 
 
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
-    """Return the headers in the marks of a data set, which are those of jobs that have not ended, alive or not.
+    """Return the headers in the marks of a data set, which belong to jobs that have not ended, alive or not.
 
     If there are more than ``most`` jobs, read ``most`` of them, chosen at random, because each needs a request.
     """
@@ -143,7 +143,7 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 async def names_of(folder: Storage, header: JobHeader) -> JobNames:
     """Return the names of a job's shards. Fixed shards have plain names if the job's last claim says so.
 
-    A job without a claim made nothing.
+    A fixed job without a claim has made no shards.
     """
     if header.num_shards is None:
         return JobNames.of(header)

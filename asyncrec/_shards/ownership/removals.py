@@ -1,9 +1,9 @@
 """The log of removals decides which of several jobs that remove or replace shards wins.
 
-Each such job takes one place in the log. A place is a number, won by exclusive creation. Appending never takes a place.
-A job takes its place just before it commits, and its closing segment names the place. So a place counts once the
-closing segment exists, and is void once the job was abandoned; before that, no other job can take the next place. If
-two jobs replace the same data set, the second therefore sees the commit of the first.
+Each such job takes one place in the log. A place is a number, won by exclusive creation. A job that only appends takes
+no place. A job takes its place just before it commits, and its closing segment names the place. So a place counts once
+the closing segment exists, and is void once the job was abandoned. Until then, no other job can take the next place.
+So if two jobs replace the same data set, the second sees the commit of the first.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ async def take_place(
     rule: str = "",
     deadline: Deadline | None = None,
 ) -> int:
-    """Win the next place in the log for the job ``writer``. ``since`` is the last place that its snapshot knew.
+    """Win the next place in the log for the job ``writer``. ``since`` is the last place in its snapshot.
 
     With ``removes``, other jobs may have removed shards since, but not these; after this call, no other job can remove
     them any more. The removals of other jobs are read from the ends of their logs rather than from a listing, which may
-    be late. ``rule`` states which record of a key stays if the others were left out in the snapshot, because two jobs
-    with different rules could leave out all of them. ``deadline`` also limits the shielded requests.
+    be late. ``rule`` states which record of each key is kept. Jobs with different rules conflict, because together they
+    could remove all records of a key. ``deadline`` also limits the shielded requests.
 
     Raises:
         ConflictError: another job has removed or replaced shards since, or is about to and has not ended.
@@ -95,7 +95,7 @@ async def take_place(
 
 
 async def times_of_removals(folder: Storage, name: str, history: History) -> dict[str, float]:
-    """Return when each job that removed shards committed, in seconds since 1970 by the store's clock."""
+    """Return the commit time of each job that removed shards, in seconds since 1970 by the store's clock."""
     numbers = np.unique(history.commits["writer"][history.removed_by]).tolist()
     times = {history.writers[number]: 0.0 for number in numbers}
     if not times:
@@ -109,7 +109,7 @@ async def times_of_removals(folder: Storage, name: str, history: History) -> dic
 
 
 def removed_at(history: History, key: str, times: Mapping[str, float]) -> float:
-    """Return when a shard, or the shard of an index or keys, was last removed, by these times; 0 if never."""
+    """Return the latest of these times at which a shard, or the shard of an index or keys, was removed, or 0."""
     found = 0.0
     for path in {history.shards.paths[row] for row in history.rows_naming(key)}:
         low, high = history.removed.range_of(path.encode("utf-8", "surrogatepass"))

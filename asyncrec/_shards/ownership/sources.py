@@ -1,19 +1,18 @@
 """A source of records, such as a partition of a queue, has one writer at a time, which starts at the stored position.
 
-P continues a queue after position 7 and stops for an hour. Q takes its place and continues after 7, too, so both store
-message 8. The naive way is a lock on the source, but P does not know that it has lost the lock. Another is to compare
-positions before each commit, but P compares, stops, and commits an hour later. So Q takes these steps
-(docs/protocol.md):
+Suppose P reads a queue from position 8 on, and stalls for an hour. Q takes its place, so both store message 8. The
+naive way is a lock on the source, but P does not know that it has lost the lock. Another way is to compare positions
+before each commit, but P compares, stalls, and commits an hour later. So Q takes these steps (docs/protocol.md):
 
 1. *The last owner's log must have ended*, or the owner must have released its turn. If not, Q ends the log, even if P
-   is alive: no later request of P is acknowledged, and the records that P had flushed are committed. P goes on in a new
-   log, with its other sources.
-2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. If several processes want the source,
-   one wins, and the others look again: the winner is now the last owner.
-3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
+   is alive. After that, no request of P is acknowledged, and the records that P had flushed are committed. P continues
+   in a new log, with its other sources.
+2. *Q wins the next turn* by creating ``_source-<hash>-000002.json`` exclusively. If several processes want the source,
+   one wins, and the others start again, with the winner as the last owner.
+3. *Q lists the turns again*, because the number may have been used, followed by others, and deleted, hours ago.
 4. *Only now* does Q read the position.
 
-A turn is larger than every turn that the data set knows. A copy has the positions of the original, but no turns.
+A new turn is larger than every turn in the manifest. A copy has the positions of the original, but no turns.
 """
 
 from __future__ import annotations
@@ -121,19 +120,19 @@ async def take_source(
 ) -> TakenSource:
     """Win the next turn of a source for a job that has begun, and read the stored position.
 
-    If the call fails, it can be repeated: a turn that was won without an answer does no harm. A writer takes one
-    source at a time.
+    If the call fails, it can be repeated, because a turn that was won without an answer does no harm. A writer takes
+    one source at a time.
 
     Args:
         header: the header of the job whose log takes the turn.
         since: the turn that the writer had in its last log, which another process has ended. The source is taken only
-            if no other owner has come since.
+            if it has had no other owner since.
         known: `TakenSource.known` of the last source that was taken.
 
     Raises:
         ValueError: the job commits all its shards together, or the data set has too many sources.
-        ConflictError: another process has taken the source, or its owner cannot be ended from here, or the job's own
-            log was ended (``ended`` is set).
+        ConflictError: another process has taken the source, its owner cannot be ended from here, or the job's own log
+            was ended (``ended`` is set).
         ManifestError: a turn cannot be read, or belongs to another source whose name has the same hash.
         StorageError: it is unknown whether the turn was won.
     """
@@ -153,7 +152,7 @@ async def take_turn(
     since: int | None = None,
     known: LoadedManifest | None = None,
 ) -> TakenSource:
-    """Like `take_source`, but for the job with this id. A process that only forgets the source has no header."""
+    """Take a source for the job with this id, like `take_source`. A process that only forgets it has no header."""
     taking = _Taking(folder, name, source, known)
     for _ in range(_ATTEMPTS):
         turn, owner = await taking.look()
@@ -171,7 +170,7 @@ async def take_turn(
         taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
-            # Not shielded: a turn that was created without an answer hinders no process.
+            # This need not be shielded, because a turn that was created without an answer blocks no process.
             await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)
@@ -214,7 +213,7 @@ async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> Non
 
 
 async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
-    """Ensure that the log of a job that lost a turn goes on. The winner may have ended the log.
+    """Raise an error if the log of a job that lost a turn has ended. The winner may have ended it.
 
     Raises:
         ConflictError: the log has ended.
@@ -249,7 +248,7 @@ class _Taking:
         return None if self.known is None else self.known.history
 
     async def look(self) -> tuple[int, str]:
-        """Find the last turn and its owner, then the stored position. The turn of a copy, or 0, has no owner.
+        """Return the last turn and its owner, and load the stored position. Turn 0 and a copy's turn have no owner.
 
         Raises:
             ManifestError: the turn cannot be read, or belongs to another source.

@@ -1,4 +1,4 @@
-"""Describe for the manifest the shards that their writer published but could not commit."""
+"""Make manifest entries for shards that their writer published but could not commit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from asyncrec.storage._checksums import end_crc32c, stored_crc32c
 async def entry_of_unlisted(
     target: Storage, names: JobNames, shard: str, *, compression: CompressionOptions, now: str
 ) -> ShardEntry:
-    """Describe an existing shard for the manifest, after reading all its records. ``now`` is the time of its commit.
+    """Read an existing shard, and return its entry for the manifest. ``now`` is the time of its commit.
 
     Raises:
         ObjectNotFoundError: the shard does not exist.
         FormatError: the shard is damaged.
     """
-    from asyncrec._records.reading.reader import open_reader  # writers import this module but read nothing
+    from asyncrec._records.reading.reader import open_reader  # most writers import this module but read no records
 
     info = await target.head(shard)
     records = largest = 0
@@ -60,7 +60,7 @@ async def entry_of_unlisted(
 
 
 async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
-    """Return whether an existing shard begins with the records of a journal. The journal is then closed.
+    """Return whether an existing shard begins with the records of a journal, and close the journal.
 
     Raises:
         FormatError: the shard is damaged.

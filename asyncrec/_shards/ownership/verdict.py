@@ -22,14 +22,14 @@ class Verdict:
     """The steps that a caller allows beyond those that a lock justifies.
 
     Attributes:
-        dead: a person declares the job dead (``take_over=``, ``dead=``).
-        abandon: a person declares that the job is to be given up, whatever it promised (``abandon=``). It then counts
+        dead: whether a person declares the job dead (``take_over=``, ``dead=``).
+        abandon: whether a person wants to give the job up, even if it promised records (``abandon=``). It then counts
             as dead unless a lock proves it alive.
-        living: the job is ended even if a lock proves it alive, unless it has files on a disk. Its next request for a
-            segment or a flush entry is rejected. A writer that flushes to its store goes on in a new log.
+        living: whether to end the job even if a lock proves it alive, unless it has files on a disk. Its next request
+            for a segment or a flush entry fails. A writer that flushes to its store continues in a new log.
         finishes: the shards of the job that may be committed: none, those of a rolling writer, or also those of a fixed
-            set that is promised or whole. A caller that may commit none wants the job's name, and gives up a fixed set
-            that promised nothing.
+            set that is promised or complete. A caller that may commit none needs the job's name, and gives up a fixed
+            set that promised nothing.
     """
 
     dead: bool = False
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(kw_only=True)
 class Ending:
-    """The results so far of ending jobs. The attributes are those of `Recovery`."""
+    """The results of ending jobs so far. The attributes are those of `Recovery`."""
 
     shards: list[ShardEntry] = field(default_factory=list)
     cut_bytes: int = 0
@@ -50,6 +50,6 @@ class Ending:
     targets: dict[str, None] = field(default_factory=dict)
 
     def commits(self, shard: ShardEntry, target: str) -> None:
-        """Note a shard that was committed."""
+        """Add a shard that was committed."""
         self.shards.append(shard)
         self.targets[target] = None

@@ -1,12 +1,12 @@
-"""Before a writer begins, commit the records that dead rolling writers left on its disk.
+"""Commit the records that dead rolling writers left on a writer's disk, before the writer begins.
 
-So a program that was killed and is started again loses nothing that was on the disk, without a call of
-`asyncrec.recover`. A job that is all or nothing is never completed unasked: a log line names the job, with both
-remedies. But if this writer wants the job's name, `settle_claims` gives up a job that promised nothing.
+So a program that was killed and restarted loses no records that were on the disk, without calling `asyncrec.recover`.
+An all-or-nothing job is never completed automatically; a log line names the job and both remedies. But if this writer
+needs the job's name, `settle_claims` gives up a job that promised nothing.
 
 A writer that skips records by their keys has to know the keys of every record that may still become part of the data
-set. So the shards that dead writers without a disk had published are committed first, too, and a log line names each
-spool that still holds records.
+set. So shards published by dead writers without a disk are committed first, too, and a log line names each spool that
+still holds records.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ async def recover_on_opening(
     Args:
         own: the header of the writer that is about to begin.
         known_keys: also commit the shards that dead rolling writers on this machine without a disk had published. If
-            such a writer had a spool, the log names the remedy. Writers on other machines cannot be asked, so they are
-            left alone.
+            such a writer had a spool, the log names the remedy. A writer on another machine is left alone, unless it
+            flushes to the store and has been silent for too long.
         path: the path of the data set, for the log.
         wanted: if false, nothing is changed, and the log names the jobs found.
 
@@ -63,7 +63,7 @@ async def recover_on_opening(
         if not own.spool:
             await in_thread(refuse_spool, home)
         jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
-        # A job whose header for another data set is in this spool left nothing else in it (`refuse_other_spool`).
+        # A job with a header for another data set in this spool left no records in it (`refuse_other_spool`).
         here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
         await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
     if known_keys:
@@ -149,7 +149,7 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
     """Commit the records that a few writers flushed to the store, if they died here or have been silent for too long.
 
-    The writers are chosen at random and only a few, because each costs some requests of a writer that has its own work.
+    Only a few writers, chosen at random, are recovered, because each takes requests of a writer that has its own work.
 
     Failures are logged, because the calling writer is open and does not depend on this recovery.
     """
@@ -166,13 +166,13 @@ async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
-    """Ensure that a spool holds no record of a data set other than the one at ``url`` with this name.
+    """Raise an error if a spool holds records for a data set other than the one at ``url`` with this name.
 
-    The caller decides where a spool's records go, not the folder. The header of a writer that had written nothing stays
-    for `asyncrec.recover`, and hinders no writer.
+    The caller decides where a spool's records go, not the folder. The header of a writer that has written nothing is
+    left for `asyncrec.recover`, and blocks no writer.
 
     Raises:
-        StorageError: the spool holds such a record.
+        StorageError: the spool holds such records.
     """
     for job in await in_thread(jobs_in, LocalHome(spool)):
         header = job.header

@@ -1,11 +1,11 @@
-"""`recover`: after a crash, commit the records that a data set's jobs left behind, or abandon the jobs.
+"""Recover after a crash: commit the records that unfinished jobs left behind, or abandon the jobs.
 
 The jobs of a data set, of all data sets in a folder, or of a spool are found by the headers on this disk and by the
 marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them and commits everything that it had
-acknowledged: the records of journals, the whole shards of a spool, the shards that a rolling writer had published, and
-a fixed set that is acknowledged or whole. A job that is alive is left alone. A job on another machine cannot be asked,
-so it is reported with its age until someone declares it dead, or abandons it. If its header is in a folder that several
-machines share, it counts as dead once none of its files has changed for two minutes.
+acknowledged: the records of journals, the complete shards of a spool, the shards that a rolling writer had published,
+and a fixed set that is acknowledged or complete. A job that is alive is left unchanged. The state of a job on another
+machine is unknown, so the job is reported with its age until a person declares it dead, or abandons it. If its header
+is in a folder that several machines share, it counts as dead once none of its files has changed for two minutes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ async def recover(
 ) -> Recovery:
     """Commit the records that dead writers left behind, and give up dead jobs whose shards must appear all together.
 
-    You may call it at any time, while other processes write, and more than once. If it is cancelled or fails, the rest
-    stays for the next call. A job that cannot be finished does not stop the others: the first error is raised at the
-    end, with a note for each other error and for the results.
+    It may be called at any time, even while other processes write, and more than once. If it is cancelled or fails, the
+    next call recovers the rest. If a job cannot be finished, the others are recovered nevertheless. The first error is
+    raised at the end, with a note for each other error and for the results.
 
     Args:
         path: a spool; a data set, as for `open_sharded_writer`; or a folder. A folder stands for every data set in it
@@ -63,26 +63,26 @@ async def recover(
         to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It must be the data set for
             which they were written. The contents of the folder do not decide this, because the folder may come from
             another person.
-        abandon: ids of jobs to give up, whatever they had promised. Their uncommitted records are deleted. A job that
-            is proven to be alive is not given up.
+        abandon: ids of jobs to give up, even if they had promised records. Their uncommitted records are deleted. A job
+            that is proven to be alive is not given up.
         dead: ids of jobs whose machines are gone with their disks, or that a person knows to be dead. For a rolling
             writer, the records that it published or flushed are committed, as are those in a folder on this machine,
-            and then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes
-            to its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
-            job that is proven to be alive is not touched.
+            and then the job is ended. If the writer is still running after all, it continues under a new id if it
+            flushes to its store; otherwise its exit raises an error. An all-or-nothing job is given up. A job that is
+            proven to be alive is left unchanged.
         storage: an open `Storage`. The path of the data set (``to`` if ``path`` is a spool) is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
+
     Raises:
-        ValueError: a spool at or below the path holds records, and ``to`` does not say where they go; the message names
-            the data sets for which they were written. Or ``to`` was given, and ``path`` is not a local folder. Or an id
-            is in both ``dead`` and ``abandon``. Nothing was done.
-        StorageError: a writer uses the spool, and the message names its process. Or the spool holds records for a data
-            set other than ``to``, and then none is sent. Or ``path`` is that of a data set in a spool, where there is
-            none.
-        ConflictError: a job that promised something was given up by another process, or a job in ``abandon`` or
-            ``dead`` is alive.
-        ObjectNotFoundError: there is nothing at the path, not even leftovers of a writer. Or ``to`` was given, and the
-            folder has never been a spool. Or no job has an id in ``abandon`` or ``dead``. Nothing was done.
+        ValueError: a spool at or below the path holds records, but ``to`` was not passed (the message names the data
+            sets for which they were written); or ``to`` was passed, but ``path`` is not a local folder; or an id is in
+            both ``dead`` and ``abandon``. Nothing was changed.
+        StorageError: a writer uses the spool (the message names its process); or the spool holds records for a data
+            set other than ``to``, so none was sent; or ``path`` names a data set in a spool, which cannot have one.
+        ConflictError: a job that promised records was given up by another process, or a job in ``abandon`` or ``dead``
+            is alive.
+        ObjectNotFoundError: the path holds nothing, not even leftovers of a writer; or ``to`` was passed, but the
+            folder has never been a spool; or no job has an id in ``abandon`` or ``dead``. Nothing was changed.
         ManifestError: the manifest of the data set cannot be read.
     """
     run = RecoveryRun(abandon, dead)
@@ -151,7 +151,7 @@ def _begun_in(folder: LocalStorage) -> set[str]:
     """Return the names of the data sets to which the jobs with a header in a folder write. Blocks.
 
     Raises:
-        ArgumentValueError: it is a spool, and its records wait for `recover`.
+        ArgumentValueError: the folder is a spool that holds records to recover.
     """
     jobs = jobs_in(LocalHome(folder))
     if is_spool(folder.folder) and jobs:

@@ -12,7 +12,7 @@ from asyncrec._shards.manifest.segment import ShardEntry
 
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedJob:
-    """A job that has not ended and may still be running. This machine cannot find out.
+    """A job that has not ended and may still be running, which this machine cannot determine.
 
     Attributes:
         id: the id to pass as ``dead=`` or ``abandon=``.
@@ -32,7 +32,7 @@ class UnfinishedJob:
 
     @classmethod
     def of(cls, header: JobHeader) -> UnfinishedJob:
-        """Describe the job of a header."""
+        """Describe the job with this header."""
         return cls(
             id=header.writer,
             kind=header.kind,
@@ -50,8 +50,8 @@ class Recovery:
 
     Attributes:
         shards: the shards that it committed.
-        cut_bytes: the number of bytes after the last complete record of journals. They were being written when the
-            writer died, and had not been acknowledged.
+        cut_bytes: the number of bytes after the last complete records of journals. They were being written when the
+            writers died, and had not been acknowledged.
         damaged: journals that end in damage rather than a torn record. Their records before the damage are committed.
             The files are kept under these names, for `asyncrec.tools.repair`.
         discarded: unfinished shards of jobs that were given up.
@@ -59,7 +59,7 @@ class Recovery:
         lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone. The records that
             they had uploaded or flushed to the store are committed, and all others are lost.
         in_use: ids of jobs that are alive. They were left unchanged.
-        unfinished: jobs that may still be running, which this machine cannot find out. They were left unchanged.
+        unfinished: jobs that may still be running, which this machine cannot determine. They were left unchanged.
         targets: the data sets that now hold the shards, without credentials. For a spool, these are the data sets to
             which its records were uploaded.
     """

@@ -1,4 +1,4 @@
-"""`RecoveryRun`: one call of `asyncrec.recover`, which ends job after job, and its outcome."""
+"""`RecoveryRun` is one call of `asyncrec.recover`, which ends one job after another."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RecoveryRun:
 
     Attributes:
         silent: ids of writers that are considered dead because they have made no change in the store for too long.
-        left: jobs whose shards must appear together, and which a call that completes such jobs would have completed.
+        left: jobs whose shards must appear together, which only a call with ``finishes="all"`` completes.
     """
 
     def __init__(
         self, abandon: Collection[str] = (), dead: Collection[str] = (), *, finishes: Literal["rolling", "all"] = "all"
     ) -> None:
-        """``finishes`` as for `Verdict`.
+        """``finishes`` is as for `Verdict`.
 
         Raises:
             ArgumentValueError: an id is in both ``abandon`` and ``dead``.

@@ -1,1 +1,1 @@
-"""Keep shards in a folder on a local disk until they have been uploaded."""
+"""The spool: a folder on a local disk that keeps shards until they are uploaded."""

@@ -1,4 +1,4 @@
-"""`SpoolBacklog`: a writer accepts no records while too many bytes wait in its spool to be uploaded."""
+"""`SpoolBacklog` pauses a writer while too many bytes in its spool wait to be uploaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from asyncrec.errors import ArgumentValueError, StorageError
 
 
 class Upload:
-    """A shard on its way from the spool into the store.
+    """The upload of one shard from the spool to the store.
 
     Attributes:
-        written: the number of its bytes that are on the disk.
-        entry: its entry for the manifest, once the shard is whole.
+        written: the number of bytes of the shard that are on the disk.
+        entry: the entry for the manifest, once the shard is complete.
         ticket: the ticket of its last record, set together with ``entry``.
     """
 
@@ -29,7 +29,7 @@ class Upload:
         self._changed = anyio.Event()
 
     def change(self) -> None:
-        """Wake the tasks in `wait`, so that they look again."""
+        """Wake the tasks in `wait`."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -38,19 +38,19 @@ class Upload:
         await self._changed.wait()
 
 
-# An hour of a crawl at 2 MB/s. This is small compared with the disks of machines that crawl.
+# An hour of a crawl at 2 MB/s, which is little compared with the disk of a crawling machine.
 SPOOL_LIMIT = 8 << 30
 
 
 class SpoolBacklog:
     """The number of bytes that a writer's shards occupy in its spool, with a limit.
 
-    At the limit the writer accepts no more records, and open shards end so that they can be uploaded. It accepts
-    records again when a quarter of the limit is free.
+    At the limit, the writer accepts no more records, and open shards end so that they can be uploaded. The writer
+    accepts records again when a quarter of the limit is free.
 
     Attributes:
-        limit: the maximum size of the waiting and open shards. It does not count indexes, keys, or the records accepted
-            before it was reached (at most a writer's ``memory_limit``).
+        limit: the maximum size of the waiting and open shards. Indexes and keys are not counted, and records accepted
+            before the limit was reached may exceed it, by at most the writer's ``memory_limit``.
         used: the bytes of waiting and open shards.
     """
 
@@ -59,7 +59,7 @@ class SpoolBacklog:
     ) -> None:
         """``path`` is the data set and ``folder`` the spool, for errors.
 
-        With ``all_or_none``, no shard leaves the spool before all are whole.
+        With ``all_or_none``, no shard leaves the spool before all are complete.
         """
         if limit <= 0:
             raise ArgumentValueError(f"spool_limit={limit}: must be a number of bytes greater than 0")
@@ -78,14 +78,14 @@ class SpoolBacklog:
         return upload
 
     def end(self, upload: Upload) -> None:
-        """Forget a shard that is uploaded, or never will be."""
+        """Stop tracking an upload that has ended or was dropped."""
         del self._uploads[upload.key]
 
     def sent(self, key: str, size: int) -> None:
         """Count ``size`` more bytes of a shard, which are on the disk.
 
         Raises:
-            StorageError: the spool is full, and nothing will leave it.
+            StorageError: the spool is full, and no shard will leave it.
         """
         self.used += size
         if (upload := self._uploads.get(key)) is not None:
@@ -111,7 +111,6 @@ class SpoolBacklog:
                     "shards stay in the spool until all are written, so raise spool_limit"
                 )
             self._budget.pause()
-        # Do this each time: records accepted earlier may have begun other shards since, and no other code would end
-        # them.
+        # Do this each time, because records accepted earlier may have begun more shards, which no other code would end.
         for queue in self._queues:
             queue.end_object()

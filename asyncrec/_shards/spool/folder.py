@@ -1,13 +1,13 @@
-"""`SpoolFolder`: shards are written to a local folder first, and are uploaded from it in the background.
+"""`SpoolFolder` is a local folder to which shards are first written, to be uploaded in the background.
 
-An object writer writes its shards there as it would into a local data set, with index and keys. So the records that a
+An object writer writes its shards there, with index and keys, as it would to a local data set. So the records that a
 flush acknowledges are on the disk, and a store that is slow or down does not stop the writer. Each object writer has an
 uploader (`asyncrec._shards.spool.uploader`). It sends the parts of a shard as they reach the disk, publishes the shard
-once it is whole, commits it, and removes it from the spool. If the store is down, the uploader retries from the
-beginning of the shard for as long as the writer lives, and once more at the exit.
+once it is complete, commits it, and removes it from the spool. If the store is down, the uploader starts the shard over
+until it succeeds or the writer exits, and tries once more at the exit.
 
-The folder belongs to one writer at a time, by a lock that ends with its process. The shards that an earlier writer left
-are recovered before anything is written.
+One writer at a time owns the folder, with a lock that is released when its process ends. Shards left behind by an
+earlier writer are recovered before anything is written.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 LOCK_NAME = ".asyncrec-spool"
-# The folder that is in every folder that contains a data set (`_shards.manifest.names`).
+# Every folder that contains a data set contains this folder (`_shards.manifest.names`).
 _MANIFESTS = "_manifest"
 
 
 class SpoolFolder(LocalStorage):
-    """The folder of a spool, as a storage. Its files are private to this user, because none is published.
+    """The storage for the folder of a spool. Only this user can read its files, because none of them is public.
 
     Attributes:
-        backlog: counts the bytes of the shards in the folder.
+        backlog: the count of the bytes of the shards in the folder.
     """
 
     private = True
@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard with its index and keys. The shard goes last: recovery finds the others by it. Blocks."""
+        """Remove a shard with its index and keys, the shard last, because recovery finds the others by it. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -71,10 +71,10 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
 
 
 def refuse_spool(folder: LocalStorage | None) -> None:
-    """Reject a folder that is a spool as the place to write or recover a data set. Blocks.
+    """Raise an error if a data set would be written or recovered in a folder that is a spool. Blocks.
 
-    In a spool, whole shards have the names that they will have in their data set. A job that looked for that data set
-    in the spool would consider them uploaded, and remove them.
+    Complete shards in a spool have the names that they will have in the data set. A job that looked for the data set in
+    the spool would consider them uploaded, and remove them.
 
     Raises:
         StorageError: the folder is a spool.
@@ -96,7 +96,7 @@ async def lock_spool(
         target: the folder of the data set, if it is local.
 
     Raises:
-        StorageError: the spool is in use, and the message names the process; or the folder contains data sets.
+        StorageError: another process uses the spool (the message names it), or the folder contains data sets.
     """
     folder = LocalStorage(path)
     lock = await acquire_in_thread(partial(_lock, folder, target), FileLock.release)

@@ -1,4 +1,4 @@
-"""`Uploader`: a task that sends shards from the spool to the store, one after another, while each is being written."""
+"""`Uploader` is a task that sends shards from the spool to the store, each while it is still being written."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# The seconds between two attempts to upload a shard. By then, the backend has retried each request for two minutes.
+# The seconds between attempts to upload a shard. Before an attempt fails, the backend retries for two minutes.
 _FIRST_DELAY = 1.0
 _MOST_DELAY = 30.0
 
-# Read and checksum this many bytes at once, so that they are still in the processor's cache.
+# Read and checksum this many bytes at once, so that they are still in the CPU cache.
 _STEP = 256 << 10
 
 
@@ -43,10 +43,10 @@ class UploadEvents(Protocol):
     """Events of the shards of an `Uploader`, implemented by its writer."""
 
     async def before_upload_ends(self, upload: Upload) -> None:
-        """Called when all of a shard is sent. The shard is published when this returns."""
+        """Called when all bytes of a shard have been sent. The shard is published when this returns."""
 
     async def uploaded(self, upload: Upload) -> None:
-        """Called when a shard is published and must be committed, again after each transient error until it is."""
+        """Called to commit a published shard; called again if it raises a transient error."""
 
     def ended(self, error: BaseException | None) -> None:
         """Called when the uploader has returned, or has failed with ``error``."""
@@ -74,7 +74,7 @@ class Uploader:
         self._budget = budget
         self._events = events
         self._waiting: deque[Upload] = deque()
-        self._buffer = bytearray()  # one chunk, reused: new memory for each chunk would cost as much as the copy
+        self._buffer = bytearray()  # one chunk, reused because allocating each chunk would take as long as the copy
         self._arrived = anyio.Event()
         self._closing = anyio.Event()
         self.finished = anyio.Event()
@@ -94,13 +94,13 @@ class Uploader:
         return upload
 
     def complete(self, upload: Upload, entry: ShardEntry, ticket: int) -> None:
-        """Note that a shard is whole, with its description and its last record's ticket."""
+        """Note that a shard is complete, with its manifest entry and its last record's ticket."""
         self._fates.move(upload.key, "finish")
         upload.entry, upload.ticket = entry, ticket
         upload.change()
 
     def drop(self, upload: Upload) -> None:
-        """Give up a shard in which the object writer failed. Its acknowledged records are left to `recover`."""
+        """Drop a shard in which the object writer failed. `asyncrec.recover` commits its acknowledged records."""
         self._fates.move(upload.key, "drop")
         upload.change()
 
@@ -251,7 +251,7 @@ class Uploader:
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:
-        """Open the file of a shard under its present name."""
+        """Open the file of a shard under its current name."""
         with suppress(ObjectNotFoundError):
             return open_own(str(self._spool.partial_of(key)), os.O_RDONLY, linked=True)
         return open_own(str(self._spool.path_of(key)), os.O_RDONLY, linked=True)

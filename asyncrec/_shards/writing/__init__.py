@@ -1,1 +1,1 @@
-"""Write data sets: the records of many tasks go to the open shards of one writer."""
+"""Writers of data sets, which distribute the records of many tasks over their open shards."""

@@ -1,7 +1,7 @@
-"""`Acknowledgements`: callers can ask which level a write has reached, and wait for the next level.
+"""`Acknowledgements` returns the level that a write has reached, and lets callers wait for a level.
 
-A ticket stands for a write and all earlier writes. It has reached a level when no queue holds an earlier write that has
-not. So the minimum over the queues decides, and nothing is counted per record.
+A ticket stands for a write and all earlier writes. It has reached a level when no queue holds one of these writes below
+that level. So the minimum over the queues decides, and nothing is counted per record.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Acknowledgements:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """Wake the tasks in `wait`, so that they look again after a shard has progressed or failed."""
+        """Wake the tasks in `wait`, after a shard has progressed or failed."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -75,13 +75,13 @@ class Acknowledgements:
 
     @property
     def first_uncommitted(self) -> int:
-        """The first uncommitted ticket; beyond `sys.maxsize` if all are committed."""
+        """The first uncommitted ticket; more than `sys.maxsize` if all are committed."""
         uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         return min(uncommitted, default=sys.maxsize + 1)
 
     @property
     def last_spooled(self) -> int:
-        """The last ticket that has reached a disk or a commit with all earlier ones; `sys.maxsize` if all have."""
+        """The last ticket that is spooled or committed, with all earlier ones; `sys.maxsize` if all tickets are."""
         unspooled = [first for queue in self._queues if (first := queue.levels.first_unspooled) is not None]
         return min(unspooled) - 1 if unspooled else sys.maxsize
 
@@ -93,8 +93,7 @@ class Acknowledgements:
             Exception: a shard failed.
         """
         for queue in self._queues:
-            # One queue after the other: checking all of them after each change would take time quadratic in their
-            # number.
+            # Wait for one queue after another, because checking all after each change would take quadratic time.
             while (first := queue.levels.first_uncommitted) is not None and first <= ticket:
                 self.check()
                 if self.ended:

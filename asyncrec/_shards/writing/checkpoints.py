@@ -1,19 +1,18 @@
-"""`tending`: a rolling writer maintains its data set while it is open, so that no data set needs a cron job.
+"""`tending` lets a rolling writer maintain its data set while it is open, so that no data set needs a cron job.
 
 The writer shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
 
-Each commit is an object of its own, and opening a data set costs a request for each commit that no checkpoint covers.
-So some process has to merge them. The naive way is to let a reader do it if it finds many, but a reader may have no
-permission to write. Another is to let each writer do it at its end. Suppose A, B and 998 others are started together
-and end together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints
-counts.
+Each commit is an object of its own, and opening a data set takes a request for each commit that no checkpoint covers.
+So some process has to merge them. The naive way is that a reader merges them if it finds many, but a reader may have no
+permission to write. Another way is that each writer merges them when it ends. But if a thousand writers start and end
+together, all of them merge the same thousand segments at the same moment, and only one of their checkpoints counts.
 
-So a writer that found a hundred uncovered segments when it opened merges them after a random time of up to a minute. It
-first lists once more: if there is a new checkpoint, another writer was faster, and it reads nothing. A writer that
-found few segments does not list at that time: if a thousand began together, each would read the commits of all in their
-first minute. Every writer checks after one in a thousand of its shards on average, again after a random time. If it
-fails, nothing is lost, because the next writer tries. The rules for which of two checkpoints counts, and what may be
-deleted, are those of ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
+So a writer that found a hundred uncovered segments when it opened merges them after a random delay of up to a minute.
+First it lists the segments again. If there is a new checkpoint, another writer was faster, so it reads nothing. A
+writer that found few segments does not list them then, because if a thousand writers began together, each would read
+all commits of their first minute. Later, every writer checks after a thousand shards on average, again with a random
+delay. A failure does no harm, because the next writer tries. The same rules as in ``asyncrec compact`` decide which of
+two checkpoints counts and which objects may be deleted (`asyncrec._shards.commit.compaction`).
 """
 
 from __future__ import annotations
@@ -34,17 +33,16 @@ from asyncrec.errors import StorageError
 
 _path_log = PathLog("asyncrec.shards")
 
-# The check may take as long as the opening did.
+# The maximum random delay before a check. The check may take as long as the opening did.
 DELAY_SECONDS = 60.0
-# Below this number, reading the segments costs an opening little. They are listed, read and counted as in every
-# opening: long work runs in worker threads, and segments that other processes have put into the folder are parsed
-# without trust.
+# Reading fewer segments than this adds little to an opening. They are listed, read and counted as in every opening:
+# long work runs in worker threads, and segments from other processes are parsed without trust.
 MANY_SEGMENTS = 100
-# The average number of shards between checks. A thousand commits, one a minute, take most of a day.
+# The average number of shards between checks. At one commit a minute, this takes most of a day.
 SHARDS_FOR_A_LOOK = 1000
-# With the default of two minutes, an idle writer commits its flushed records after a quarter of an hour.
+# An idle writer commits its flushed records after this many signs of life, by default after a quarter of an hour.
 BEATS = 20
-# Deleting this many takes a few seconds of requests. The next checkpoint deletes the rest.
+# The requests to delete this many objects take a few seconds. The next checkpoint deletes the rest.
 MOST_DELETED = 1000
 
 
@@ -76,10 +74,10 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
 
 
 async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
-    """Keep a writer that flushes nothing from being considered dead; in the end, commit its flushed records.
+    """Keep a writer that flushes nothing from being considered dead. In the end, commit its flushed records.
 
-    After that, the log has no needed records, and no more requests are sent. An entry that was created while its shards
-    were being committed is deleted only if another commit states its number.
+    After that, no record in the log is needed, and no more requests are sent. An entry that was created while its
+    shards were being committed is deleted only if another commit states its number.
     """
     quiet = job.header.silent_after / 3
     while log.error is None:
@@ -98,7 +96,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
 
 
 async def _take_up_silent(job: Job, path: str) -> None:
-    """Check after the opening, and again when a writer that died just before it has been silent for long enough."""
+    """Recover silent writers now, and again when a writer that has just died would have been silent for long enough."""
     module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
     silent = job.header.silent_after
     for seconds in (0.0, silent):

@@ -35,19 +35,18 @@ class CommitCoordinator:
     """The part of a sharded writer that names and commits shards, shared by all open shards.
 
     Attributes:
-        job: makes the shards.
+        job: the job that makes the shards.
         fixed: whether the number of shards is fixed.
-        turn: held for each short step that many shards take at the same time, because together these steps are long.
-        written: opens when all fixed shards are written; only then is the first published.
-        sent: opens when all fixed shards are sent; only then does the first upload end.
+        turn: a semaphore held during each short step that many shards may take at the same time.
+        written: a gate that opens when all fixed shards are written. Only then is the first published.
+        sent: a gate that opens when all fixed shards are sent. Only then does the first upload end.
         go_on: returns the records of a failed shard to write again in another job; `None` if the writer fails.
     """
 
     def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
         self.job = job
         self.fixed = job.header.num_shards is not None
-        # Every step in a turn awaits anyway. Yielding before it as well would cost each shard three more turns of the
-        # loop.
+        # Every step awaits anyway. Yielding before each step, too, would take each shard three more turns of the loop.
         self.turn = anyio.Semaphore(_AT_ONCE, fast_acquire=True)
         self.written = _Gate(open_shards)
         self.sent = _Gate(open_shards)
@@ -72,7 +71,7 @@ class CommitCoordinator:
         await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
-        with suppress(StorageError):  # a file that stays belongs to a committed shard, and is not read
+        with suppress(StorageError):  # a file that remains belongs to a committed shard, so it is not read
             await job.manifest.progress.forget(entry.path)
         await self._unspool(entry)
 

@@ -1,7 +1,7 @@
-"""`DetachedJob`: a joint job whose steps run in processes that end in between, so that no process can hold it.
+"""`DetachedJob` is a joint job whose steps run in different processes, so that no process can hold it.
 
 Spark begins a write in one process, and commits or aborts it in another. A lock that proves the job alive would be
-released with the first process. The naive way is a process that stays and keeps the lock. But then the others have to
+released when the first process ends. The naive way is an extra process that keeps the lock. But then the others have to
 find it, trust it and end it, and the job dies with a process that does none of its work.
 
 So the header declares the job detached. Nothing proves such a job dead, so other processes leave it alone, like a job
@@ -9,7 +9,7 @@ on another machine. Its ``job_id`` replaces the proof: a run with an id ends the
 not. Suppose A begins run 1, and B run 2. B creates the tombstone of run 1; A creates the closing segment of run 1 when
 its tasks are done. Both have the same name and are created exclusively, so one of them wins. If A was first, B finds
 the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and no record of run 1
-is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
+is in the data set. No clock is involved. If B's own process dies, run 3 ends run 2 in the same way.
 
 Without a ``job_id``, no other run can show that the job is over. If its processes were killed, `asyncrec.recover`
 reports it as unfinished, and gives it up on request (``abandon``).
@@ -44,13 +44,13 @@ from asyncrec.storage._url import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachedJob:
-    """A job that was begun by `begin_detached_job`. It can be pickled, and any process can end it, once.
+    """A job begun by `begin_detached_job`. It can be pickled, and any process can end it, once.
 
     Attributes:
         share: the share for `asyncrec._shards.writing.joint_job.open_share`, in any process.
-        header: the job's header; `None` if an earlier run with its id has committed, so that there is nothing to do.
-        replaced: the paths that it replaces, as JSON, compressed because it is sent to tasks; `None` if it appends.
-        removals: the last place in the log of removals that the job knew.
+        header: the job's header; `None` if an earlier run with its id has committed, so that no work is left.
+        replaced: the paths of the shards to replace, as JSON that is compressed for sending; `None` if the job appends.
+        removals: the last place in the log of removals when the job began.
     """
 
     share: JobShare
@@ -64,11 +64,10 @@ class DetachedJob:
         """Commit these shards in one step, and end the job, like `JointJob.commit`.
 
         Raises:
-            ConflictError: another run with its id has ended it, or it was given up, or the data set was replaced;
+            ConflictError: another run with its id has ended the job, it was given up, or the data set was replaced;
                 nothing is committed.
             DatasetError: the shards do not have ``records`` records; nothing is committed.
-            StorageError: nothing is committed; or, according to a note, that is unknown, and a run with this id finds
-                out.
+            StorageError: nothing is committed, unless a note says that this is unknown; the next run finds out.
         """
         if (header := self.header) is None:
             return
@@ -105,21 +104,21 @@ class DetachedJob:
         """End the job without a commit, and delete its tasks' objects. If the job has committed, its records stay.
 
         Raises:
-            ConflictError: another process is ending the job at the moment.
+            ConflictError: another process is currently ending the job.
             StorageError: the job may not have ended; a run with the same id ends it.
         """
         if (header := self.header) is None:
             return
         async with dataset_at(self.share.path, storage_options=storage_options) as (folder, name):
             if not await settle_dead(folder, name, header.writer, take_over=True):
-                # Another run has ended the job, but its tasks may have gone on.
+                # Another run has ended the job, but its tasks may have continued.
                 await end_job(folder, FoundJob(header), Verdict(abandon=True))
 
     def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:
         """Return the data set as it was when the job began. Blocks.
 
         Raises:
-            ConflictError: some of its shards were removed since.
+            ConflictError: some of its shards have since been removed.
         """
         paths = set(json.loads(zlib.decompress(self.replaced or b"")))
         entries = [] if now is None else [entry for entry in now.shards if entry.path in paths]

@@ -1,8 +1,8 @@
-"""`DigestTables` keeps digests, each with a number, in temporary files that take 24 bytes a digest.
+"""`DigestTables` keeps digests, each with a number, in temporary files of 24 bytes per digest.
 
-A table is sorted, and written once. A large table is in a file without a name, which is mapped into memory, so that
-only the parts that are read take memory. Many tables are merged, so that a look-up goes through few of them. A file of
-the data set itself is never mapped: if another process cut it off, reading it would end this process.
+A table is sorted, and written once. A large table is in an unnamed file that is mapped into memory, so only the pages
+that are read take memory. Tables are merged, so that a look-up searches only a few. A file of the data set itself is
+never mapped, because if another process truncated it, reading it would kill this process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 # A smaller table is held in memory: 1.5 MiB.
 _SMALL = 1 << 16
-# A table stays while it has at least this multiple of the digests of all newer tables together.
+# A table is not merged while it has at least this many times the digests of all newer tables together.
 _RATIO = 4
 # Tables are merged in this number of parts, by the first bits of the digests. One part is in memory at a time.
 _PARTS = 256
 
 
 class Rows(NamedTuple):
-    """Digests, in two halves of 64 bits each, and the number of each."""
+    """Digests, as two halves of 64 bits each, and the number of each digest."""
 
     first: NDArray[np.uint64]
     last: NDArray[np.uint64]
@@ -37,14 +37,14 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, digests: NDArray[np.uint64], value: NDArray[np.uint64]) -> Rows:
-        """Make rows of pairs, in the order of tables; a digest of zeros is left out."""
+        """Return sorted rows of digests and numbers, without digests of zeros."""
         order = np.argsort(digests[:, 0], kind="stable")
         order = order[digests[order].any(axis=1)]
         return cls(digests[order, 0], digests[order, 1], value[order])
 
     @classmethod
     def joined(cls, parts: Iterable[Rows]) -> Rows:
-        """Make sorted rows of others."""
+        """Merge rows into sorted rows."""
         none = [np.empty(0, np.uint64)] * 3
         first, last, value = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
         order = np.argsort(first, kind="stable")
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class TableMaker:
-    """A maker of one table from sorted rows, which arrive in chunks. Blocks."""
+    """A builder of one table from sorted rows, which arrive in chunks. Its methods block."""
 
     def __init__(self, most: int) -> None:
         """``most`` is the maximum number of rows."""
@@ -88,14 +88,14 @@ class TableMaker:
         return Rows(*columns)
 
     def close(self) -> None:
-        """Close the file. The table that maps it stays usable."""
+        """Close the file. The table that maps it remains usable."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 class DigestTables:
-    """Tables, the oldest first. All methods block. Several threads may look up while one adds."""
+    """Tables, the oldest first. Its methods block. Several threads may call `find` while one adds tables."""
 
     def __init__(self) -> None:
         self._tables: tuple[Rows, ...] = ()
@@ -108,7 +108,7 @@ class DigestTables:
         self._tables = (*self._tables, table)
 
     def add(self, table: Rows) -> None:
-        """Add a table, and merge the tables that have become too small."""
+        """Add a table, and merge it with older tables that are too small in comparison."""
         keep, merged, count = list(self._tables), [table], len(table.first)
         while keep and len(keep[-1].first) < _RATIO * count:
             merged.append(keep.pop())
@@ -119,7 +119,7 @@ class DigestTables:
         """Return the number of each digest; `None` if the digest is not known."""
         wanted = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
         found = np.zeros(len(wanted), np.uint64)
-        left = np.argsort(wanted[:, 0])  # neighbours are looked up one after the other
+        left = np.argsort(wanted[:, 0])  # look up neighbouring digests one after the other
         for table in reversed(self._tables):
             left = _find_in(table, wanted, left, found)
         absent = set(left.tolist())
@@ -129,7 +129,7 @@ class DigestTables:
 def _find_in(
     table: Rows, wanted: NDArray[np.uint64], left: NDArray[np.int64], found: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Note in ``found`` the digests at the places ``left`` that a table has; return the places of the others."""
+    """Set the numbers of the digests at ``left`` that are in the table. Return the places of those that are not."""
     at = table.first.searchsorted(wanted[left, 0])
     places, absent = left, [left[:0]]
     while len(places):  # once, unless two digests have the same beginning

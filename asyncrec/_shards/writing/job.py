@@ -1,15 +1,15 @@
-"""`Job`: the making of shards for one data set, from the mark before the first object to the object that ends the job.
+"""`Job` makes shards for one data set, from the mark before the first object to the object that ends the job.
 
 Every writer and every tool that makes shards is a job, so these rules are implemented once:
 
-1. Before its first object, a job has a mark that names its owner, and a lock that ends with its process.
-2. A job that needs the data set's name exclusively claims it, and gets an error at once if another job has it.
-3. Shards, indexes and keys are made under names that no other job uses.
-4. The closing segment is created exclusively, and commits everything that was not committed before. A process that
-   gives up a dead job takes the same name first, for a tombstone, so exactly one of the two happens.
+1. Before its first object, a job has a mark that names its owner, and a lock that is released when its process ends.
+2. A job that needs the data set's name exclusively claims it, and fails at once if another job has claimed it.
+3. Shards, indexes and keys have names that no other job uses.
+4. The closing segment is created exclusively, and commits everything that was not yet committed. A process that gives
+   up a dead job first creates a tombstone under the same name, so only one of the two can exist.
 5. A job that replaces shards takes a place in the log of removals before its commit, and deletes the old shards after
    it.
-6. The mark shows which objects may be left and who may delete them. The mark is deleted last.
+6. The mark shows which objects may be left behind, and which process may delete them. The mark is deleted last.
 
     async with open_job(folder, header, path=path) as job:
         async with job.publisher.open_shard(job.shard_name(0)) as shard: ...
@@ -51,23 +51,23 @@ _path_log = PathLog("asyncrec.shards")
 
 
 class Job:
-    """One job, which makes shards for a data set. `open_job` begins it.
+    """A job that makes shards for a data set, begun by `open_job`.
 
     Attributes:
-        header: a description of the job.
-        store: the data set's folder, in which it commits.
-        staging_folder: the folder in which its shards are first written and published: a spool, or else ``store``.
+        header: the description of the job.
+        store: the data set's folder, in which the job commits.
+        staging_folder: the folder in which the shards are first written and published: a spool, or else ``store``.
         spool: the staging folder, if it is a spool.
         before: the data set as it was when the job began, or `None`.
         uncovered: how many segments were in no checkpoint at that time, and the number of the newest checkpoint.
-        replaces: whether its shards replace the whole data set.
-        removed: the shards that it removes; `None` until it requests a place in the log of removals.
-        staging: its files outside the store, with which another process ends the job if this process dies.
-        manifest: writes its segments.
-        publisher: publishes its shards.
-        fates: the states of its shards.
-        shares: whether other processes make shards under its names. Such shards are looked for when the job ends, in
-            this process, or in another if the job goes on after this process has released its lock.
+        replaces: whether the new shards replace the whole data set.
+        removed: the shards that the job removes; `None` until it requests a place in the log of removals.
+        staging: the files outside the store by which another process ends the job if this process dies.
+        manifest: the writer of the segments.
+        publisher: the publisher of the shards.
+        fates: the states of the shards.
+        shares: whether other processes make shards under the job's names. Such shards are looked for when the job ends,
+            which happens in this process ("end here") or in another ("end elsewhere").
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Job:
 
     @property
     def flush_log(self) -> FlushLog | None:
-        """The log to which its records are flushed, if it has no disk but flushes."""
+        """The log to which a job without a disk flushes records, or `None`."""
         return self.publisher.flush_log
 
     def shard_name(self, number: int) -> str:
@@ -146,17 +146,17 @@ class Job:
         removed: Sequence[str] = (),
         rule: tuple[str, int] = ("", 0),
     ) -> int | None:
-        """End the job well: add these entries to the data set, and remove the shards that they replace. Call this once.
+        """Add these entries to the data set, remove the shards that they replace, and end the job. Call this only once.
 
-        Returns its place in the log of removals, if it removes anything.
+        Return the job's place in the log of removals, if it removes any shards.
 
         ``metadata``, known only at the end, is added to that of the header. ``carried`` is as for
         `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
-        ``rule`` is as for `take_place`, with the last removal that the snapshot knew of.
+        ``rule`` is as for `take_place`, with the last removal in the snapshot.
 
         Raises:
             ConflictError: the job was abandoned, or another job replaced the data set; nothing is committed.
-            StorageError: nothing is committed; or that is unknown, according to a note on the error.
+            StorageError: nothing is committed, unless a note on the error says that this is unknown.
         """
         place = None
         if self.replaces and self.before is not None:
@@ -196,9 +196,9 @@ class Job:
         return self.header.kind == "fixed" and self.staging.acknowledged
 
     async def end(self, mark: Staging | None) -> None:
-        """Delete the job's marks, unless an object is left that needs them. Shielded and limited in time.
+        """Delete the job's marks, unless objects that need them are left. This is shielded and limited in time.
 
-        ``mark`` is the lock of its mark in the store, if its header is in a spool.
+        ``mark`` is the lock of the mark in the store, if the header is in a spool.
         """
         ended = False
         async with AsyncExitStack() as stack:
@@ -225,7 +225,7 @@ class Job:
     async def _end(self) -> bool:
         """Delete the job's leftovers. Return whether no object is left that needs a mark."""
         if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
-            return False  # leave this to the process that ends the job, or has taken it
+            return False  # the process that ends the job, or has taken it over, does this
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)
         if self.flush_log is not None and committed:
             await self.flush_log.end()
@@ -238,7 +238,7 @@ class Job:
             Exit(
                 committed=committed,
                 unsettled=self.manifest.unsettled,
-                # With a spool, a shard in doubt is whole in the spool, and `recover` uploads it.
+                # With a spool, a shard in doubt is complete in the spool, and `recover` uploads it.
                 left=bool(await in_thread(fates.those, "published"))
                 or (unsure and self.spool is not None)
                 or (self.flush_log is not None and self.flush_log.ledger.is_needed),

@@ -1,18 +1,18 @@
-"""`open_joint_job`: many processes make the shards of one job, each attempt under its own names, and one commits.
+"""`open_joint_job` begins a job whose shards are made by many processes and committed by one.
 
     async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
         if job.committed is None:                                                     # otherwise a run has committed
             ... send job.share to the workers; each returns the entries of open_share
             await job.commit(entries)
 
-An object that no commit names does not count, such as a shard of an attempt that died or ran twice, or of a run that
-failed. It has one of the job's own names. The process that ends the job deletes such objects, and `verify --delete`
-deletes those that appear later.
+Each attempt has its own names, which contain the job's id. An object that no commit names does not count, such as a
+shard of an attempt that died or ran twice, or of a failed run. The process that ends the job deletes such objects, and
+`verify --delete` deletes those that appear later.
 
 A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
 ever commits. A new run first finds out how the earlier runs ended. It gives up a dead run behind a tombstone, and a
-detached run (`detached_job`) even if it is alive. So a run that follows a commit whose answer was lost finds that
-commit, and adds nothing.
+detached run (`detached_job`) even if it is alive. If the answer to a commit was lost, the next run finds the commit,
+and adds nothing.
 """
 
 from __future__ import annotations
@@ -55,14 +55,13 @@ _path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
-# The number of a shard consists of the numbers of its part, its attempt, and the shard in it, so that names sort by
-# part.
+# A shard's number is made of the numbers of its part, of the attempt, and in the attempt, so names sort by part.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """The data with which a process makes shards for a job. It can be pickled; only its path can have credentials.
+    """The information that a process needs to make shards for a job. Picklable; only ``path`` may have credentials.
 
     Attributes:
         path: the path of the data set; absolute if it is local.
@@ -77,7 +76,7 @@ class JobShare:
 
 
 class JointJob:
-    """A job whose shards are made by many processes. `open_joint_job` makes it.
+    """A job whose shards are made by many processes, begun by `open_joint_job`.
 
     Attributes:
         share: the share to pass to `open_share`, in any process.
@@ -95,13 +94,12 @@ class JointJob:
 
         Args:
             entries: the entries of all attempts that count, from `ShareWriter.entries`.
-            records: the number of records that they must have in all, if it is known.
+            records: the total number of records that the shards must have, if it is known.
 
         Raises:
             DatasetError: the shards do not have ``records`` records; nothing is committed.
             ConflictError: the job was given up, or another job replaced the data set; nothing is committed.
-            StorageError: nothing is committed; or that is unknown, according to a note, and a run with this id finds
-                out.
+            StorageError: nothing is committed, unless a note says that this is unknown; the next run finds out.
         """
         if self.job is None:
             raise DatasetError(
@@ -115,7 +113,7 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was passed twice; nothing was committed")
-        in_order = sorted(entries, key=lambda entry: entry.path)  # as the manifest has them, whichever task ended first
+        in_order = sorted(entries, key=lambda entry: entry.path)  # the order of the manifest
         stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in in_order)
         await self.job.commit(stamped)
         self.committed = stamped
@@ -135,14 +133,14 @@ async def open_joint_job(
     index: bool = True,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[JointJob]:
-    """Begin a job, or find that it has committed. If the context exits without `JointJob.commit`, the job is given up.
+    """Begin a job, unless an earlier run has committed. If the context exits without a commit, the job is given up.
 
     Args:
         path: a folder that every process can reach, and the data set's name in it.
-        job_id: an id of the work. A second run with this id adds nothing to the commit of an earlier run.
+        job_id: an id for the work. A second run with this id adds nothing to the commit of an earlier run.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
-        take_over: declares an earlier run on another machine dead, if nothing here can tell.
-        detached: no process will hold the job, so no lock proves it alive or dead.
+        take_over: whether to declare an earlier run on another machine dead if its state is unknown here.
+        detached: whether no process will hold the job, so that no lock proves it alive or dead.
         schema, metadata: stored in the manifest.
         compression, index: options of the shards.
         storage_options: options for the backend.
@@ -172,7 +170,7 @@ async def open_joint_job(
             try:
                 job = await stack.enter_async_context(open_job(folder, header, path=redact(str(path)), mode=mode))
             except ObjectExistsError as error:
-                # With mode="new", the existing object may be the data set; with another mode, it is another run with
+                # With mode="new", the existing object may be the data set. Otherwise it belongs to another run with
                 # this id.
                 if job_id is None or (mode == "new" and await find_job(folder, name, writer) is None):
                     raise
@@ -186,7 +184,7 @@ async def open_joint_job(
 
 
 class ShareWriter:
-    """A writer of shards for a joint job, made by `open_share` and used by one task.
+    """A writer of shards for a joint job, opened by `open_share` and used by one task.
 
     Attributes:
         entries: the entries of the shards, for `JointJob.commit`, once the context has exited cleanly.
@@ -199,7 +197,7 @@ class ShareWriter:
         self._ended = anyio.Event()
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Write records, with the digests of their keys if they have keys. An error ends the share."""
+        """Write records, with the digests of their keys if they have keys. After an error, every call raises it."""
         if self._error is not None:
             raise self._error
         await self._batches.put(KeyedBatch(records, keys))
@@ -210,7 +208,7 @@ class ShareWriter:
             self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
         except Exception as error:
             self._error = error
-            with suppress(StopAsyncIteration):  # the next call of a caller that waits for room raises the error
+            with suppress(StopAsyncIteration):  # release a waiting caller; its next call raises the error
                 while True:
                     await self._batches.take()
         finally:
@@ -233,13 +231,13 @@ async def open_share(
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
-    """Make shards for a job. They are in the data set once `JointJob.commit` names them.
+    """Make shards for a job. They are part of the data set once `JointJob.commit` has committed their entries.
 
     Each attempt has its own names, even if several run at the same time. An attempt that fails deletes its shards.
 
     Args:
         share: the share of the job.
-        part: a number by which the shards of the data set are ordered.
+        part: a number by which the shards are ordered in the data set.
         max_shard_bytes, max_shard_records: the limits of a shard; 256 MiB if neither is passed.
         storage_options: options for the backend.
     """
@@ -305,7 +303,7 @@ async def _make_shards(
 
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
-    """Return the id of the next run; or the id of the run that has committed, and its closing segment."""
+    """Return the id of the next run and `None`, or the id and the closing segment of the run that has committed."""
     history = await load_history(folder, name)
     run = 1
     while True:
@@ -321,7 +319,7 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 @contextmanager
 def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log failures of a clean-up, and go on. Objects that stay are unlisted, and `asyncrec.recover` removes them."""
+    """Log errors of a clean-up rather than raise them. `asyncrec.recover` removes the unlisted objects that remain."""
     try:
         yield
     except Exception as error:

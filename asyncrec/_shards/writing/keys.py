@@ -1,8 +1,8 @@
-"""`KeySet`: a set of keys that stays small, because 16 bytes of BLAKE2b stand for each key.
+"""`KeySet` is a set of keys that stays small, because each key is stored as 16 bytes of BLAKE2b.
 
-A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
-16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key. If contents are known, too, it
-holds 32 bytes for each record, of which the last 16 are the digest of its content (`content_digest`).
+A key names a record (a page's URL, a message's id). In ``_keys/<shard>.keys``, the bytes ``[16 * i, 16 * i + 16)`` are
+the digest of the key of the shard's i-th record, or zeros if the record has no key. If digests of contents are stored,
+too, each record has 32 bytes, of which the last 16 are the digest of its content (`content_digest`).
 
 With 128 bits, the chance that any two of 10^12 keys have the same digest is about 10^-15.
 """
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_KEY = bytes(KEY_BYTES)
-# The number of keys of a writer that are checked for duplicates: 7 MB. A program that repeats keys does so early.
+# How many keys of a writer are checked for duplicates, in 7 MB. A program that repeats keys does so early.
 _WATCHED = 1 << 16
 
 _path_log = PathLog("asyncrec.shards")
 
 
 def key_digest_in_python(key: str | bytes | bytearray) -> bytes:
-    """The fallback for `key_digest` without a compiler."""
+    """Compute `key_digest` without the C extension."""
     data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
 def key_digests_in_python(keys: Iterable[str | bytes]) -> list[bytes]:
-    """The fallback for `key_digests` without a compiler."""
+    """Compute `key_digests` without the C extension."""
     return [key_digest_in_python(key) for key in keys]
 
 
 def join_digests_in_python(keys: Iterable[str | bytes | bytearray]) -> bytes:
-    """The fallback for `join_digests` without a compiler."""
+    """Compute `join_digests` without the C extension."""
     return b"".join(key if type(key) is bytearray else key_digest_in_python(key) for key in keys)
 
 
-# Use the C functions directly, because a wrapper would make each call half as slow again.
+# Use the C functions directly, because a wrapper would add half to the time of each call.
 key_digest = key_digest_in_python if native is None else native.key_digest
 """``key_digest(key) -> bytes``: 16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
 
@@ -60,10 +60,10 @@ Hashing several keys together takes a third of the time of hashing them one by o
 
 
 class RepeatedKeys:
-    """`join_digests` for a writer without a policy for duplicate keys. The first duplicate is logged, and stored.
+    """`join_digests` for a writer without a policy for duplicate keys. It logs the first duplicate.
 
-    The writer's first 65,536 keys are compared, in the batches in which they are hashed: by eight bytes of each digest,
-    as numbers, because a set of these is made faster. The chance of a wrong warning is about 10^-10.
+    The writer's first 65,536 keys are compared in the batches in which they are hashed. Only eight bytes of each digest
+    are compared, as numbers, because a set of numbers is built faster. The chance of a wrong warning is about 10^-10.
     """
 
     def __init__(self, path: str) -> None:
@@ -108,7 +108,7 @@ class RepeatedKeys:
 
 
 def digest_of(key: str | bytes) -> bytes:
-    """Return `key_digest`, with a clear error for a key that is neither text nor bytes.
+    """Return the digest of a key, or raise a clear error if the key is neither text nor bytes.
 
     Raises:
         TypeError: the key is neither text nor bytes.
@@ -123,32 +123,31 @@ def digest_of(key: str | bytes) -> bytes:
 
 
 def content_digest(content: str | bytes) -> bytes:
-    """Return 16 bytes that stand for a body. Their last bit is 0, or 1 for a revisit (see `shared_digests`)."""
+    """Return the 16-byte digest of a body. Its last bit is 0; for a revisit it would be 1 (see `shared_digests`)."""
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     digest = hashlib.blake2b(data, digest_size=KEY_BYTES, person=b"asyncrec content").digest()
     return shared_digests(digest)[0]
 
 
 def shared_digests(digest: bytes) -> tuple[bytes, bytes]:
-    """Return the digests of the record that has a body, and of its revisits, by one of the two."""
+    """Return the digests of the record that has a body and of its revisits, given either of them."""
     return digest[:-1] + bytes([digest[-1] & 0xFE]), digest[:-1] + bytes([digest[-1] | 1])
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:
-    """Return the number of the shard, of ``partitions``, for a value. It is the same in every process and release."""
+    """Return a value's shard number, below ``partitions``. It is the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
     return int.from_bytes(key_digest(data)[:8], "little") % partitions
 
 
 class KeySet:
-    """A set of digests: those of a snapshot in 16 bytes each, those added later in about 100, as in a Python set.
+    """A set of digests, which takes 16 bytes for each digest of a snapshot and about 100 for each one added later.
 
-    The snapshot's digests are sorted once, in a worker thread. Adding never sorts, so it never holds the event loop.
+    The snapshot's digests are sorted once, in a worker thread. `add` never sorts, so it does not block the event loop.
     """
 
     def __init__(self) -> None:
-        # The first and last eight bytes of each digest, ordered by the first. Two of 2^32 digests are unlikely to share
-        # these.
+        # The first and last eight bytes of each digest, sorted by the first. Even of 2^32 digests, few share the first.
         self._first: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._last: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._added: set[bytes] = set()
@@ -159,7 +158,7 @@ class KeySet:
     def __contains__(self, digest: bytes) -> bool:
         if digest in self._added:
             return True
-        if not len(self._first):  # a new data set: NumPy's look-up takes ten times as long as a digest
+        if not len(self._first):  # a new data set needs no NumPy look-up, which takes ten times as long as a digest
             return False
         first, last = np.frombuffer(digest, dtype="<u8")
         begin, end = np.searchsorted(self._first, first, "left"), np.searchsorted(self._first, first, "right")

@@ -1,9 +1,9 @@
-"""`KnownContents`: the bodies of a data set and those that its writer has stored, each with its record.
+"""`KnownContents` finds the record of a body, among the bodies of a data set and those that its writer has stored.
 
-A set of digests in memory takes 100 bytes each, so 100 million bodies take 10 GB. Here they are in tables on a disk
+In a Python set, a digest takes 100 bytes, so 100 million would take 10 GB. Here they are in tables on a disk
 (`digest_tables`). The tables are made when the writer opens, from the runs of contents, and from the keys files of
-shards that are in no run. Bodies that the writer stores are held in memory until there are a few thousand, and then go
-to a table, too.
+shards that are in no run. Bodies that the writer stores are held in memory until there are 32,768, and are then moved
+to a table.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeySet:
-    """Load all keys of the snapshot: from the runs that its checkpoint names, and from shards that are in no run.
+    """Load all keys of the snapshot, from the runs that its checkpoint names and from shards that are in no run.
 
-    The runs have the keys sorted, in one object for many shards. Each shard that is in no run costs a request.
+    A run holds the sorted keys of many shards in one object. Each shard that is in no run takes a request of its own.
     """
     keys = await in_thread(KeySet)  # imports NumPy
     if before is None:
@@ -91,16 +91,15 @@ def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry
 
 # The feature that distinguishes bodies, or a function of a page.
 Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
-# The features that a page needs to be a revisit, or to be found by one.
+# The features that a schema needs so that pages can be, or have, revisits.
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
 # The number of bodies of this writer that are held in memory with their URLs, about 20 MB in total.
 _MOST_NEW = 1 << 15
-# The number of bodies of shards in no run that are sorted at once.
+# How many bodies of shards in no run are sorted at once.
 _AT_ONCE = 1 << 17
-# A value with this bit is the place of a note on a body of this writer; any other is a shard and a record in it.
+# A value with this bit is the place of a note on one of this writer's bodies; any other is a shard and its record.
 _NOTED = 1 << 63
-# The size of a note is in the last bits of such a value. If a note is too long, because of its URL, the body is stored
-# again.
+# The last bits of such a value are the size of the note. If a long URL makes a note too long, the body is stored again.
 _SIZE_BITS = 16
 _MOST_NOTE = (1 << _SIZE_BITS) - 1
 
@@ -125,10 +124,9 @@ class Body(NamedTuple):
 
     Attributes:
         url, date, record_id, digest: features of the page.
-        strong: a digest of its content for which no two contents can be made; empty if a function says which bodies
-            are equal.
+        strong: a collision-resistant digest of its content; empty if a function decides which bodies are equal.
         ticket: the ticket of its record; 0 if another writer has stored it.
-        queue: the place of the queue that accepted the record.
+        queue: the index of the queue that accepted the record.
     """
 
     url: str
@@ -141,20 +139,20 @@ class Body(NamedTuple):
 
     @classmethod
     def of(cls, page: Mapping[str, Any], strong: str, ticket: int = 0, queue: int = 0) -> Body:
-        """Describe the body of a page."""
+        """Return the body of a page."""
         url, date, record, digest = (str(page.get(name) or "") for name in ("url", "date", "record_id", "digest"))
         return cls(url, date, record, digest, strong, ticket, queue)
 
 
 class Place(NamedTuple):
-    """The place of a body that existed when the writer opened: the row of the shard, and the record in it."""
+    """The place of a body that existed when the writer opened: the row of the shard, and the record's number in it."""
 
     row: int
     record: int
 
 
 class KnownContents:
-    """The bodies that a writer knows. For one event loop."""
+    """The bodies that a writer knows, for use in one event loop."""
 
     def __init__(self) -> None:
         self._tables = DigestTables()
@@ -165,7 +163,7 @@ class KnownContents:
         self._notes_size = 0
 
     def close(self) -> None:
-        """Release all tables and bodies."""
+        """Release the tables and the file of notes."""
         if self._notes >= 0:
             os.close(self._notes)
             self._notes = -1
@@ -180,13 +178,13 @@ class KnownContents:
         return self._new.get(digest) or self._leaving.get(digest)
 
     async def ask(self, digests: Sequence[bytes]) -> None:
-        """Look up many digests together, so that `find` knows them."""
+        """Look up many digests together, and keep the results for `find`."""
         if len(self._tables):
             found = await in_thread(self._tables.find, digests)
             self._answers = dict(zip(digests, found, strict=True))
 
     async def find(self, digest: bytes) -> Body | Place | None:
-        """Return the place of a body; `None` if the body is not known."""
+        """Return a body or its place; `None` if the body is not known."""
         if len(self._new) >= _MOST_NEW and not self._leaving:
             self._leaving, self._new = self._new, {}
             self._answers = {}
@@ -207,7 +205,7 @@ class KnownContents:
         return Place(value >> 32, value & 0xFFFFFFFF)
 
     def _put_away(self, bodies: Mapping[bytes, Body]) -> None:
-        """Blocks."""
+        """Move bodies to a table. Blocks."""
         if self._notes < 0:
             self._notes = temporary_file()
         notes = [json.dumps(body).encode()[:_MOST_NOTE] for body in bodies.values()]
@@ -220,7 +218,7 @@ class KnownContents:
         self._tables.add(Rows.of(digests, np.uint64(_NOTED) | starts << np.uint64(_SIZE_BITS) | sizes))
 
     def _note_at(self, value: int) -> Body | None:
-        """Blocks."""
+        """Read a note; return `None` if it was too long. Blocks."""
         size = value & _MOST_NOTE
         return None if size == _MOST_NOTE else Body(*json.loads(os.pread(self._notes, size, value >> _SIZE_BITS)))
 
@@ -230,7 +228,7 @@ class KnownContents:
         """Load the bodies of a snapshot.
 
         Raises:
-            DatasetError: a file of keys does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         shards = before.shards
         runs = await open_runs(folder, name, shards, contents=True)
@@ -238,7 +236,7 @@ class KnownContents:
             for run in runs.runs:
                 await self._load_run(run)
         except UNFIT as error:
-            await in_thread(self.close)  # which frees the files
+            await in_thread(self.close)  # this frees the files
             runs.told(before.path, error)
 
         def parts() -> list[NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""`open_sharded_writer` checks the options of a sharded writer together, and makes the writer."""
+"""`open_sharded_writer` checks the options of a sharded writer, and opens the writer."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-# 8 MiB are as fast on a local disk. The parts of remote stores are added, up to 256 MiB in all.
+# On a local disk, 8 MiB would be as fast. For the parts of remote stores, the limit grows to up to 256 MiB.
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 _SEEN = "asyncrec._shards.writing.seen_writer"
 # Kubernetes and most supervisors allow 30 s after SIGTERM; the rest is for the program's own shutdown.
 _EXIT_TIMEOUT = 20.0
-# A smaller first batch is not worthwhile. With a thousand shards, a few are then due in one turn of the loop.
+# A smaller first batch is not worthwhile. Of a thousand shards, only a few then have a full batch in the same turn.
 _LEAST_PART = 1 / 32
 
 
@@ -91,95 +91,94 @@ async def open_sharded_writer(
 
     ``path`` is a folder and the name of the data set in it. Any number of writers, in any number of processes, may
     append to one data set at once, because the names of rolling shards contain the id of their writer. Fixed shards
-    have one writer at a time: a second one gets an error when it opens. If several writers replace the data set at
-    once, the first to finish wins, and the others get an error at their exit.
+    have one writer at a time, and opening a second one raises an error. If several writers replace the data set at
+    once, the first to finish wins, and the others raise an error when they exit.
 
     Args:
-        num_shards: write this fixed number of shards, which are published together at the exit, all or none. Without it
-            shards are rolling: a shard ends when it reaches any of the three limits below.
+        num_shards: write this fixed number of shards, which are published together at the exit, all or none. Without
+            it, shards are rolling: a shard ends when it reaches any of the three limits below.
         max_shard_bytes: the size of a shard's file, as a number or as text such as ``"64MiB"`` (2**20) or ``"64M"``
-            (10**6); 256 MiB unless another limit is given. With compression, a shard may exceed it by the
-            compressed size of 1 MiB of records.
+            (10**6); 256 MiB by default, unless ``max_shard_records`` is passed. With compression, a shard may exceed it
+            by the compressed size of 1 MiB of records.
         max_shard_records: the number of records in a shard.
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
-        flush_seconds: a rolling writer that appends flushes each record when it is this old, and the record then
-            survives a kill -9. With a local disk under it (a local data set, or ``spool``), it flushes to the disk,
-            every second by default; without, to the store, every 30 seconds by default, and then a record survives
-            the loss of the machine, too. `None`: only when asked, and never to a store. Fixed and replacing writers
-            promise nothing before they commit, and ignore it, as does one with ``on_error="discard"``.
+        flush_seconds: the age at which a rolling writer that appends flushes a record, which then survives a kill -9.
+            With a local disk (a local data set, or ``spool``), the writer flushes to the disk, after one second by
+            default. Otherwise it flushes to the store, after 30 seconds by default, and the record also survives the
+            loss of the machine. With `None`, it flushes only on request, and never to a store. Fixed and replacing
+            writers ignore the option, as do those with ``on_error="discard"``.
         open_shards: how many shards are open at once; records go to them in turn, or by partition.
-        partition_by: a function from a record to its partition. Records with equal partitions go to the same one of the
-            open shards; there is not one shard per value.
+        partition_by: a function that returns the partition of a record. Records with equal partitions go to the same
+            open shard, but not every value has a shard of its own.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
         index: write ``_index/<shard>.index`` for each shard.
         schema: a `Schema`, which is stored in the manifest; ``write`` then also accepts mappings of names to values,
-            and checks them. It must be able to decode every existing record, so a new feature needs a default. Without
-            one, a writer that appends has the schema of the data set, if that has one.
+            and checks them. It must be able to decode every existing record, so a new feature needs a default. By
+            default, a writer that appends uses the schema of the data set, if there is one.
         validate: which of the records passed as bytes are checked against the schema: ``"sample"`` (the first hundred,
             then every hundredth), ``"all"`` or ``"none"``.
-        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that holds each record's key: a ``key`` that you
-            pass is stored there, and otherwise the key is read from it. Without it, only a digest of the key is stored,
-            so keys cannot be listed.
-        metadata: stored in the manifest; any values that JSON can represent.
-        on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
-            opened on. It takes 16 bytes of memory for each key of the snapshot, and about 100 for each key of this
-            writer. ``"write"`` stores both. `None` does, too, and logs a warning for the first key that comes twice
-            among this writer's first 65,536.
-        seen: only for a rolling writer of pages (``schema=pages.PAGE``) that appends: a page whose body is stored
-            already, under any key, becomes a revisit of the page that has it, and `asyncrec.pages.resolve` gives it the
-            body. It is the name of the feature that tells bodies apart, ``"digest"``, or a function from a page to
-            text or bytes, or to `None` if the page is to be stored whole. Bodies are those of the snapshot that the
-            writer opens on, and its own; two writers that are open at once may both store one. Every page needs a
-            key; one whose key is not its `asyncrec.pages.page_key` is stored whole, and so is one without content.
-            Digests are on disk, in temporary files (``TMPDIR``) of 24 bytes for each body.
-        on_error: what happens to the open shards when the block raises an exception or is cancelled: ``"commit"``
-            commits their complete records (the default), ``"discard"`` drops them (the default for fixed shards, and
-            for ``mode="replace"``).
+        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that holds each record's key. A ``key`` that you
+            pass is stored in it; otherwise the key is read from it. Without the feature, only a digest of the key is
+            stored, so keys cannot be listed.
+        metadata: values that JSON can represent, stored in the manifest.
+        on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot on which
+            it opened. It takes 16 bytes of memory for each key of the snapshot, and about 100 for each key of this
+            writer. ``"write"`` stores both records. So does `None`, which also logs a warning for the first duplicate
+            among this writer's first 65,536 keys.
+        seen: for a rolling writer of pages (``schema=pages.PAGE``) that appends: a page whose body is already stored,
+            under any key, becomes a revisit of the page that has the body, and `asyncrec.pages.resolve` restores it.
+            Pass the name of the feature that distinguishes bodies, ``"digest"``, or a function that returns text or
+            bytes for a page, or `None` to store the page whole. Bodies are looked up in the snapshot on which the
+            writer opened, and among its own, so two writers that are open at once may both store a body. Every page
+            needs a key. A page without content, or whose key is not its `asyncrec.pages.page_key`, is stored whole.
+            Digests are kept in temporary files (``TMPDIR``), in 24 bytes for each body.
+        on_error: the fate of the open shards when the block raises an exception or is cancelled: ``"commit"`` commits
+            their complete records (the default), ``"discard"`` discards them (the default for fixed shards, and for
+            ``mode="replace"``).
         exit_timeout: how many seconds the exit may take, plus two for cleaning up, after the block raised an exception
-            or was cancelled, or after the exit itself was cancelled. Its commits meanwhile are shielded from
-            cancellation. It does not limit the exit after a block that ended normally: unless something cancels that
-            exit, it takes as long as the store needs.
-        memory_limit: how many bytes all shards together hold in memory; beyond it ``write`` waits. A single record may
-            exceed it. The default is 64 MiB, or four times the size of the open shards' chunks, up to 256 MiB: a
-            chunk of a local file takes at most 2 MiB, a part for S3 takes 8.
-        max_record_bytes: a longer record is rejected; 256 MiB by default. The manifest notes the longest record of each
-            shard that has longer ones, so that readers of the data set accept them.
+            or was cancelled, or after the exit itself was cancelled. Meanwhile, commits are shielded from cancellation.
+            Unless it is cancelled, the exit from a block that ended normally takes as long as the store needs.
+        memory_limit: how many bytes all shards together may hold in memory; beyond it, ``write`` waits. A single record
+            may exceed it. The default is 64 MiB, or four times the size of the open shards' chunks, up to 256 MiB. A
+            chunk of a local file takes at most 2 MiB, and a part for S3 takes 8 MiB.
+        max_record_bytes: the length above which a record is rejected; 256 MiB by default. For each shard with records
+            longer than that, the manifest states the maximum length, so that readers of the data set accept them.
         writer_id: the id used in names; generated by default. It must never have been used in this data set.
-        take_over: fixed shards are claimed by one writer at a time. A lock shows if a claimant on this machine is dead,
-            and then its claim ends. For a claimant on another machine this is unknown. `True` declares it dead: it can
-            then commit nothing more, and its uncommitted records are deleted.
-        dead_after: only for a writer that flushes to the store. If it changes nothing there for this many seconds,
-            another process may consider it dead, and commit its flushed records. If the writer is alive after all, it
-            goes on under a new id, with the records that it had not flushed. The default is two minutes, or four times
+        take_over: whether to declare dead a writer on another machine that has claimed these fixed shards. It can then
+            commit nothing more, and its uncommitted records are deleted. If a writer on this machine is dead, its lock
+            proves that, and its claim ends without this option.
+        dead_after: after how many seconds without a change in the store another process may consider a writer that
+            flushes there dead, and commit its flushed records. If the writer is alive after all, it continues under a
+            new id, with the records that it had not flushed. The default is two minutes, or four times
             ``flush_seconds`` if that is longer.
-        recover: before a rolling writer that appends begins, the records that dead writers left on the disk (in the
-            folder of a local data set, or in the spool) are committed, as by `recover`, with a log line. With
-            ``on_duplicate="skip"``, so are the shards that dead writers on this machine without a spool had published,
-            so that their keys are known. Fixed shards and replacing writers are never completed automatically; the log
-            names the remedies. With `False`, nothing is recovered, and the log names each dead writer.
+        recover: whether a rolling writer that appends first commits the records that dead writers left on the disk (in
+            the folder of a local data set, or in the spool), like `recover`, and logs that. With
+            ``on_duplicate="skip"``, it also commits shards published by dead writers on this machine that had no spool,
+            so that their keys are known. The work of fixed and replacing writers is never completed automatically; the
+            log names the remedies. With `False`, nothing is recovered, and the log names each dead writer.
         spool: a local folder, used by only one writer at a time. Shards are written there first and uploaded from
             there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
             the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
-        spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
-            for the store, and open shards end early. Records accepted before that may
-            exceed it, by at most ``memory_limit``.
+        spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it, ``write`` waits
+            for the store, and open shards end early. Records accepted before that may exceed the limit by at most
+            ``memory_limit``.
         on_commit: called with each `ShardEntry` after this writer has committed it, but not for shards that another
             process commits for it. It may be async. If it raises an exception, the writer fails with that exception.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if the data set exists; ``"replace"``
-            makes this the whole data set when the context exits cleanly, and then deletes the shards that it had when
-            it was opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain
-            the writer's id. Shards that other writers append meanwhile are kept.
+            replaces the data set when the context exits cleanly, and then deletes the shards that the data set had when
+            the writer opened. No object is overwritten: if the plain names of fixed shards are taken, the new names
+            contain the writer's id. Shards that other writers append in the meantime are kept.
         storage: an open `Storage`; it is used but not closed, and ``path`` is a key in it.
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
         ObjectExistsError: fixed shards with this name exist, or with ``mode="new"`` any data set does; or the
             ``writer_id`` was used before.
-        ConflictError: another writer is making this data set, or, at the exit, has replaced it meanwhile.
+        ConflictError: another writer is making this data set, or, at the exit, another writer has replaced it.
         SchemaError: the schema cannot decode some of the existing records.
         ValueError: options contradict each other, or ``memory_limit`` is too small for the open shards.
-        StorageError: another process, which the message names, uses the spool; a spool is the folder of data sets, or
-            the data set's folder is a spool.
+        StorageError: the spool is used by another process, which the message names, or is a folder of data sets; or the
+            data set's folder is a spool.
     """
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
@@ -241,10 +240,10 @@ async def open_sharded_writer(
         on_disk = spool is not None or local is not None or folder.flush_level == "spooled"
         seconds = seconds_to_flush(flush_seconds, on_disk=on_disk) if header.kind == "rolling" else None
         header = replace(header, silent_after=0.0 if on_disk else silence_of_dead(seconds, dead_after))
-        if not commits:  # open shards are dropped if the body fails, but flushed records would stay
+        if not commits:  # open shards are discarded if the body fails, but flushed records would remain
             seconds = None
         hashed: JoinDigests = RepeatedKeys(display_path) if on_duplicate is None else join_digests
-        if seen is not None:  # each record has its digests with it
+        if seen is not None:  # the digests of a record are passed with it
             hashed = b"".join
         queues = [
             WriteQueue(
@@ -275,7 +274,7 @@ async def open_sharded_writer(
         theirs = None if job.before is None or mode == "replace" else job.before.schema
         if described is not None and job.before is not None and mode != "replace":
             await in_thread(refuse_incompatible, display_path, described, theirs)
-        elif described is None and theirs is not None:  # otherwise it would store records that do not decode
+        elif described is None and theirs is not None:  # so that no record is stored that the schema cannot decode
             encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
         before = None if mode == "replace" else job.before
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
@@ -289,7 +288,7 @@ async def open_sharded_writer(
         if seen is None:
             writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder)
         else:
-            opening = await in_thread(import_module, _SEEN)  # with what pages are
+            opening = await in_thread(import_module, _SEEN)  # imports asyncrec.pages
             writer = await stack.enter_async_context(
                 opening.open_seen_writer(shards, longest, seen, partition_by=partition_by, keys=keys, encoder=encoder)
             )
@@ -308,7 +307,7 @@ async def open_sharded_writer(
 
 
 def commits_on_error(on_error: str | None, *, together: bool) -> bool:
-    """Return whether open shards are committed if the block fails. By default, they are unless they belong together."""
+    """Return whether open shards are committed if the block fails. Shards that belong together are not by default."""
     return (on_error or ("discard" if together else "commit")) == "commit"
 
 

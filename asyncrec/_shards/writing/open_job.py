@@ -1,4 +1,4 @@
-"""`open_job` begins a job, from its mark to the claim on a name. A failed opening deletes its mark and claim."""
+"""`open_job` begins a job: it makes the mark, and claims the name if necessary. If it fails, it deletes both."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from asyncrec.storage._url import join
 _path_log = PathLog("asyncrec.shards")
 
 _LONGEST_NAME = 255
-# The number of local names that are looked up in one thread hop, which takes some milliseconds without cancellation.
+# The number of local names looked up in one thread hop, which takes some milliseconds and cannot be cancelled.
 _NAMES_AT_ONCE = 1000
-# Without a budget, only one shard is open at a time, so the number of chunks does not limit the memory.
+# Without a budget, only one shard is open at a time, so the number of its chunks needs no limit.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
 _REPLACE, _RENAME = "to replace it, pass mode='replace'", "choose another name"
@@ -80,7 +80,7 @@ async def open_job(
     Args:
         path: the path of the data set, for errors.
         mode: ``"append"``; ``"new"`` raises an error if the data set exists; ``"replace"`` replaces the whole data set.
-        take_over: take the name from a job on another machine that a person declares dead.
+        take_over: whether to take the name from a job on another machine, which a person declares dead.
         spool: the folder to which shards are written first.
 
     Raises:
@@ -170,17 +170,17 @@ async def open_job(
 
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
-    """Return the header of an all-or-nothing job on ``name`` in ``folder``. ``fields`` as for `JobHeader`."""
+    """Return the header of an all-or-nothing job on ``name`` in ``folder``, with these fields of `JobHeader`."""
     local = home_of(folder).folder
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
     return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
-    """Reject, before any object is made, a header that could not be written later, or not be read again. Blocks.
+    """Reject a header that could not be written or read later, before any object is created. Blocks.
 
     Raises:
-        TypeError, ValueError: schema or metadata are too large, or not valid as JSON and UTF-8; or a name is too long.
+        TypeError, ValueError: schema or metadata are too large or cannot be stored as JSON, or a name is too long.
     """
     Segment(writer=header.writer, time=header.since, schema=header.schema, metadata=header.metadata).encode()
     if len(header.encode()) > MOST_BYTES:
@@ -206,7 +206,7 @@ async def _claimed(
     take_over: bool,
     path: str,
 ) -> Claim | None:
-    """Claim the data set's name. Return `None` if a job that replaces finds the plain names taken."""
+    """Claim the data set's name. Return `None` if the job replaces the data set and cannot use the plain names."""
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
@@ -237,7 +237,7 @@ async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -
     """Return a plain name that exists or was ever listed, or `None`."""
     history = await find_history(folder, plain.name)
 
-    def look() -> tuple[list[str], str | None]:  # a microsecond per shard, perhaps for a million shards
+    def look() -> tuple[list[str], str | None]:  # takes a microsecond per shard, of which there may be a million
         names = plain.fixed()
         return names, None if history is None else min(filter(history.lists, names), default=None)
 
@@ -289,13 +289,13 @@ async def _before(
 
 
 def _refusal_of(error: BaseException) -> bool:
-    """Return whether the store rejected the first object that it was asked to create, and so created nothing."""
+    """Return whether the store rejected the creation of the first object, so that nothing was created."""
     failure = error.__cause__ if isinstance(error, UnsettledError) else error
     return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 
 
 def _told_plainly(error: UnsettledError, path: str) -> StorageError:
-    """Return the error that explains to a caller why nothing was written, from an unsettled mark or claim."""
+    """Convert the error of an unsettled mark or claim to an error that explains why no writer was opened."""
     failure = error.__cause__
     if failure is None:
         return TransientStorageError(f"{path}: no writer was opened, because the store did not answer in time")
@@ -306,10 +306,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Delete the objects of an opening that failed with ``error``, but none of another job with its id.
+    """Delete the objects of an opening that failed with ``error``, but not those of another job with the same id.
 
-    Return whether all are deleted. If the store is down, do not wait for it once more. With ``quiet``, a failure is not
-    worth a warning, because there is probably nothing to delete.
+    Return whether all were deleted. If the opening failed because the store is down, do not wait for it again. With
+    ``quiet``, do not warn about a failure, because there is probably nothing to delete.
     """
     brief = isinstance(error, TransientStorageError)
     with (
@@ -317,7 +317,7 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: Base
         patience(BRIEF if brief else DEFAULT),
     ):
         try:
-            for claim in await find_claims(folder, header.name):  # even a claim whose creation was not answered
+            for claim in await find_claims(folder, header.name):  # including one whose request was not answered
                 if claim.since == header.since and claim.writer == header.writer:
                     await folder.delete(claim_key(header.name, claim.number))
             if marked:

@@ -1,8 +1,8 @@
-"""`OpenShards`: the machinery of a `ShardedWriter`, from its queues to the job that commits.
+"""`OpenShards` is the machinery of a `ShardedWriter`, from its queues to the job that commits.
 
-Its parts are made in one order, so that each is given its neighbours at once and no callback is set later: first the
-queues, which know only the budget; then the coordinator, which knows the job and the waiting callers; then the events
-of each queue, which know the coordinator; and last the tasks, each with a queue and its events.
+Its parts are created in the order of their dependencies: first the queues, which need only the budget; then the
+coordinator, which needs the job and the waiting callers; then the events of each queue, which need the coordinator; and
+last the tasks, each with a queue and its events.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ShardUploadEvents:
         job = self._coordinator.job
         if job.fates[upload.key] == "doubtful":
             job.fates.move(upload.key, "answer")
-            # Kept for the next attempt, which then sends the same segment again.
+            # Set the time once, so that the next attempt sends the same segment again.
             upload.entry = replace(upload.entry, committed=job.manifest.clock.now())
         await self._coordinator.published(job, self._queue.levels, upload.entry, upload.ticket)
 
@@ -127,18 +127,18 @@ class OpenShards:
 
     Attributes:
         path: the path of the data set, as the caller passed it.
-        job: makes the shards.
-        queues: one for each open shard.
-        budget: limits the memory of all shards.
-        acknowledgements: the level that each write has reached.
-        coordinator: commits the shards.
+        job: the job that makes the shards.
+        queues: one write queue for each open shard.
+        budget: the memory budget of all shards.
+        acknowledgements: the levels that writes have reached.
+        coordinator: the coordinator that commits the shards.
         sources: the sources whose records the writer accepts.
     """
 
     def __init__(
         self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget, *, continues: bool
     ) -> None:
-        """If the writer ``continues`` no source, it rejects all sources."""
+        """Unless it ``continues`` sources, the writer rejects every source."""
         self.path = path
         self.job = job
         self.queues = queues
@@ -166,7 +166,7 @@ class OpenShards:
         self.begin(job)
 
     def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
-        """Go on with another job. The previous job has ended, and has committed the ``earlier`` shards."""
+        """Continue with another job. The previous job has ended, and has committed the ``earlier`` shards."""
         self._earlier += earlier
         self.job = self.coordinator.job = job
         self._deadlines.append(job.manifest.deadline)
@@ -185,7 +185,7 @@ class OpenShards:
 
     @property
     def spool_is_full(self) -> bool:
-        """Whether no record is admitted because too many bytes wait in the spool."""
+        """Whether records have to wait because the spool is full."""
         return self.job.spool is not None and self.budget.paused
 
     @property
@@ -213,7 +213,7 @@ class OpenShards:
         self.acknowledgements.check()
 
     def _flush_unasked(self) -> None:
-        """Flush every shard that is not being flushed. If that fails, the next caller gets the error."""
+        """Start to flush every shard that is not already being flushed. The next caller gets the error of a failure."""
         before = self._unasked or [None] * len(self.queues)
         self._unasked = [
             queue.flush() if request is None or request.done.is_set() else request
@@ -221,7 +221,7 @@ class OpenShards:
         ]
 
     async def promise(self) -> None:
-        """Note that the records on the disk are safe, before a caller learns it.
+        """Note on the disk that its records are acknowledged, before the caller's call returns.
 
         Only fixed shards need this, because the records of a rolling writer on a disk are recovered in any case.
         """
@@ -237,7 +237,7 @@ class OpenShards:
         await self.acknowledgements.committed(last)
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
-        """Return the counts so far. This may be called in any thread."""
+        """Return the counts so far. This may be called from any thread."""
         budget, manifest = self.budget, self.job.manifest
         uncommitted = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
         buffered = [time for queue in self.queues if (time := queue.levels.oldest_unspooled) is not None]
@@ -270,7 +270,7 @@ class OpenShards:
         first, *others = self._writers
         scope.start_soon(first.run)
         if fixed:
-            # The chunk size of one shard shows the size for all, so check it before any other shard is begun.
+            # All shards have the same chunk size, so check it with the first shard, before any other is opened.
             await first.opened.wait()
             self.acknowledgements.raise_failure()
             self.budget.refuse_beyond(len(self._writers))
@@ -302,14 +302,14 @@ class OpenShards:
         self.coordinator.progressed()
 
     def abandon(self) -> None:
-        """Accept no more records. Callers that still wait get an error."""
+        """Accept no more records. Callers that are still waiting get an error."""
         self._closed = True
         self.acknowledgements.ended = True
         self.budget.release_all()
         self.coordinator.progressed()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
-        """Wait for tasks. Rolling shards do not wait for one another, but fixed shards go on only together."""
+        """Wait for the tasks. For fixed shards, wait only until the first error, because then none is committed."""
         for task in tasks:
             while not task.finished.is_set() and not (
                 self.coordinator.fixed and self.acknowledgements.error is not None

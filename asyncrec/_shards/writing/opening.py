@@ -1,8 +1,8 @@
 """`Opening` is the state of a job that is being opened. `TRANSITIONS` lists every step.
 
-An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete whatever was
-made. Suppose A requests its mark, gets no answer, and finds nothing to delete. It releases the lock that proves it
-dead. Then the mark appears: B finds a job that it can never prove dead, and a person has to look.
+An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete the objects that
+exist. Suppose A requests its mark, gets no answer, and finds nothing to delete. It releases the lock by which others
+can prove it dead. Then the mark appears, so B finds a job that it can never prove dead, and a person has to intervene.
 
 So, as with `asyncrec._shards.commit.fates`, a request is a step of its own, and a missing answer is not an event. If an
 answer is missing, the proof of death is kept, even if there was nothing to delete.
@@ -26,15 +26,15 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     # "miss": the folder or bucket does not exist, so nothing can be in it, even if a read failed.
     # "undo" changes nothing, because a mark that was not found may still appear.
     "asking": {"grant": "marked", "refuse": "refused", "miss": "nothing", "take": "taken", "undo": "asking"},
-    # The store rejected the request. But an earlier attempt of the backend may have succeeded, so the mark counts until
-    # it was looked for.
+    # The store rejected the request. But an earlier attempt of the backend may have succeeded, so the mark may exist
+    # until an "undo" has looked for it.
     "refused": {"undo": "nothing"},
-    # The id has a mark. It is another job's, or this opening's own by an earlier request, which may also appear after
-    # the check.
+    # A mark with this id exists. It is another job's, or was made by an earlier request of this opening, whose mark may
+    # also appear after the check.
     "taken": {"undo": "late"},
     "late": {},
     "marked": {"ask": "claiming", "open": "open", "undo": "nothing"},
-    # The mark exists. The claim may still appear. Recovery deletes it if the mark's job is proven dead.
+    # The mark exists. The claim may still appear. Recovery deletes the claim if the mark's job is proven dead.
     "claiming": {"grant": "claimed", "refuse": "marked", "miss": "marked", "take": "marked", "undo": "claiming"},
     "claimed": {"open": "open", "undo": "nothing"},
     # `Job.end` releases the lock from here on.
@@ -46,11 +46,11 @@ class Opening:
     """The state of one opening.
 
     Attributes:
-        now: its state.
+        now: the current state.
     """
 
     def __init__(self, *, remote: bool) -> None:
-        """With ``remote``, an abandoned request may still be granted late.
+        """With ``remote``, an abandoned request may still succeed later.
 
         A disk always answers, and the mark of a job on a disk is its locked header, which is created first.
         """
@@ -59,7 +59,7 @@ class Opening:
 
     @property
     def left(self) -> bool:
-        """Whether an object is left, or may still appear, for which a header has to stay."""
+        """Whether a mark or claim exists, or may still appear, that the header has to outlive."""
         return self.now not in ("nothing", "late")
 
     def move(self, event: Event) -> None:
@@ -74,7 +74,7 @@ class Opening:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Run the request for a mark or a claim, and move on according to the answer."""
+        """Run the body, which requests a mark or a claim, and move to the state that follows from its outcome."""
         self.move("ask")
         try:
             yield

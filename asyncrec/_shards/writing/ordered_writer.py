@@ -1,8 +1,8 @@
-"""Write records in a known order into shards, one after the other, and commit them together, in bounded memory.
+"""Write records in a known order to one shard after the other, and commit all shards together, in bounded memory.
 
-Only one shard is open at a time, so memory and open files do not grow with the number of shards. No name is
-overwritten, and a failure deletes the new shards again. The previous content of the data set stays until the segment
-that ends the job.
+Only one shard is open at a time, so memory and open files do not grow with the number of shards. No object is
+overwritten, and after a failure the new shards are deleted. The data set does not change before the job's closing
+segment.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FramedBatch:
-    """A number of records in their frames, which are whole and have valid checksums.
+    """A batch of records as complete frames with valid checksums.
 
     Attributes:
-        frames: the frames, one after the other.
+        frames: the concatenated frames.
         lengths: the length of each record.
-        keys: the digests of their keys, one after the other, if they have keys.
+        keys: the concatenated digests of the keys, if the records have keys.
     """
 
     frames: memoryview
@@ -51,7 +51,7 @@ class FramedBatch:
         return len(self.lengths)
 
     def fitting(self, size: int) -> int:
-        """Count the first records whose frames take at most ``size`` bytes."""
+        """Return how many of the first records have frames of at most ``size`` bytes in total."""
         return int(np.searchsorted(self._ends(), size, side="right"))
 
     def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
@@ -65,7 +65,7 @@ class FramedBatch:
         )
 
     def without(self, positions: NDArray[np.int64]) -> FramedBatch:
-        """Leave out the records at these positions, which ascend."""
+        """Return a batch without the records at these ascending positions."""
         ends = self._ends()
         begins = [0, *ends[positions].tolist()]
         stops = [*(ends - self.lengths - FRAME_OVERHEAD)[positions].tolist(), len(self.frames)]
@@ -77,7 +77,7 @@ class FramedBatch:
         return FramedBatch(memoryview(b"".join(kept)), np.delete(self.lengths, positions), keys)
 
     def sealed(self) -> WriteBatch:
-        """Return the batch to be written."""
+        """Return the frames as a write batch."""
         return WriteBatch.of_frames(self.frames, count=len(self), lengths=self.lengths.tobytes(), digests=self.keys)
 
     def _ends(self) -> NDArray[np.int64]:
@@ -85,12 +85,12 @@ class FramedBatch:
         return ends
 
 
-_EXACT = 1 << 53  # up to this, every integer is exact as a float
+_EXACT = 1 << 53  # every integer up to this is exact as a float
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A number of records, and the digests of each if they have keys: of the key, and perhaps of the content."""
+    """A batch of records. If they have keys, each has the digest of its key, and perhaps that of its content."""
 
     records: list[bytes]
     keys: list[bytes] | None = None
@@ -99,7 +99,7 @@ class KeyedBatch:
         return len(self.records)
 
     def fitting(self, size: int) -> int:
-        """Count the first records whose frames take at most ``size`` bytes."""
+        """Return how many of the first records have frames of at most ``size`` bytes in total."""
         ends = accumulate(len(record) + FRAME_OVERHEAD for record in self.records)
         return sum(1 for _ in takewhile(size.__ge__, ends))
 
@@ -109,7 +109,7 @@ class KeyedBatch:
         return KeyedBatch(self.records[:count], keys[0]), KeyedBatch(self.records[count:], keys[1])
 
     def without(self, positions: NDArray[np.int64]) -> KeyedBatch:
-        """Leave out the records at these positions, which ascend."""
+        """Return a batch without the records at these ascending positions."""
         kept = np.delete(np.arange(len(self)), positions).tolist()
         return KeyedBatch(
             [self.records[at] for at in kept], None if self.keys is None else [self.keys[at] for at in kept]
@@ -124,7 +124,7 @@ class Limits:
     """The limits at which a shard is full.
 
     Attributes:
-        num_shards: the exact number of shards, for ``records`` records, which must then be known.
+        num_shards: the exact number of shards; the number of ``records`` must then be known.
         max_bytes: the size of a shard's file, unless a single record is larger; with compression, the file may exceed
             it by the data in the compressor.
         max_records: the number of records in a shard.
@@ -147,8 +147,8 @@ def check_num_shards(num_shards: int) -> None:
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
     """Return ``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
 
-    They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
-    above the exact range of floats, in integers.
+    Position i is ``round(records * (i / num_shards))`` in floats, with halves rounded to even, as in datum and TFDS.
+    Beyond the range of exact floats, it is computed in integers.
     """
     check_num_shards(num_shards)
     if records < _EXACT:
@@ -157,7 +157,7 @@ def shard_boundaries(records: int, num_shards: int) -> list[int]:
 
 
 class BlockingBatches:
-    """The batches of an iterator that blocks: each is fetched in a worker thread."""
+    """The batches of an iterator that blocks. Each batch is fetched in a worker thread."""
 
     def __init__(self, batches: Iterator[list[bytes]]) -> None:
         self._batches = batches
@@ -187,16 +187,15 @@ async def write_ordered(
     found: Callable[[], Mapping[str, Any]] = dict,
     carried: Mapping[str, Any] | None = None,
 ) -> list[ShardEntry]:
-    """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; return the shards in order.
+    """Write all of ``batches`` to the data set ``name``, according to ``mode``. Return the shards in order.
 
-    ``contents`` says that batches may have digests of contents.
-
-    ``writer`` is the id to commit under, if a second run is to find that the first one did. ``found`` returns the
-    metadata that is known after the last batch. ``carried`` is as for `ManifestWriter.close`.
+    With ``contents``, batches may have digests of contents. ``writer`` is the id of the commit, by which a second run
+    can find it. ``found`` returns the metadata that is known only after the last batch. ``carried`` is as for
+    `ManifestWriter.close`.
 
     Raises:
         ObjectExistsError: a data set with this name exists, or a file with a shard's name.
-        ConflictError: another job is making the data set, or has meanwhile replaced it.
+        ConflictError: another job is making the data set, or has replaced it in the meantime.
         DatasetError: with ``num_shards``, there are more or fewer than ``records`` records.
 
     On any exception the data set is unchanged.
@@ -246,7 +245,7 @@ async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) ->
 async def write_shard(
     publisher: ShardPublisher, key: str, supply: Supply, limits: Limits, *, compressed: bool
 ) -> ShardEntry:
-    """Publish one shard with the next records, until it is full or there are no more records."""
+    """Fill a shard with the next records, until it is full or there are no more, and publish it. Return its entry."""
     begun = anyio.current_time()
     async with publisher.open_shard(key) as shard:
         await _fill(shard, supply, limits, compressed=compressed)
@@ -272,7 +271,7 @@ async def _fill(shard: Shard, supply: Supply, limits: Limits, *, compressed: boo
 
 
 class Supply:
-    """The records that remain to be written, cut where a shard is full."""
+    """The records that remain to be written, split wherever a shard is full."""
 
     def __init__(self, batches: AsyncIterator[Batch]) -> None:
         self._batches = batches

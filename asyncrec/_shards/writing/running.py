@@ -41,7 +41,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
-    """Commit all shards. After a cancellation, shielded work, which does not notice it, has ``timeout`` seconds."""
+    """Commit all shards. After a cancellation, which shielded work does not notice, limit that work to ``timeout``."""
     ended = False
     failure: BaseException | None = None
 
@@ -59,7 +59,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
                 await shards.finish()
             except anyio.get_cancelled_exc_class():
                 raise
-            except BaseException as error:  # raised as it is, not inside a group
+            except BaseException as error:  # to be raised by itself, not in a group
                 failure = error
             ended = True
             group.cancel_scope.cancel()
@@ -90,8 +90,7 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
         return
     job = shards.job
     keeps = shards.spools and (job.header.kind == "rolling" or job.staging.acknowledged)
-    # With several open shards only a lower bound is known, because each shard's own records on the disk are not
-    # counted.
+    # With several open shards, only a lower bound is known, because the records on disk are not counted by shard.
     safe = min(left, max(0, shards.acknowledgements.last_spooled - stats.committed_records)) if keeps else 0
     message = f"{stats.committed_records} records were committed"
     if safe:

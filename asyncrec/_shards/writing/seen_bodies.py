@@ -1,9 +1,9 @@
-"""`SeenBodies` finds the page that has the same body as another, in the data set or among the writer's own pages.
+"""`SeenBodies` finds a page that has the same body as another, in the data set or among the writer's own pages.
 
-The naive way is to ask whether a digest was seen. Suppose the record with that body was deleted since, or the digest
-was forged: a revisit of it would lose a page. So the record is read, once for each body, and the two are compared by a
-strong digest, which is also noted of each body that the writer stores. If the record cannot be read for any reason, the
-page is stored whole.
+The naive way is to check whether a digest was seen. But if the record with that body has since been deleted, or the
+digest was forged, a revisit would lose the page's body. So the record is read, once for each body, and the bodies are
+compared by a strong digest, which is also kept for each body that the writer stores. If the record cannot be read for
+any reason, the page is stored whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from asyncrec.storage._url import join
 Page: TypeAlias = Mapping[str, Any]
 
 _path_log = PathLog("asyncrec.shards")
-# The bytes of the indexes of shards that are kept, and the number of pages that have a body.
+# The size in bytes of the cached indexes of shards, and the number of cached bodies.
 _INDEXES, _BODIES = 8 << 20, 1 << 12
 # The maximum size of a line of an index, which has three numbers.
 _MOST_LINE = 64
@@ -51,7 +51,7 @@ class SeenBodies:
     """
 
     def __init__(self, path: str, seen: Seen, encoder: RecordEncoder | None) -> None:
-        """``seen`` is the feature that tells bodies apart, or a function of a page.
+        """``seen`` is the feature that distinguishes bodies, or a function of a page.
 
         Raises:
             TypeError, ValueError: ``seen`` is neither, or the records are not pages.
@@ -73,7 +73,7 @@ class SeenBodies:
         """Load the bodies of a snapshot.
 
         Raises:
-            DatasetError: a file of keys does not fit its shard.
+            DatasetError: a keys file does not match its shard.
         """
         self._folder, self._before = folder, before
         if before is not None:
@@ -83,7 +83,7 @@ class SeenBodies:
         """Return the page in a record. Blocks if the record is large.
 
         Raises:
-            ExampleError: it is not one of the schema.
+            ExampleError: the record does not fit the schema.
         """
         return page_in(record, self._schema)
 
@@ -97,7 +97,7 @@ class SeenBodies:
     def digest_of(self, page: Page, key: str | bytes) -> bytes | None:
         """Return the digest of a page's body; `None` if the page can neither have nor be a revisit.
 
-        A reader finds the body by the key of the page, so the key has to be its `page_key`.
+        A reader finds the body by the key of the page, so ``key`` has to be the `page_key`.
         """
         if not page.get("content") or not may_share(page) or "url" not in page or page.get("method", "GET") != "GET":
             return None
@@ -107,7 +107,7 @@ class SeenBodies:
         return None if identity is None else content_digest(identity)
 
     def digest_of_revisit(self, page: Page) -> bytes | None:
-        """Return the digest of a page that came as a revisit, by which a body's revisits are found, or `None`."""
+        """Return the digest by which a page that already is a revisit is found with its body, or `None`."""
         if not is_revisit(page) or not isinstance(self._seen, str):
             return None
         identity = self.identity(page)
@@ -180,10 +180,10 @@ class SeenBodies:
 
 
 def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
-    """Return the page in a record, with the features that the schema allows and does not name. Blocks.
+    """Return the page in a record, with the features that the schema allows but does not name. Blocks.
 
     Raises:
-        ExampleError: it is not one of the schema.
+        ExampleError: the record does not fit the schema.
     """
     page = schema.decode(record)
     if schema.allow_extra:
@@ -192,7 +192,7 @@ def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
 
 
 def _strong(content: bytes) -> str:
-    """Return a digest for which, unlike SHA-1, different contents with the same digest cannot be made."""
+    """Return a digest that is collision-resistant, unlike SHA-1."""
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 

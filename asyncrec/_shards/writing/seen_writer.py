@@ -1,7 +1,7 @@
-"""`SeenWriter`: a sharded writer with ``seen=``. A page whose body is stored already becomes a revisit of it.
+"""`SeenWriter` is a sharded writer with ``seen=``, which stores a page as a revisit if its body is already stored.
 
-Suppose a revisit is on the disk, and its body, which went to another shard, is not: a crash would leave the revisit
-alone. So a revisit follows its body through the same queue, until the body is durable.
+Suppose a revisit is on the disk, but its body, in another shard, is not. A crash would leave the revisit without a
+body. So until a body is durable, its revisits follow it through the same queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.pages._revisits import repeating
 
-# How many page bodies to look up in one batch. A hop to a thread costs as much as about a hundred look-ups.
+# How many page bodies to look up in one batch. A hop to a thread takes as long as about a hundred look-ups.
 _TOGETHER = 256
 
 
@@ -41,11 +41,11 @@ async def open_seen_writer(
     keys: KeySet | None,
     encoder: RecordEncoder | None,
 ) -> AsyncIterator[SeenWriter]:
-    """Open a writer that knows the bodies of the snapshot on which its job has begun; it leaves no file behind.
+    """Open a writer that knows the bodies of the snapshot on which its job began. It leaves no files behind.
 
     Raises:
         TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
-        DatasetError: a file of keys does not fit its shard.
+        DatasetError: a keys file does not match its shard.
     """
     bodies = SeenBodies(shards.path, seen, encoder)
     try:
@@ -62,7 +62,7 @@ class _Choice(NamedTuple):
         page: the page or the revisit that is stored.
         digest: the digest of its body, or of the body that it revisits; 16 zeros if neither is known.
         strong: the strong digest of its body; `None` if later pages may not refer to it.
-        known: the body of this digest that the writer had stored when it chose.
+        known: the body with this digest that the writer had stored at the time of the choice.
         queue: the only queue that may accept it; `None` if any queue may.
     """
 
@@ -113,7 +113,7 @@ class SeenWriter(ShardedWriter):
             if partition is not None or self._partition_by is not None:
                 queue = self._chosen_queue(data, partition)
                 if choice.queue not in (None, queue):
-                    whole = True  # its partition is in another shard than the body, which is not durable yet
+                    whole = True  # the partition is in another shard than the body, which is not yet durable
                     continue
             size = len(data) + FRAME_OVERHEAD
             await self._intake.take(size)
@@ -124,7 +124,7 @@ class SeenWriter(ShardedWriter):
                 self._budget.give(size)
             else:
                 break
-        # From here on there is no await.
+        # No await from here on.
         queue = queue or next(self._queues_in_turn)
         ticket = self._next_tickets(1)
         both = digest + choice.digest
@@ -148,7 +148,7 @@ class SeenWriter(ShardedWriter):
     ) -> int:
         self._refuse_source(source, position)
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
-            return await super().write_many(records, partition=partition)  # which raises the error
+            return await super().write_many(records, partition=partition)  # this raises the error
         left = iter(records)
         while some := list(islice(left, _TOGETHER)):
             pages = [await self._page(record) for record in some]

@@ -1,4 +1,4 @@
-"""Checks of a sharded writer's options alone: its path, the limits of its shards, its times, and fixed values."""
+"""Checks of a sharded writer's options: the path, the limits of shards, times, and enumerated values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz
 
 
 def check_is_no_file(path: str) -> None:
-    """Reject the name of a shard, or of a single file, in place of a data set's name."""
+    """Raise an error if the path names a shard or a single file, not a data set."""
     name = path.replace("\\", "/").rpartition("/")[2]
     if match := _SHARD.fullmatch(name):
         raise ArgumentValueError(
@@ -50,12 +50,12 @@ def one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ArgumentValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
-# Flushing takes about 0.8 ms of processor time for each open shard, so with 16 of them 1.5 % of one core
+# Flushing takes about 0.8 ms of CPU time for each open shard, or 1.5 % of one core for 16 of them
 # (docs/how-to/continue-a-crawl.md).
 _FLUSH_SECONDS = 1.0
-# The requests cost $0.43 a month on S3 in us-east-1.
+# At this interval, the requests cost $0.43 a month on S3 in us-east-1.
 _STORE_FLUSH_SECONDS = 30.0
-# The time that a store may need to recover, and the least difference between two times in whole seconds.
+# The time that a store may need to recover, and the smallest difference that times in whole seconds can show.
 _DEAD_AFTER, _LEAST_DEAD_AFTER = 120.0, 2.0
 
 

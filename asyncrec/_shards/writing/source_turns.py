@@ -1,12 +1,11 @@
-"""`SourceTurns`: the sources that a writer has, and how they are taken, released, and lost to another writer.
+"""`SourceTurns` keeps track of a writer's sources, which are taken, released, or lost to another writer.
 
-Before the first record of a source, the writer takes its turn. By then the last owner has ended, and its log states the
-position (`asyncrec._shards.ownership.sources`).
+Before the first record of a source, the writer takes the source's next turn. By then, the previous owner has ended, and
+its log states the position (`asyncrec._shards.ownership.sources`).
 
-Suppose another consumer takes a source from A, which has records of it in memory. They were acknowledged to no caller,
-and the new owner reads them again, so A drops them. The naive way is to drop them silently. But then A's next flush
-reports to its caller that they are safe. So each call that would acknowledge a record raises an error, until the caller
-releases the source.
+Suppose B takes a source from A, which has records of the source in memory. A has not acknowledged these records, and B
+reads them again, so A drops them. The naive way is to drop them silently. But then A's next flush would report that
+they are safe. So each call that would acknowledge a record raises an error, until the caller releases the source.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class Source(BatchSource):
 
     Attributes:
         delays: the number of reasons why the next position may have to wait: calls in progress, and a missing turn.
-        lock: held, in the order of the calls, while a call with a position waits.
-        since: the first turn of this writer after which there was no other owner.
+        lock: a lock that keeps waiting calls with positions in their order.
+        since: the first of this writer's turns that no turn of another owner has followed.
         ticket: the ticket of the last record accepted.
-        lost: the reason why the writer has lost the source.
-        is_told: whether a call has raised this error.
+        lost: the error that explains why the writer has lost the source.
+        is_told: whether a call has raised that error.
     """
 
     __slots__ = ("delays", "is_told", "lock", "lost", "queue", "since", "ticket")
@@ -58,8 +57,8 @@ class SourceTurns:
     """The sources that one writer has, or has lost but not released, by name.
 
     Attributes:
-        ahead: sources whose last position may have had no record.
-        get: returns a source by its name, or `None`.
+        ahead: the sources whose last position may have no record.
+        get: a function that returns the source with a name, or `None`.
         to_take: lost and released sources, whose position the caller must request before it writes the next record.
     """
 
@@ -72,7 +71,7 @@ class SourceTurns:
         *,
         continues: bool,
     ) -> None:
-        """If the writer ``continues`` no source, it rejects all sources."""
+        """Unless it ``continues`` sources, the writer rejects every source."""
         self._path = path
         self._queues = queues
         self._coordinator = coordinator
@@ -81,7 +80,7 @@ class SourceTurns:
         self._sources: dict[str, Source] = {}
         self.ahead: dict[str, Source] = {}
         self._queues_in_turn = cycle(queues)
-        self._taking = anyio.Lock()  # held while a turn is taken, because the next uses the manifest read by this one
+        self._taking = anyio.Lock()  # held while a turn is taken, because the next call reuses the loaded manifest
         self._known: LoadedManifest | None = None
         self._has_dropped = False  # whether records were dropped with a lost source
         self.get = self._sources.get
@@ -90,7 +89,7 @@ class SourceTurns:
 
     @property
     def progress(self) -> dict[str, int]:
-        """The last position of each source, taken by this writer or stored before."""
+        """The last position, accepted or already stored, of each source that this writer has."""
         return {
             name: source.position
             for name, source in self._sources.items()
@@ -112,7 +111,7 @@ class SourceTurns:
         return found
 
     async def open(self, name: str, source: Source) -> None:
-        """Take the turn of a source. If the writer is ended meanwhile, its next log takes the turn."""
+        """Take the next turn of a source. If the writer's log is ended meanwhile, take it for its next log."""
         while True:
             self._acknowledgements.check()
             job = self._coordinator.job
@@ -136,7 +135,7 @@ class SourceTurns:
             return taken
 
     def _lifted(self, positions: Positions) -> Positions:
-        """Return the positions that a commit states: its shards', and those without a record or open shard."""
+        """Return the positions that a commit states: those of its shards, and later ones that need no other shard."""
         stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self.ahead.items():
@@ -150,14 +149,14 @@ class SourceTurns:
     # -- letting go, and losing ---------------------------------------------------------------------------------------
 
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
-        """Commit the records of these sources and release their turns. Leave out sources that it does not have.
+        """Commit the records of these sources, and release their turns. Ignore sources that the writer does not have.
 
         If the call is cancelled, or raises another error, before all records are committed, the writer still has the
-        sources that it had not lost. After that it has none of them, whatever the outcome of the request, because
-        another writer may see the release.
+        sources that it had not lost. Afterwards it has none of them, even if the request fails, because another writer
+        may have seen the release.
 
         Raises:
-            ConflictError: another writer has some of the sources, which no call has reported. All are released.
+            ConflictError: another writer has some of the sources, and no call has reported that. All are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
@@ -184,7 +183,7 @@ class SourceTurns:
         refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
-        """State in the log the last positions without a record, if no earlier record is in an open shard."""
+        """Add the last positions without records to the log, unless an open shard has earlier records."""
         while self.ahead:
             job = self._coordinator.job
             try:
@@ -212,7 +211,7 @@ class SourceTurns:
             refuse(*self._sources.values())
 
     async def take_again(self, job: Job) -> None:
-        """Take each source for the next log of this writer, after its last log was ended, unless it has another owner.
+        """Take each source again, for the log that follows an ended log, unless the source has another owner.
 
         Raises:
             StorageError: it is unknown whether a source was taken, or the new log was ended, too.
@@ -242,7 +241,7 @@ class SourceTurns:
                 queue.levels.dropped(batch.first)
 
     def continued(self, batches: Sequence[WriteBatch], levels: Levels) -> list[WriteBatch]:
-        """Return the rest of batches that were written to the previous log, with the turns of the current log."""
+        """Return the previous log's batches with the turns of the current log, without records of lost sources."""
         left = []
         for batch in batches:
             if (again := self._continued(batch)) is None:
@@ -266,10 +265,10 @@ def _left(source: Source) -> None:
 
 
 def refuse(*sources: Source) -> None:
-    """Raise the reason why the writer has lost some of these sources, if it has.
+    """Raise an error if the writer has lost any of these sources.
 
     Raises:
-        ConflictError: the error names them.
+        ConflictError: the error names the lost sources.
     """
     lost = [(source, source.lost) for source in sources if source.lost is not None]
     if lost:

@@ -1,10 +1,10 @@
-"""`Sources`: records from queues are accepted with their positions, each once.
+"""`Sources` accepts records from message queues with their positions, each record only once.
 
-A consumer that dies reads a message again. The naive way is to write it again, and to deduplicate by a key. Instead,
-each record has its source and its position in it, and a record at or below the last accepted position is dropped. All
-records of one source go through one queue, so that they are stored and committed in the order of their positions. All
-records of one position become durable together: they go into one batch, or into neighbouring batches without a flush or
-the end of a shard between them.
+A consumer that restarts after a crash reads some messages again. The naive way is to write them again, and to
+deduplicate them by a key. Instead, each record has a source and a position in it, and a record at or below the last
+accepted position is dropped. All records of a source go through one write queue, so they are stored and committed in
+the order of their positions. All records of a position become durable together, because they are in one batch, or in
+neighbouring batches without a flush or the end of a shard between them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sources:
     """The sources of one writer.
 
     Attributes:
-        skipped: the number of records skipped because their position had already been accepted.
+        skipped: the number of records skipped because their position or their key had already been accepted.
     """
 
     def __init__(
@@ -64,13 +64,12 @@ class Sources:
         key: str | bytes | None = None,
         partition: object = None,
     ) -> int:
-        """Write the records of one position. Return the ticket of the last, or else of the source's previous record.
+        """Write the records of one position. Return the ticket of the source's last record.
 
         If the call is cancelled or raises an error, none of the records is written.
 
         Raises:
-            TypeError, ValueError: the source or the position is not valid, or cannot be passed with the other
-                arguments.
+            TypeError, ValueError: the source or the position is not valid, or contradicts the other arguments.
         """
         if source is None or position is None:
             raise ArgumentValueError("source= and position= belong together: pass both, or neither")
@@ -89,17 +88,17 @@ class Sources:
         return None if last == NO_POSITION else last
 
     async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]], *, takes: bool = False) -> int:
-        """Call ``call`` with a source that the writer has, after the earlier calls.
+        """Take the source if necessary, and call ``call`` with it after the earlier calls.
 
-        A lost source can be used again only by a call that ``takes`` it. Suppose a caller releases the source, and
-        writes its current message: the messages between the stored position and this message would be missing, and no
-        later call would store them.
+        A lost source can be used again only by a call that ``takes`` it. Otherwise a caller could release the source,
+        and write its current message. The messages between the stored position and this message would be missing, and
+        no later call would store them.
         """
         while True:
             found = self._source_of(source) or self._turns.begin(source)
             found.delays += 1
             try:
-                async with found.lock:  # the positions are in the order of the calls
+                async with found.lock:  # accept positions in the order of the calls
                     if self._source_of(source) is not found:  # the source was released meanwhile
                         continue
                     refuse(found)
@@ -143,7 +142,7 @@ class Sources:
         return taken
 
     def _without_known(self, taken: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Return the records whose keys were not written before."""
+        """Return the records without keys, and those whose keys were not written before."""
         keys = self._keys
         if keys is None:
             return taken
@@ -157,7 +156,7 @@ class Sources:
         return kept
 
     async def _append(self, source: Source, position: int, taken: list[tuple[bytes, bytes | None]]) -> None:
-        """Put records into the source's queue: all of them, or none if an error is raised."""
+        """Append records to the source's queue: all of them, or none if an error is raised."""
         budget = self._budget
         size = _size(taken)
         await self._intake.take(size)
@@ -171,7 +170,7 @@ class Sources:
                     break
                 batches = await in_thread(framed, records, [each or NO_KEY for _, each in kept] if keyed else None)
                 self._shards.check()
-                if len(self._without_known(kept)) == len(kept):  # otherwise another task wrote a key meanwhile
+                if len(self._without_known(kept)) == len(kept):  # otherwise another task has written one of the keys
                     break
             refuse(source)
         except BaseException:
@@ -207,7 +206,7 @@ class Sources:
 
 
 def no_source(name: str) -> Source | None:
-    """Return `None`, for a writer that accepts records of sources only after all of them are encoded."""
+    """Return `None`, for a writer that must encode records before it appends them to a source's queue."""
     return None
 
 

@@ -1,21 +1,21 @@
-"""A writer whose log another process has ended goes on in a new log, with the records that it had not flushed.
+"""A writer whose log another process has ended continues in a new log, with the records that it had not flushed.
 
 A writer without a disk is considered dead if it changes nothing in the store for too long. Suppose A's machine sleeps
-for an hour. B ends A's log, and commits the records that A had flushed. Then A wakes, with records in memory that B
-does not know. The naive way is that A fails, and its program writes these records again. But the program no longer has
-them. Another is that A opens a new log and writes every record that was not acknowledged. But if only the answer was
-lost, B has committed these records, too.
+for an hour. B ends A's log, and commits the records that A had flushed. Then A wakes up, with records in memory that B
+does not have. The naive way is that A fails, and its program writes these records again. But the program no longer has
+them. Another way is that A opens a new log, and writes every record that was not acknowledged. But if only the answer
+to a flush was lost, B has already committed these records.
 
 So A reads the segment that ended its log. This segment shows how many records of each of A's shards are in the data
-set: all records of a shard that it names, and otherwise the records that B took from A's flush entries. These are the
-first records of the shard, because entries come in order and no entry comes after the fence. A writes the other records
-again, in shards of a new log. If the segment was not made by a recovery, a person has given A up: then A fails.
+set: all records of a shard that it names, and otherwise the records that B recovered from A's flush entries. These are
+the first records of the shard, because entries are created in order, and none after the fence. A writes the remaining
+records to shards of a new log. If the segment was not made by a recovery, a person has given A up, so A fails.
 
-B may also have ended A's log because B continues a source of A's. In its new log A takes its sources again. Records of
-a source that has another owner by then are left out, because that owner reads them again
+B may also have ended A's log in order to continue one of A's sources. For its new log, A takes its sources again. A
+drops the records of a source that has another owner by then, because that owner reads them again
 (`asyncrec._shards.writing.source_turns`).
 
-If B dies between its fence and the end, A waits as long as B did, ends its log itself, and goes on.
+If B dies after its fence and before it has ended the log, A waits as long as B did, ends the log itself, and continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError, TransientStorageEr
 
 _path_log = PathLog("asyncrec.shards")
 
-# How long to wait for a store that is down, in seconds, and the pause between attempts.
+# The seconds to wait for a store that is down, and to pause between attempts.
 _PATIENCE, _PAUSE = 600.0, 1.0
 
 
@@ -53,7 +53,7 @@ class _End:
 
     Attributes:
         listed: the shards of the job that are or were in the data set.
-        adopted: the number of flushed records of each other shard that are in the data set, by the shard's number.
+        adopted: by the number of each other shard, how many of its flushed records are in the data set.
         entries: all shards that the log has committed.
         is_given_up: whether a person ended the log without recovering its flushed records.
     """
@@ -88,8 +88,8 @@ class _Ended:
 
     Attributes:
         error: the error that ended it.
-        settled: set when it is known whether the writer goes on.
-        end: the end of its log; `None` if the writer cannot go on.
+        settled: set when it is known whether the writer can continue.
+        end: the end of its log; `None` if the writer cannot continue.
     """
 
     error: Exception
@@ -99,7 +99,7 @@ class _Ended:
 
 @asynccontextmanager
 async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> AsyncIterator[None]:
-    """Let a writer that flushes to its store go on after its log was ended, until the context ends.
+    """Let a writer that flushes to its store continue after its log was ended, until the context exits.
 
     ``begin`` begins the job with the next log.
     """
@@ -117,7 +117,7 @@ async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextM
 
 
 class Succession:
-    """The logs of one writer, one after the other. `run` is the task that begins and ends their jobs."""
+    """The successive logs of one writer. `run` is the task that begins and ends their jobs."""
 
     def __init__(self, shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> None:
         self._shards = shards
@@ -128,9 +128,9 @@ class Succession:
         self._ended: dict[Job, _Ended] = {}
 
     async def go_on(self, job: Job, shard: str | None, levels: Levels, error: Exception) -> list[WriteBatch] | None:
-        """Return the records of a failed shard to write again; `None` if the writer cannot go on.
+        """Return the records of a failed shard to write again; `None` if the writer cannot continue.
 
-        Called when an object of the job failed with this error.
+        This is called after an object of the job has failed with ``error``.
         """
         if not (isinstance(error, ConflictError) and error.ended):
             return None
@@ -162,7 +162,7 @@ class Succession:
                 for key in job.fates.those("published"):
                     if key in end.listed:
                         job.fates.move(key, "commit")
-                # Shards that are published but uncommitted: after the end of the log, no commit can name them.
+                # After the end of the log, no commit can name the shards that are published but uncommitted.
                 await job.publisher.take_back("drop", "published")
         return batches
 
@@ -194,7 +194,7 @@ class Succession:
     async def _succeed(self, stack: AsyncExitStack, job: Job, end: _End, error: Exception) -> None:
         shards = self._shards
         if error.__cause__ is not None:
-            error.__cause__.__traceback__ = None  # its frames hold a flush entry
+            error.__cause__.__traceback__ = None  # its frames keep a flush entry in memory
         new = await self._begun(stack)
         await shards.sources.take_again(new)
         if job.flush_log is not None:
@@ -217,13 +217,13 @@ class Succession:
                 await anyio.sleep(_PAUSE)
 
     def close(self) -> None:
-        """Begin no more jobs. The jobs that were begun end."""
+        """Make `run` end the jobs that it has begun, and return."""
         self._is_closed = True
         self._changed.set()
 
 
 async def _end_of(job: Job) -> _End:
-    """Find the end of a job's log. If no end appears for too long, the fence's maker has died, so end the log here.
+    """Return the end of a job's log. If none appears for too long, the maker of the fence is dead, so end the log.
 
     Raises:
         ConflictError, StorageError, ManifestError: the log could not be ended.

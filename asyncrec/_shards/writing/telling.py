@@ -1,8 +1,8 @@
-"""`telling`: a writer with a disk reports its progress every few seconds while it is open, for ``asyncrec watch``.
+"""`telling` reports the progress of a writer with a disk every few seconds, for ``asyncrec watch``.
 
-A report costs nothing per record, because a separate task reads the existing counts and writes them to a file beside
-the job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer does not fail, and the
-next report is tried as usual.
+Reports add no work per record, because a separate task reads the existing counts and writes them to a file beside the
+job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer does not fail, and the next
+report is tried as usual.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _path_log = PathLog("asyncrec.shards")
 STATUS_SECONDS = 2.0
 # The attributes of a status that are copied from the writer's statistics.
 _COUNTS = {each.name for each in fields(ShardedWriterStats)} & {each.name for each in fields(JobStatus)}
-# The share of the time that all callers together spend waiting, below which waiting is normal.
+# Waiting is normal if all callers together wait for less than this share of the time.
 _WAITS = 0.1
 
 

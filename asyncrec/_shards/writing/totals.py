@@ -23,7 +23,7 @@ class ShardedWriterStats:
         buffered_bytes: the bytes now held for queues and stores. Together with ``reserved_bytes`` (a chunk for each
             open shard) they never exceed ``memory_limit``, unless a single record is larger.
         oldest_uncommitted_seconds: how long the oldest uncommitted record has been waiting.
-        oldest_buffered_seconds: the same for the oldest record on no disk and in no store, which a kill would lose.
+        oldest_buffered_seconds: the same for the oldest record that is neither on a disk nor in a store.
         callers_waiting: the number of callers that now wait for room.
         seconds_waiting: how long all callers together have waited for room.
         seconds_compressing, seconds_storing: the times of all finished shards together.
@@ -81,7 +81,7 @@ class WriterTotals(ShardedWriterStats):
 
 
 class _Writers:
-    """The writers of this process. They are added, removed and counted in any thread.
+    """The writers of this process, which may be added, removed and counted from any thread.
 
     Writers are referenced weakly, because a writer whose event loop ended never exits its context, and is
     garbage-collected with its owner.
@@ -125,7 +125,7 @@ class _Writers:
         """Keep the growing counts of writers that have ended. The caller holds the lock."""
         while self._last:
             key, last = self._last.popleft()
-            if self._open.pop(key, None) is not None:  # otherwise it was the parent's, before a fork
+            if self._open.pop(key, None) is not None:  # otherwise the writer was the parent's, before a fork
                 for name in _GROWING:
                     self._ended[name] += getattr(last, name)
 
@@ -136,5 +136,5 @@ counted = _WRITERS.counted
 
 
 def writer_totals() -> WriterTotals:
-    """Return the sums of the counts of this process's sharded writers. It may be called on any thread."""
+    """Return the sums of the counts of this process's sharded writers. This may be called from any thread."""
     return _WRITERS.totals()

@@ -1,9 +1,9 @@
-"""`ShardedWriter`: records from many tasks go into many shards, and callers learn how safe their records are.
+"""`ShardedWriter` writes records from many tasks to many shards, and reports how safe the records are.
 
-Fixed (``num_shards``): the given number of shards, published together when the context exits cleanly. Rolling
-(``max_shard_*``): a shard is committed as it fills, and another begins.
+Fixed shards (``num_shards``) are published together when the context exits cleanly. Rolling shards (``max_shard_*``)
+are each committed as they fill.
 
-Its machinery is in `asyncrec._shards.writing.open_shards`: a queue and an owner task for each open shard.
+The machinery, a queue and a task for each open shard, is in `asyncrec._shards.writing.open_shards`.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _TOGETHER = "fixed shards, and shards that replace others, are committed togethe
 
 Partition = str | bytes | int
 
-# Records for several shards are cut into lists with the bytes of this many batches, because each list has a cost per
-# shard. If memory is short, they are not, because a list waits until there is room for all of it.
+# Records for several shards are taken in lists of this many batches, because each list has a cost per shard. If the
+# memory limit is below _AMPLE batches, a list has one batch, because a list waits until all of it fits in memory.
 _SPREAD = 2
 _AMPLE = 32  # batches
 
-# A key of up to this many bytes or characters is hashed with its batch: a thousand take 0.3 ms, and less in C.
+# Keys of up to this many bytes or characters are hashed a batch at a time. A thousand keys take 0.3 ms, or less in C.
 _HASHED_LATER = 256
 
 
 class ShardedWriter:
-    """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
+    """The writer of a data set, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
         path: the data set, as the caller passed it.
         writer_id: the id of this writer, used in names and in the manifest.
-        flush_seconds: the writer flushes a record when it is this old; `None` if it does not.
-        max_record_bytes: a longer record is rejected.
+        flush_seconds: the age in seconds at which a record is flushed; `None` if records are flushed only on request.
+        max_record_bytes: the length above which a record is rejected.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ShardedWriter:
 
     @property
     def progress(self) -> dict[str, int]:
-        """The last position, accepted or stored before, of each source that this writer has."""
+        """The last position, accepted or already stored, of each source that this writer has."""
         return self._shards.sources.progress
 
     async def write(
@@ -107,25 +107,25 @@ class ShardedWriter:
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write one record, and return its ticket, for `wait`.
+        """Write one record, and return its ticket, which `wait` accepts.
 
-        The record is bytes, or, with a schema, also a mapping of names to values. It is copied unless it is `bytes`.
+        With a schema, the record may also be a mapping of names to values. It is copied unless it is `bytes`.
         The call waits while ``memory_limit`` is reached. If it is cancelled, the record is not written.
 
         Args:
-            key: a name of the record, for deduplication, resuming and look-up.
-            partition: records with equal partitions go to the same one of the open shards. Without it, and without
+            key: a name for the record, used for deduplication, resuming and look-up.
+            partition: records with equal partitions go to the same open shard. Without a partition or
                 ``partition_by``, records go to the open shards in turn.
             source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
-            position: the position in the source, from 0 to 2**63-1. A record at or below the last position that was
-                accepted or stored is dropped and counted; the ticket is then that of the source's last record.
+            position: the position in the source, from 0 to 2**63-1. A record at or below the last accepted or stored
+                position is dropped and counted; the call then returns the ticket of the source's last record.
 
-        With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
-        that of the last write.
+        With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the call then
+        returns the ticket of the last write.
 
         Raises:
             SchemaError: the values do not fit the schema; nothing was written.
-            TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            TypeError: the record is not bytes, a bytearray, a memoryview or, for a writer with a schema, a mapping.
             ValueError: the record is longer than ``max_record_bytes``; nothing was written.
             ClosedResourceError: the context has exited.
             OSError: a shard failed; every later call raises it again, chained.
@@ -146,7 +146,7 @@ class ShardedWriter:
         elif type(record) is not bytes:
             record = await as_record(record)
         size = len(record) + FRAME_OVERHEAD
-        # Run all checks that may fail first, because a rejected record must take no room, key or ticket.
+        # Run all checks first, because a rejected record must not use up memory, a key or a ticket.
         large = len(record) > self._longest
         if large:
             check_size(len(record), self.max_record_bytes, self.path)
@@ -172,7 +172,7 @@ class ShardedWriter:
         if large:
             frames = await self._intake.frame_large(record)
         if digest is not None and self._keys is not None and not self._keys.add(digest):
-            budget.give(size)  # another task wrote it while this one waited
+            budget.give(size)  # another task wrote the key while this one waited
             self._duplicates += 1
             return self._tickets
         queue = next(self._queues_in_turn) if chosen is None else chosen
@@ -192,11 +192,11 @@ class ShardedWriter:
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write many records without keys, in order, which is the fast way. Return the ticket of the last record.
+        """Write many records without keys, in order, and return the ticket of the last. This is faster than `write`.
 
-        Without a partition they go to the open shards in turn. If the call is cancelled, the first records have been
-        written. With ``key_feature``, each record contains its key, and is written with it. With ``source`` and
-        ``position``, these are all records of that position, and all are written and durable, or none.
+        Without a partition, the records go to the open shards in turn. If the call is cancelled, some of the first
+        records may have been written. With ``key_feature``, each record is written with the key that it contains. With
+        ``source`` and ``position``, pass all records of that position, which become durable together or not at all.
         """
         if source is not None or position is not None:
             return await self._sources.write(records, source, position, partition=partition)
@@ -211,23 +211,23 @@ class ShardedWriter:
         return self._tickets
 
     async def advance(self, source: str, position: int) -> int:
-        """Accept a position without a record, for a later commit. Return the ticket of the source's last record."""
+        """Accept a position that has no record, for a later commit. Return the ticket of the source's last record."""
         return await self._sources.write((), source, position)
 
     async def take(self, source: str) -> int | None:
-        """Take a source as its first write would. Return its last position, after which to read on, or `None`.
+        """Take a source, as its first write would, and return its last position, or `None` if it has none.
 
         It raises `ConflictError` as `write` does. If this writer already has the source, only the position is returned.
-        A source that this writer has lost to another writer is taken only by this call, and not by a write.
+        A source that this writer has lost to another writer is taken only by this call, not by a write.
         """
         return await self._sources.take(source)
 
     async def release(self, *sources: str) -> None:
         """Commit everything written so far, and release these sources, so that another writer may continue them.
 
-        If another writer has one of them, and no call has raised that yet, it raises `ConflictError`, and all are
-        released. Also release a source after another call has raised that error: until then, each call that
-        acknowledges records raises it. If cancelled, it may have released some: the others are still in ``progress``.
+        If another writer has taken one of them, and no call has reported that yet, this call raises `ConflictError`,
+        but all are released. A lost source must be released, too: until then, each call that acknowledges records
+        raises that error. After a cancellation, sources that were not released are still in ``progress``.
         """
         await self._shards.sources.release(sources, self._shards.commit)
 
@@ -255,14 +255,14 @@ class ShardedWriter:
                 for turn, queue in enumerate(islice(self._queues_in_turn, min(count, len(batch)))):
                     part = batch[turn::count]
                     queue.append_many(part, fitting(part, 0, size, size)[1], first + turn, count)
-                if len(batch) > count:  # the last records went to the queue this many turns later
+                if len(batch) > count:  # the next record goes to the queue after that of the last record
                     deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:
         """Return whether a record with this key was written, by this writer or before it opened.
 
         Raises:
-            ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
+            ValueError: the writer does not keep keys, because it was not opened with ``on_duplicate="skip"``.
         """
         if self._keys is None:
             raise ArgumentValueError(f"{self.path}: has() requires a writer that was opened with on_duplicate='skip'")
@@ -307,9 +307,9 @@ class ShardedWriter:
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
         """Wait until every write up to ``ticket`` has reached the level.
 
-        For ``"spooled"``, the call flushes, together with all other tasks that wait. For ``"committed"`` it only waits:
-        until a shard is full, ``max_shard_seconds`` are over, or some task calls `commit`. If all tasks of a crawl
-        wait, set ``max_shard_seconds``.
+        For ``"spooled"``, the call flushes, and shares the flush with all other waiting tasks. For ``"committed"``, it
+        only waits, until a shard is full, ``max_shard_seconds`` have passed, or a task calls `commit`. If all tasks of
+        a crawl may wait at once, set ``max_shard_seconds``.
 
         Raises:
             ValueError: the level cannot be reached here, or no write has this ticket.
@@ -329,11 +329,11 @@ class ShardedWriter:
             while self._acknowledgements.level_of(ticket) == "buffered":
                 self._shards.check()
                 await self._shards.flush()
-            await self._shards.promise()  # another task's flush, which was cancelled, may have brought it there
+            await self._shards.promise()  # another task may have flushed the records and then been cancelled
         self._shards.sources.refuse_lost()
 
     def stats(self) -> ShardedWriterStats:
-        """Return the counts so far. This may be called in any thread."""
+        """Return the counts so far. This may be called from any thread."""
         return self._shards.stats(self._duplicates + self._sources.skipped)
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""`Formats` holds the formats of `asyncrec.tools.convert`. JSON lines and CSV are built in; others come from plugins.
+"""`Formats` holds the formats of `asyncrec.tools.convert`: the built-in JSON lines and CSV, and those of plugins.
 
-The built-in formats are found without looking for plugins. No plugin can claim their names or suffixes, or those of
+The built-in formats are found without loading plugins. No plugin can claim their names or suffixes, or those of
 TFRecord files. For a known format that is not installed, the error names the package to install.
 """
 
@@ -22,7 +22,7 @@ RECORDS = "tfrecord"
 """The name of the TFRecord format, which is assumed for files whose suffix is unknown."""
 
 _BUILT_IN = (jsonl, csv)
-# The formats that a known distribution provides, with their suffixes.
+# The formats provided by known distributions, with their suffixes.
 _KNOWN = {"parquet": (".parquet",), "warc": (".warc", ".warc.gz")}
 _PACKAGES = {"parquet": "asyncrec-formats", "warc": "asyncrec-formats"}
 
@@ -103,7 +103,7 @@ class Formats:
             self._loaded = True
 
     def _checked(self, plugin: str, given: Any) -> Format:
-        """Return ``given`` if it is a format that may be added; otherwise raise PluginError."""
+        """Return ``given`` if it is a format that may be added. Raise PluginError otherwise."""
         why = _fault(given)
         if why is None and given.name in {RECORDS, *(each.name for each in self._built_in)}:
             why = f"the format {given.name!r} is built in; choose another name"

@@ -1,8 +1,8 @@
-"""The format CSV: a row for each record, a column for each feature, and a first row of column names.
+"""The CSV format: a row for each record, a column for each feature, and a first row of column names.
 
 `convert` only writes CSV; `asyncrec.tools.from_csv` reads it. A cell contains the feature's single value, a number or
-text. Several values, and bytes that are not UTF-8, are written as JSON, as in a JSON lines file. If a record lacks the
-feature, the cell is empty.
+text. Several values, and bytes that are not UTF-8, are written as JSON, as in a JSON lines file. The cell is empty if
+the record lacks the feature.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The format JSON lines: one JSON object per line, each of which is a record, in a plain or GZIP file.
+"""The JSON lines format: one JSON object per line, which becomes one record, in a plain or GZIP file.
 
-A line is bad and skipped if it is not a JSON object, has a value that fits no feature, or has more values than fit into
-memory. Because three bytes (``[],``) become an object of 64 bytes, values are counted before a line is parsed.
+A line is reported and skipped if it is not a JSON object, has a value that fits no feature, or has more values than fit
+into memory. Because three bytes (``[],``) become an object of 64 bytes, values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.tools._json_values import from_json, lists_of, to_json
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
-# The approximate size of a value in Python. The values of a line may take as much memory in total as a record.
+# The approximate size of a Python value. All values of a line together may take as much memory as the largest record.
 _VALUE_BYTES = 64
 
 
@@ -128,7 +128,7 @@ class _Parser:
             result.bad.append(self._bad(reason))
 
     def _parsed(self, line: bytes) -> Any:
-        # Commas and brackets within texts are counted, too, because tokenizing the line would not be worth the time.
+        # Commas and brackets within strings are also counted, because tokenizing the line would not be worth the time.
         values = sum(map(line.count, (b",", b"[", b"{")))
         most = self._most // _VALUE_BYTES
         if values > most:

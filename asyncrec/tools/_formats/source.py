@@ -1,4 +1,4 @@
-"""`StoredFile` is the `SourceFile` that a format reads, in any storage."""
+"""`StoredFile` is the `SourceFile` through which a format reads a file in any storage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StoredFile:
 async def open_file_of(
     storage: Storage, key: str, *, path: str, info: ObjectInfo | None = None, max_record_bytes: int
 ) -> AsyncIterator[StoredFile]:
-    """Open the version ``info`` of the file at a key, for a format to read. Messages contain ``path``.
+    """Open the version ``info`` of the file at ``key``, to be read by a format. Error messages contain ``path``.
 
     Raises: as for `ResumingSource`, here and in ``receive``.
     """

@@ -90,7 +90,7 @@ class TestFileStorage(StorageConformance):
             assert sorted(self.files()) == ["m/1", "n"]
 
 
-async def test_another_owners_files_are_a_permission_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_denied_stat_raises_storage_permission_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*args: object, **kwargs: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -101,7 +101,7 @@ async def test_another_owners_files_are_a_permission_error(tmp_path: Path, monke
             await storage.head("x")
 
 
-async def test_full_disk_publishes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_fails_put_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -151,7 +151,7 @@ async def test_storage_stops_own_thread_pool_on_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["scope", "task.cancel"])
-async def test_cancelled_call_is_settled_before_cancellation_comes(how: str) -> None:
+async def test_cancelled_call_finishes_before_cancellation_is_raised(how: str) -> None:
     """Its result is not lost either: the cancellation waits for the next await."""
     running, go_on = threading.Event(), threading.Event()
     steps: list[str] = []
@@ -201,7 +201,7 @@ async def test_scheme_opens_storage_on_asyncio_and_rejects_trio(tmp_path: Path) 
         await asyncio.to_thread(trio.run, asyncrec.read_records, path)
 
 
-async def test_timeout_of_asyncio_is_still_timeout(tmp_path: Path) -> None:
+async def test_asyncio_timeout_raises_timeout_error(tmp_path: Path) -> None:
     async with open_files(f"file+aiofiles://{tmp_path}") as storage:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):

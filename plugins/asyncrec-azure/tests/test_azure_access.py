@@ -45,7 +45,7 @@ def test_url_names_container_and_prefix(
     assert options.access.identity
 
 
-def test_environment_gives_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_supplies_omitted_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
     monkeypatch.setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
     assert access() == Access(endpoint=ADDRESS, account="data", account_key="c2VjcmV0")
@@ -59,7 +59,7 @@ def test_environment_gives_what_was_left_out(monkeypatch: pytest.MonkeyPatch) ->
     assert access(account="data").connection_string is None
 
 
-def test_environments_credentials_are_for_its_account_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_credentials_apply_only_to_environment_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=x")
     assert access("abfs://crawl@data.dfs.core.windows.net").sas_token == "sig=x"
@@ -100,7 +100,7 @@ def test_options_reject_invalid_values_without_showing_secrets(url: str, options
     assert "s3cr3t" not in str(raised.value)
 
 
-def test_option_of_another_type_is_type_error() -> None:
+def test_option_of_wrong_type_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"the option account of azure must be str \| None, not int"):
         Options.of("az://crawl", account=5)
 
@@ -171,14 +171,14 @@ async def test_managed_identity_obtains_tokens_through_sdk(azure: FakeAzure, mon
 
 
 @pytest.mark.anyio
-async def test_opening_names_missing_ca_file(tmp_path: Path) -> None:
+async def test_error_names_missing_ca_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"the certificate file .*none\.pem, which .*ca_file"):
         async with open_azure("az://crawl", account="data", ca_file=str(tmp_path / "none.pem"), anonymous=True):
             pass
 
 
 @pytest.mark.parametrize("wrong", [{"size": "9"}, {"size": None}, {"etag": None}, {"etag": ""}, {"modified": "today"}])
-def test_answer_that_describes_no_object_is_refused(wrong: dict[str, Any]) -> None:
+def test_response_without_valid_object_metadata_is_rejected(wrong: dict[str, Any]) -> None:
     """As a proxy's page does, or a store's that is none."""
     right = {"size": 9, "etag": '"0x1"', "modified": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)}
     assert info_of("key", **right, metadata={}).etag == "0x1"

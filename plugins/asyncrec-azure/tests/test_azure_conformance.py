@@ -90,7 +90,7 @@ class TestAzureStorage(AzureCases):
 
 
 @pytest.mark.slow
-class TestAzureStorageBelowAPrefix(TestAzureStorage):
+class TestAzureStorageWithPrefix(TestAzureStorage):
     """And on a store that cannot begin a listing in the middle, and has small pages."""
 
     prefix = "some/folder/"

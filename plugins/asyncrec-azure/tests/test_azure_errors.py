@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("status", [500, 502, 503])
 @pytest.mark.parametrize("body", ["<html><body>nginx</body></html>", "", "<Error>"])
-async def test_words_that_cannot_be_read_are_tried_again(
+async def test_request_with_unparsable_error_body_is_retried(
     azure: FakeAzure, monkeypatch: pytest.MonkeyPatch, status: int, body: str
 ) -> None:
     """A load balancer's page, said to be XML: the SDK fails at it by an error of its own."""
@@ -50,7 +50,7 @@ async def test_head_treats_unexplained_404_as_endpoint_error(azure: FakeAzure) -
         ({"anonymous": True}, "no credentials (anonymous=True)"),
     ],
 )
-async def test_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, str], words: str) -> None:
+async def test_permission_error_names_credentials_in_use(azure: FakeAzure, options: dict[str, str], words: str) -> None:
     azure.plan = lambda kind, n: Fault("status", 403, words="AuthenticationFailed: c4n4ry")
     async with open_quick(azure.endpoint, **options) as storage:
         with pytest.raises(StoragePermissionError) as raised:
@@ -59,7 +59,7 @@ async def test_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, s
     assert "c4n4ry" not in str(raised.value)
 
 
-async def test_listing_fails_on_page_naming_itself_next(azure: FakeAzure) -> None:
+async def test_listing_rejects_page_naming_itself_as_next(azure: FakeAzure) -> None:
     azure.page = 200, "<EnumerationResults><Blobs /><NextMarker>a</NextMarker></EnumerationResults>"
     azure.plan = lambda kind, n: Fault("answer")
     async with open_quick(azure.endpoint) as storage:

@@ -22,7 +22,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec_azure.source._PIECE", CHUNK)
 
 
-async def test_ranges_are_put_together_in_their_order(azure: FakeAzure) -> None:
+async def test_ranges_are_reassembled_in_order(azure: FakeAzure) -> None:
     azure.store("key", LONG)
     async with (
         open_quick(azure.endpoint) as storage,
@@ -67,7 +67,7 @@ async def test_short_range_fails_despite_overlong_neighbour(azure: FakeAzure, mo
 
 
 @pytest.mark.parametrize("size", [1, CHUNK])
-async def test_small_blob_is_one_request(azure: FakeAzure, size: int) -> None:
+async def test_small_blob_is_read_in_one_request(azure: FakeAzure, size: int) -> None:
     azure.store("key", LONG[:size])
     async with open_quick(azure.endpoint) as storage:
         async with storage.open_source("key") as source:
@@ -76,7 +76,7 @@ async def test_small_blob_is_one_request(azure: FakeAzure, size: int) -> None:
         assert source.info == await storage.head("key")
 
 
-async def test_empty_blob_is_two_requests(azure: FakeAzure) -> None:
+async def test_empty_blob_is_read_in_two_requests(azure: FakeAzure) -> None:
     azure.store("key", b"")
     async with open_quick(azure.endpoint) as storage:
         assert await storage.get("key") == b""

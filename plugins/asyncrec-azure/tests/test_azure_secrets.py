@@ -41,7 +41,7 @@ DATA = content(3 * 65_536 + 5)
     ],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )
-async def test_secrets_are_seen_nowhere(
+async def test_secrets_appear_in_no_error_log_or_repr(
     azure: FakeAzure, fault: Fault, by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -90,7 +90,7 @@ async def test_secrets_are_seen_nowhere(
         assert secret not in text
 
 
-async def test_storage_is_not_pickled_and_says_why(azure: FakeAzure) -> None:
+async def test_storage_cannot_be_pickled(azure: FakeAzure) -> None:
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises((TypeError, AttributeError)):
             pickle.Pickler(io.BytesIO()).dump(storage)

@@ -32,7 +32,7 @@ async def write(storage: Storage, data: bytes = LONG, *, exclusive: bool = False
         await send_all(sink, data)
 
 
-async def test_upload_sends_short_object_whole_and_long_in_blocks(azure: FakeAzure) -> None:
+async def test_upload_sends_short_object_whole_but_long_in_blocks(azure: FakeAzure) -> None:
     async with open_quick(azure.endpoint) as storage:
         await write(storage, b"short", exclusive=True)
         assert azure.log == ["put"]
@@ -63,7 +63,7 @@ async def test_chunk_over_one_mebibyte_arrives_with_matching_checksum(azure: Fak
 
 @pytest.mark.parametrize("in_c", [True, False], ids=["CRC64", "MD5"])
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "block"])
-async def test_damaged_body_is_sent_again(
+async def test_damaged_body_is_resent(
     azure: FakeAzure, data: bytes, in_c: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store compares a CRC-64, or where asyncrec has no C an MD5."""
@@ -96,7 +96,7 @@ async def test_commit_deletes_wrongly_assembled_object(azure: FakeAzure) -> None
     assert not azure.blobs
 
 
-async def test_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> None:
+async def test_cleanup_keeps_object_replaced_by_another_writer(azure: FakeAzure) -> None:
     """Another writer publishes its own between our look and the deletion."""
 
     def plan(kind: str, n: int) -> Fault | None:
@@ -123,7 +123,7 @@ async def test_writer_fails_after_foreign_commit_discards_its_blocks(azure: Fake
 
 
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "commit"])
-async def test_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: bytes) -> None:
+async def test_lost_publish_response_is_resolved_by_lookup(azure: FakeAzure, data: bytes) -> None:
     """Every answer to the publishing request is lost: the object, by its upload's id, says that it is ours."""
     azure.plan = lambda kind, n: Fault("reset-after") if kind in ("put", "commit") else None
     async with open_quick(azure.endpoint, attempts=3) as storage:

@@ -86,7 +86,7 @@ async def test_push_data_flushes_items_before_returning(tmp_path: Path) -> None:
         assert asyncrec.stats.writer_totals().buffered_bytes == before
 
 
-async def test_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
+async def test_second_run_continues_dataset_without_purging(tmp_path: Path) -> None:
     configuration = Configuration(purge_on_start=True)
     for _ in range(2):
         async with client(tmp_path, keys={"default": "url"}) as storage:
@@ -99,7 +99,7 @@ async def test_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
                 await dataset.drop()
 
 
-async def test_pages_have_their_schema_and_are_stored_once(tmp_path: Path) -> None:
+async def test_pages_are_checked_against_schema_and_deduplicated(tmp_path: Path) -> None:
     page = pages.page("https://example.org/1", b"<html>", status=200)
     async with client(tmp_path, schemas={"default": pages.PAGE}) as storage:
         dataset = await Dataset.open(storage_client=storage)
@@ -117,7 +117,7 @@ async def test_pages_have_their_schema_and_are_stored_once(tmp_path: Path) -> No
         assert pages.PAGE.decode(await stored.get_by_key("https://example.org/2"))["status"] == 200
 
 
-async def test_queues_and_key_value_stores_are_the_other_clients(tmp_path: Path) -> None:
+async def test_queues_and_key_value_stores_use_fallback_client(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         queue = await RequestQueue.open(storage_client=storage)
         await queue.add_request("https://example.org/1")
@@ -171,7 +171,7 @@ async def test_concurrent_opens_of_dataset_share_one_client(tmp_path: Path) -> N
         assert first is second
 
 
-async def test_cancelled_as_it_commits_it_leaves_no_task(tmp_path: Path) -> None:
+async def test_cancelled_commit_leaves_no_task_running(tmp_path: Path) -> None:
     """What was pushed is on the disk, for the next run to take up."""
     before = asyncio.all_tasks()
     with anyio.CancelScope() as scope:

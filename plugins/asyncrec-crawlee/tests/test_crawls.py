@@ -54,7 +54,7 @@ def stored(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_again_and_again_every_page_is_there_once(site: Site, tmp_path: Path) -> None:
+def test_repeatedly_killed_crawl_stores_each_page_once(site: Site, tmp_path: Path) -> None:
     for kill in range(1, KILLS + 1):
         with crawling(site, tmp_path) as process:
             site.wait_for(kill * PAGES // (KILLS + 1), lambda: process.poll() is not None)

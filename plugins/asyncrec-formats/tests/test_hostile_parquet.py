@@ -50,7 +50,9 @@ def varint(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("lies", [False, True])
-def test_page_that_inflates_to_much_is_bad(tmp_path: Path, pool: pa.MemoryPool, lies: bool) -> None:
+def test_oversized_inflated_page_is_rejected_within_memory_limit(
+    tmp_path: Path, pool: pa.MemoryPool, lies: bool
+) -> None:
     values = pa.array([bytes(MIB)] * 64)
     path = write(tmp_path / "x", {"a": values}, data_page_size=1 << 30, write_batch_size=64)
     if lies:
@@ -93,7 +95,7 @@ def test_reader_bounds_memory_for_uneven_rows(tmp_path: Path, pool: pa.MemoryPoo
 
 
 @pytest.mark.slow
-def test_values_that_begin_as_others_are_counted_whole(tmp_path: Path, pool: pa.MemoryPool) -> None:
+def test_prefix_compressed_values_count_at_full_size(tmp_path: Path, pool: pa.MemoryPool) -> None:
     """The page has a MiB, and its values have a GiB."""
     values = pa.array([b"x" * MIB] * 1000, pa.large_binary())
     path = write(tmp_path / "x", {"a": values}, column_encoding={"a": "DELTA_BYTE_ARRAY"}, write_batch_size=1000)
@@ -125,7 +127,7 @@ def test_reader_rejects_columns_larger_than_file(tmp_path: Path) -> None:
     )
 
 
-def test_headers_of_pages_are_those_that_pyarrow_wrote(tmp_path: Path) -> None:
+def test_page_headers_match_sizes_written_by_pyarrow(tmp_path: Path) -> None:
     columns = {"n": list(range(50_000)), "t": [f"text {n % 100}" for n in range(50_000)], "l": [[1, 2]] * 50_000}
     for options in ({"use_dictionary": True}, {"data_page_version": "2.0", "write_page_checksum": True}):
         path = write(tmp_path / "x", columns, data_page_size=10_000, **options)

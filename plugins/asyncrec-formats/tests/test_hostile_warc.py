@@ -89,7 +89,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Searching]]:
 
 
 @pytest.mark.parametrize("end", [b"\r\n\r\n", b""])
-def test_false_heads_are_searched_once(searching: list[Searching], end: bytes) -> None:
+def test_false_record_headers_are_searched_once(searching: list[Searching], end: bytes) -> None:
     content = b"WARC/1.0\r\n" * 200_000 + end
     records, bad = converted(content + page())
     assert records == 1
@@ -114,7 +114,7 @@ def leaping(units: int) -> bytes:
     return unit * units + b"\xff" * 65_600
 
 
-def test_members_within_damaged_ones_are_inflated_within_a_budget(inflating: Inflating) -> None:
+def test_members_within_damaged_members_are_inflated_within_budget(inflating: Inflating) -> None:
     content = leaping(100_000) + b"\xff" * 70_000
     records, bad = converted(content + gzip.compress(page()))
     assert bad
@@ -132,7 +132,7 @@ def test_reader_limits_inflation_of_candidate_members(inflating: Inflating) -> N
     assert 100 << 20 < inflating.given < 500 << 20
 
 
-def test_empty_members_cost_what_they_weigh(inflating: Inflating) -> None:
+def test_empty_members_take_work_proportional_to_size(inflating: Inflating) -> None:
     content = gzip.compress(b"", 9, mtime=0) * 20_000
     assert converted(content + gzip.compress(page())) == (1, [])
     assert inflating.taken < 120 * len(content)  # not 256 KiB for each, which is 13,000 times
@@ -150,7 +150,7 @@ def test_reader_finds_every_intact_member_among_damaged() -> None:
     assert len(bad) >= 150
 
 
-def test_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_member_without_output_uses_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warc_members, "_HELD_BYTES", 1 << 20)
     empty_blocks = b"\0\0\0\xff\xff" * 2_000_000
     content = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + empty_blocks

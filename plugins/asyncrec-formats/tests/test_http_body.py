@@ -72,7 +72,7 @@ def test_oversized_body_is_rejected_while_decoding(headers: bytes, encoding: byt
         body_of(record, 1 << 20)
 
 
-def test_body_as_large_as_limit_is_taken() -> None:
+def test_body_as_large_as_limit_is_accepted() -> None:
     record = message(gzip.compress(bytes(1 << 20)), b"Content-Encoding: gzip\r\n")
     assert body_of(record, 1 << 20) == bytes(1 << 20)
 
@@ -84,7 +84,7 @@ def test_body_keeps_bytes_decoded_before_damage() -> None:
     assert whole.startswith(bytes(range(256)) * 100)
 
 
-def test_brotli_is_fed_in_pieces_and_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brotli_decoder_is_fed_in_pieces_and_stopped_early(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[int] = []
 
     class Decompressor:

@@ -76,7 +76,7 @@ def warc(*, compressed: bool, pages: int = 20) -> bytes:
     return b"".join(map(gzip.compress, records) if compressed else records)
 
 
-async def test_parquet_there_and_back(storage: Storage) -> None:
+async def test_records_round_trip_through_parquet(storage: Storage) -> None:
     await write_pages(storage, records=2000, max_shard_records=900)
     assert (await convert(storage, "pages", "x.parquet")).records == 2000
     table = pq.read_table(io.BytesIO(await storage.get("x.parquet")))
@@ -91,7 +91,7 @@ async def test_parquet_there_and_back(storage: Storage) -> None:
     assert [str(each) for each in before] == [str(each) for each in after]
 
 
-async def test_parquet_of_others(storage: Storage) -> None:
+async def test_foreign_parquet_types_are_converted(storage: Storage) -> None:
     table = pa.table(
         {
             "when": pa.array([0, None], pa.timestamp("s")),
@@ -142,7 +142,7 @@ async def test_convert_reports_invalid_parquet_file(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-async def test_warc(storage: Storage, compressed: bool) -> None:
+async def test_warc_converts_to_pages(storage: Storage, compressed: bool) -> None:
     name = "x.warc.gz" if compressed else "x.warc"
     await storage.put(name, warc(compressed=compressed))
     report = await convert(storage, name, "set")
@@ -170,7 +170,7 @@ async def test_convert_uses_page_url_as_key(storage: Storage) -> None:
     assert (await tools.diff("set", "again", storage=storage, ignore=["record_id"])).only_first == 0
 
 
-async def test_damaged_members_are_skipped_and_the_rest_is_read(storage: Storage) -> None:
+async def test_damaged_members_are_skipped_and_remainder_is_read(storage: Storage) -> None:
     content = bytearray(warc(compressed=True))
     members = [at for at in range(len(content)) if content[at : at + 3] == b"\x1f\x8b\x08"]
     content[members[4] + 60] ^= 1  # of a response: the deflated data
@@ -184,7 +184,7 @@ async def test_damaged_members_are_skipped_and_the_rest_is_read(storage: Storage
     assert "byte" in report.bad[0].where
 
 
-async def test_convert_continues_behind_damaged_plain_header(storage: Storage) -> None:
+async def test_convert_continues_after_damaged_plain_header(storage: Storage) -> None:
     content = warc(compressed=False)
     cut = content.index(b"http://example.org/6")
     at = content.index(b"Content-Length", cut)
@@ -227,7 +227,7 @@ async def test_convert_pairs_each_response_with_own_request(storage: Storage, re
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
-async def test_warc_in_any_pieces_is_same(step: int) -> None:
+async def test_parser_output_is_independent_of_chunk_size(step: int) -> None:
     for compressed in (True, False):
         content = warc(compressed=compressed, pages=3)
         parser = _Parser("x", 256 << 20)
@@ -279,7 +279,9 @@ async def test_convert_rejects_invalid_utf8_for_text_column(storage: Storage) ->
         await convert(storage, "pages", "x.parquet")
 
 
-async def test_large_records_are_encoded_some_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_records_are_encoded_in_several_row_groups(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("asyncrec.tools._export._BATCH_BYTES", 1 << 20)
     await asyncrec.write_records("x.tfrecord", [asyncrec.encode_example({"a": bytes(300 << 10)})] * 50, storage=storage)
     await convert(storage, "x.tfrecord", "x.parquet")

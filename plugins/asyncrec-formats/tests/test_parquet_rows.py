@@ -80,7 +80,7 @@ def test_reader_reports_unstorable_row_and_keeps_others(tmp_path: Path, column: 
         (pa.struct([("a", pa.timestamp("ns"))]), {"a": 1}, "1970-01-01T00:00:00.000000001"),
     ],
 )
-def test_times_keep_their_nanoseconds(tmp_path: Path, kind: pa.DataType, number: Any, text: str) -> None:
+def test_timestamps_keep_nanoseconds(tmp_path: Path, kind: pa.DataType, number: Any, text: str) -> None:
     """They are what pandas writes by default."""
     records, bad = read(tmp_path, pa.table({"t": pa.array([number, None], kind)}))
     assert not bad
@@ -147,7 +147,7 @@ def test_reader_bounds_memory_for_value_shared_by_rows(
     assert count == 2000
 
 
-def test_so_it_is_where_the_dictionary_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_bounds_memory_when_dictionary_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is then no dictionary to pyarrow, and fewer rows are read at once."""
     monkeypatch.setattr(parquet_rows, "_DICTIONARY_BYTES", 1)
     monkeypatch.setattr(parquet_rows, "_TAKEN_BYTES", 1 << 30)
@@ -166,7 +166,7 @@ def test_reader_yields_large_distinct_values_in_pieces(tmp_path: Path) -> None:
     assert [decode_example(each)["t"] for piece in pieces for each in piece.records] == [[each] for each in values]
 
 
-def test_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
+def test_record_over_reader_limit_is_reported_as_bad(tmp_path: Path) -> None:
     records, bad = read(tmp_path, pa.table({"t": ["x" * 990, "y", "z" * 10]}), limit=1000)
     assert [each["t"] for each in records] == [[b"y"], [b"z" * 10]]
     assert [(where, "more than the limit of 1,000" in reason) for where, reason in bad] == [("row 1", True)]
@@ -177,7 +177,7 @@ def test_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("use_dictionary", [True, False])
-def test_reader_gives_same_rows_for_any_encoding(tmp_path: Path, use_dictionary: bool) -> None:
+def test_reader_returns_same_rows_for_any_encoding(tmp_path: Path, use_dictionary: bool) -> None:
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = [
         {
@@ -205,12 +205,12 @@ def test_reader_gives_same_rows_for_any_encoding(tmp_path: Path, use_dictionary:
 
 
 @pytest.mark.parametrize("table", [pa.table({}), pa.table({"a": pa.array([], pa.string())}), pa.table({"a": [None]})])
-def test_file_of_nothing_has_no_records_to_lose(tmp_path: Path, table: pa.Table) -> None:
+def test_empty_file_or_row_is_read_without_errors(tmp_path: Path, table: pa.Table) -> None:
     records, bad = read(tmp_path, table)
     assert (records, bad) == ([{}] * table.num_rows, [])
 
 
-def test_damage_ends_file_and_is_reported(tmp_path: Path) -> None:
+def test_damage_ends_reading_and_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(
         pa.table({"a": [b"x" * 100] * 5000}), path, row_group_size=1000, use_dictionary=False, compression=None

@@ -53,7 +53,7 @@ async def bodies(path: Path) -> list[tuple[str, str, int, bytes]]:
 
 
 @pytest.mark.parametrize("suffix", ["warc", "warc.gz"])
-async def test_three_crawls_come_back_equal_with_their_revisits(
+async def test_three_crawls_with_revisits_round_trip(
     tmp_path: Path, suffix: str, clean: Callable[[Path], None]
 ) -> None:
     crawls: list[list[dict[str, Any]]] = []
@@ -80,7 +80,7 @@ async def test_three_crawls_come_back_equal_with_their_revisits(
     assert {each[2] for each in await bodies(tmp_path / "pages")} == {200}
 
 
-def test_revisit_is_written_with_warcs_headers() -> None:
+def test_revisit_is_written_with_warc_headers() -> None:
     one = pages.page("http://a/", b"<p>", status=200, date="2026-11-22T00:00:00Z", record_id="<urn:uuid:1>")
     two = pages.page("http://a/", status=304, reason="Not Modified", headers={"ETag": "x"}, before=one)
     out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page) for page in (one, two)])
@@ -114,7 +114,7 @@ def iterated(content: bytes) -> ArchiveIterator:
     return ArchiveIterator(io.BytesIO(content))
 
 
-def test_response_does_not_refer_to_anything() -> None:
+def test_response_record_has_no_refers_to_headers() -> None:
     page = {**pages.page("http://a/", b"<p>", status=200), "refers_to_url": "http://b/", "profile": "x"}
     out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
     assert b"WARC-Refers-To" not in out
@@ -122,7 +122,7 @@ def test_response_does_not_refer_to_anything() -> None:
 
 
 @pytest.mark.parametrize("reference", ["date", "id", "digest"])
-async def test_revisit_of_another_tool_finds_its_body(tmp_path: Path, reference: str) -> None:
+async def test_foreign_revisit_resolves_to_original_body(tmp_path: Path, reference: str) -> None:
     """Its digest is of the body as it was sent, which may be compressed, while a page has it plain."""
     packed = gzip.compress(b"hello", mtime=0)
     refers = {

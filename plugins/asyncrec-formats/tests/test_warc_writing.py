@@ -137,7 +137,7 @@ async def test_chunked_compressed_body_is_stored_and_written_plain(
     assert headers == [("200 OK", ""), ("Content-Type", "text/plain"), ("Content-Length", "600")]
 
 
-async def test_pages_of_a_crawl_come_back_with_every_feature(tmp_path: Path, clean: Callable[[Path], None]) -> None:
+async def test_crawled_page_round_trips_with_every_feature(tmp_path: Path, clean: Callable[[Path], None]) -> None:
     made = [
         pages.page(
             "http://a/b?c=d",
@@ -179,7 +179,7 @@ async def test_convert_rejects_non_page_record_and_writes_no_file(tmp_path: Path
     assert not (tmp_path / "x.warc").exists()
 
 
-def test_value_cannot_end_its_header() -> None:
+def test_line_breaks_in_values_cannot_inject_headers() -> None:
     page = pages.page("http://a/\r\nWARC-Type: metadata", b"", status=200, reason="OK\r\nX: y", headers=b"A: b")
     out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
     *_, record = ArchiveIterator(io.BytesIO(out))
@@ -209,6 +209,6 @@ def test_page_cannot_override_warc_headers(features: dict[str, Any]) -> None:
     assert (b"X-Other: 1\r\n" in out) == ("warc_headers" in features)
 
 
-def test_file_without_pages_holds_warcinfo_only() -> None:
+def test_file_without_pages_contains_only_warcinfo() -> None:
     (record,) = ArchiveIterator(io.BytesIO(WarcEncoder("x.warc.gz", None).finish()))
     assert record.rec_type == "warcinfo"

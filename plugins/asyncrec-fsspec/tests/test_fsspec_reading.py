@@ -117,7 +117,7 @@ async def test_listing_sorts_by_bytes_and_honours_prefix_and_start(filesystem: V
         assert [info.key async for info in storage.list_objects("nothing/")] == []
 
 
-async def test_files_found_in_any_order_are_listed_in_theirs(
+async def test_listing_is_sorted_for_any_filesystem_order(
     filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Filesystems that walk folders, or ask many servers, give them as they come."""
@@ -142,7 +142,9 @@ async def test_listing_is_sorted_off_event_loop(filesystem: Versioned, monkeypat
     assert threading.get_ident() not in threads
 
 
-async def test_file_that_is_not_there_lists_no_tree(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_file_raises_without_listing_folder_tree(
+    filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether a data set is called so would cost a listing of all that is below the folder."""
 
     listed: list[str] = []
@@ -166,7 +168,7 @@ async def test_impossible_date_becomes_epoch(
         assert (await storage.head("x")).modified == datetime.fromtimestamp(0, UTC)
 
 
-async def test_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
+async def test_data_set_is_read_by_name(filesystem: Versioned) -> None:
     async with asyncrec.open_storage(f"memory://fsspec-{uuid.uuid4().hex}") as memory:
         async with asyncrec.open_sharded_writer("pages", storage=memory, max_shard_records=3) as writer:
             for n in range(10):
@@ -178,14 +180,14 @@ async def test_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
             assert sorted(await dataset.get_many(range(len(dataset))), key=int) == [b"%d" % n for n in range(10)]
 
 
-async def test_local_scheme_reads_files_of_this_machine(tmp_path: Path) -> None:
+async def test_local_scheme_reads_local_files(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(DATA)
     async with asyncrec.open_storage(f"local+fsspec://{tmp_path}") as storage:
         assert await storage.get("x") == DATA
         assert [info.key async for info in storage.list_objects()] == ["x"]
 
 
-async def test_storage_retries_passing_fault_and_raises_others(filesystem: Versioned) -> None:
+async def test_storage_retries_transient_fault_and_raises_others(filesystem: Versioned) -> None:
     filesystem.pipe_file("folder/x", DATA)
     async with open_filesystem("kit://folder") as storage:
         filesystem.faults.append(ConnectionResetError("reset"))
@@ -205,21 +207,21 @@ async def test_write_and_delete_raise_with_reason(filesystem: Versioned) -> None
     assert not filesystem.store
 
 
-async def test_doctor_says_that_it_only_reads(filesystem: Versioned) -> None:
+async def test_doctor_reports_storage_as_read_only(filesystem: Versioned) -> None:
     filesystem.pipe_file("folder/x", DATA)
     async with open_filesystem("kit://folder") as storage:
         report = await doctor("x", storage=storage)
     assert [(check.name, check.ok) for check in report.checks] == [("write", None), ("read", True)]
 
 
-async def test_opening_names_missing_dependency() -> None:
+async def test_error_names_missing_dependency() -> None:
     fsspec.register_implementation("absent", "no_such_module.FileSystem", clobber=True, errtxt="install no-such-module")
     with pytest.raises(PluginError, match="no-such-module"):
         async with open_filesystem("absent://x"):
             pass
 
 
-def test_factory_leaves_schemes_with_own_plugins() -> None:
+def test_factory_excludes_schemes_with_dedicated_plugins() -> None:
     (factory,) = asyncrec_storage_factories()
     schemes = set(factory.schemes)
     assert {"hf", "sftp", "hdfs", "ftp", "smb", "memory+fsspec", "s3+fsspec", "hf+fsspec"} <= schemes

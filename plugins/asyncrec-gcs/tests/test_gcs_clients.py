@@ -46,7 +46,7 @@ async def test_storages_share_client_until_last_closes(gcs: FakeGcs, monkeypatch
 
 
 @asyncio_only
-async def test_native_cancellation_too_leaves_all_or_nothing(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_native_cancellation_leaves_whole_object_or_none(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """`asyncio.timeout` and `task.cancel` know nothing of shielded scopes."""
     monkeypatch.setattr(upload_module, "_OPEN_SECONDS", 0.01)
     monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
@@ -69,7 +69,7 @@ async def test_native_cancellation_too_leaves_all_or_nothing(gcs: FakeGcs, monke
 
 
 @asyncio_only
-async def test_native_timeout_that_comes_while_sheltered_still_counts() -> None:
+async def test_native_timeout_during_sheltered_call_is_raised_afterwards() -> None:
     release = asyncio.Event()
 
     async def operation() -> str:
@@ -96,7 +96,7 @@ async def test_schemes_open_storage_through_entry_point(gcs: FakeGcs) -> None:
         assert gcs.objects["bucket", "some/folder/key"].data == DATA
 
 
-async def test_records_go_there_and_come_back(gcs: FakeGcs) -> None:
+async def test_records_round_trip_through_gcs(gcs: FakeGcs) -> None:
     records = [content(n * 700, n) for n in range(200)]
     await asyncrec.write_records("gs://bucket/pages.tfrecord", records)
     assert await asyncrec.read_records("gs://bucket/pages.tfrecord") == records

@@ -64,7 +64,7 @@ class TestSparseGcsStorage(TestGcsStorage):
 
 
 @pytest.mark.slow
-class TestGcsStorageBelowAPrefix(TestGcsStorage):
+class TestGcsStorageWithPrefix(TestGcsStorage):
     def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
         return "gs://bucket/some/folder/", {"chunk_size": UNIT}
 

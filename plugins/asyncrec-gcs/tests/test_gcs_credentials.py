@@ -21,7 +21,7 @@ asyncio_only = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 DATA = content(3 * UNIT + 5)
 
 
-async def test_given_token_is_sent(gcs: FakeGcs) -> None:
+async def test_token_option_is_sent_with_requests(gcs: FakeGcs) -> None:
     gcs.token = CANARY
     async with open_quick(token=CANARY, endpoint=gcs.url) as storage:
         await storage.put("key", DATA)
@@ -38,7 +38,7 @@ async def test_emulator_and_anonymous_get_no_credentials(gcs: FakeGcs, service_f
 
 
 @pytest.mark.parametrize("how", ["option", "environment", "gcloud", "metadata"])
-async def test_credentials_are_found_as_usual(
+async def test_credentials_are_found_in_standard_places(
     gcs: FakeGcs, service_file: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if how == "environment":
@@ -72,7 +72,7 @@ async def test_rejected_token_raises_permission_error_with_remedy(gcs: FakeGcs) 
     assert gcs.log == ["meta"]
 
 
-async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_file: str) -> None:
+async def test_rejected_credentials_raise_permission_error(gcs: FakeGcs, service_file: str) -> None:
     gcs.plan = lambda kind, n: Fault("status", 400, words="invalid_grant c4n4ry-refresh") if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
         with pytest.raises(StoragePermissionError, match="rejected these credentials") as raised:
@@ -81,7 +81,7 @@ async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
-async def test_token_refusal_is_permanent_for_each_status(gcs: FakeGcs, service_file: str, status: int) -> None:
+async def test_token_rejection_is_permanent_for_each_status(gcs: FakeGcs, service_file: str, status: int) -> None:
     gcs.plan = lambda kind, n: Fault("status", status) if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
         with pytest.raises(StoragePermissionError, match=f"rejected these credentials: HTTP {status}"):

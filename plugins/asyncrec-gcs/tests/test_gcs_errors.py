@@ -27,7 +27,7 @@ def body(words: str = "words", reason: str = "reason") -> bytes:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_these_may_succeed_later(status: int) -> None:
+def test_temporary_status_maps_to_transient_error(status: int) -> None:
     assert type(of_answer(status, {}, body(), "what", write=True)) is TransientStorageError
 
 
@@ -58,7 +58,7 @@ def test_status_maps_to_its_error_kind(
 
 @pytest.mark.parametrize("condition", ["", "none"])
 @pytest.mark.parametrize("status", [400, 412])
-def test_refused_checksum_is_integrity_error(status: int, condition: Condition) -> None:
+def test_rejected_checksum_maps_to_integrity_error(status: int, condition: Condition) -> None:
     """Google says 400, its testbench 412: not that the object is there already."""
     words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
     assert type(of_answer(status, {}, body(words), "what", write=True, condition=condition)) is IntegrityError
@@ -87,7 +87,7 @@ def test_error_without_explanation_shows_status(text: bytes) -> None:
     assert str(of_answer(418, {}, text, "what", write=False)) == "what: HTTP 418"
 
 
-def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
+def test_retry_after_is_parsed_as_seconds_or_date() -> None:
     def waits(value: str) -> float | None:
         error = of_answer(429, {"Retry-After": value}, b"", "what", write=False)
         assert isinstance(error, TransientStorageError)
@@ -112,7 +112,7 @@ def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
         "the token S3CRET",
     ],
 )
-def test_secrets_are_struck_out(text: str) -> None:
+def test_secrets_are_redacted(text: str) -> None:
     assert "S3CRET" not in strike(text, "S3CRET")
     assert "***" in strike(text, "S3CRET")
 

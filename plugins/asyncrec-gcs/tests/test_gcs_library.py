@@ -58,7 +58,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.anyio
-async def test_metadata_listings_and_deletions_are_the_librarys_calls(gcs: FakeGcs, called: Counter[str]) -> None:
+async def test_metadata_listings_and_deletions_use_library_calls(gcs: FakeGcs, called: Counter[str]) -> None:
     async with open_quick() as storage:
         await storage.put("a", b"1" * UNIT)
         called.clear()
@@ -160,7 +160,7 @@ def test_library_download_mixes_object_versions(gcs: FakeGcs) -> None:
     anyio.run(ours)
 
 
-def test_its_errors_hold_the_token(gcs: FakeGcs) -> None:
+def test_library_errors_contain_the_token(gcs: FakeGcs) -> None:
     """So what it forms is sent by us, and the error of a status is made of the answer alone."""
     gcs.token = "another"
 

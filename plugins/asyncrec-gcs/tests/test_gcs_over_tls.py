@@ -33,7 +33,9 @@ def secure(certificate: Certificate) -> Iterator[FakeGcs]:
         yield server
 
 
-async def test_objects_and_ranges_come_over_one_connection(secure: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_and_ranges_are_read_over_one_connection(
+    secure: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of an emulator, whose certificate is not checked."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", secure.url)
     async with open_quick() as storage:
@@ -44,7 +46,7 @@ async def test_objects_and_ranges_come_over_one_connection(secure: FakeGcs, monk
         assert secure.connections == 1
 
 
-async def test_sixteen_reads_at_once_come_whole(secure: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sixteen_concurrent_reads_return_whole_objects(secure: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", secure.url)
     async with open_quick() as storage:
 
@@ -69,7 +71,7 @@ async def test_reads_stay_correct_after_cancelled_read(secure: FakeGcs, monkeypa
             assert await storage.get("10000") == LARGE[:10_000]
 
 
-async def test_certificate_that_is_not_trusted_is_refused(secure: FakeGcs) -> None:
+async def test_untrusted_certificate_is_rejected(secure: FakeGcs) -> None:
     async with open_gcs("gs://bucket", endpoint=secure.url, token=CANARY) as storage:
         with pytest.raises(StorageError, match="certificate"):
             await storage.get("1")

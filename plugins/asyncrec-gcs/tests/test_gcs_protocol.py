@@ -35,7 +35,7 @@ def test_object_name_round_trips_as_one_path_segment(name: str) -> None:
 
 
 @given(names, names)
-def test_any_name_survives_a_query(name: str, offset: str) -> None:
+def test_object_name_round_trips_through_query(name: str, offset: str) -> None:
     opened = parse_qs(urlsplit(protocol.session_url(ENDPOINT, "bucket", name, exclusive=True)).query)
     assert opened == {"uploadType": ["resumable"], "name": [name], "ifGenerationMatch": ["0"]}
     params = protocol.list_params(prefix=name, start_offset=offset, page="a b+c", size=5)
@@ -45,7 +45,7 @@ def test_any_name_survives_a_query(name: str, offset: str) -> None:
     assert query["maxResults"] == ["5"]
 
 
-def test_upload_that_is_not_exclusive_has_no_precondition() -> None:
+def test_plain_upload_has_no_precondition() -> None:
     assert "ifGenerationMatch" not in protocol.session_url(ENDPOINT, "bucket", "name", exclusive=False)
 
 
@@ -64,13 +64,13 @@ def test_empty_last_request_names_only_total() -> None:
 
 
 @given(st.integers(1, 1 << 50))
-def test_stored_range_gives_byte_count_or_zero(stored: int) -> None:
+def test_stored_range_parses_to_byte_count_or_zero(stored: int) -> None:
     assert protocol.parse_stored(f"bytes=0-{stored - 1}") == stored
     assert protocol.parse_stored(None) == 0
 
 
 @pytest.mark.parametrize("header", ["", "bytes=1-5", "bytes=0-", "bytes=0-5,7-9", "bytes 0-5/6", "0--1", "bytes=0-x"])
-def test_any_other_range_of_a_308_is_refused(header: str) -> None:
+def test_stored_range_parser_rejects_malformed_range(header: str) -> None:
     with pytest.raises(ValueError, match="bytes=0-N"):
         protocol.parse_stored(header)
 
@@ -83,7 +83,7 @@ def test_range_header_matches_parsed_content_range(start: int, length: int) -> N
     assert parse_content_range(answer) == (start, start + length, 1 << 60)
 
 
-def test_object_is_parsed() -> None:
+def test_parser_reads_object_description() -> None:
     item = {
         "name": "a/b",
         "size": "9",
@@ -131,7 +131,7 @@ def test_parsers_raise_only_value_errors(body: bytes) -> None:
             parse(body)
 
 
-def test_listing_has_its_objects_and_next_page() -> None:
+def test_parser_reads_listing_and_next_page_token() -> None:
     item = {"name": "a", "size": "1", "generation": "7"}
     infos, page = protocol.parse_listing(json.dumps(LIST | {"items": [item], "nextPageToken": "t"}).encode())
     assert [info.key for info in infos] == ["a"]

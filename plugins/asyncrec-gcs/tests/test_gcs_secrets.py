@@ -40,7 +40,7 @@ DATA = content(3 * UNIT + 5)
     ],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )
-async def test_secrets_are_in_no_error_log_repr_or_pickle(
+async def test_secrets_appear_in_no_error_log_repr_or_pickle(
     gcs: FakeGcs, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A token and the addresses of sessions, whatever fails, and though the store repeats them."""
@@ -90,7 +90,7 @@ async def test_secrets_are_in_no_error_log_repr_or_pickle(
 
 
 @asyncio_only
-async def test_storage_is_not_pickled_and_says_why(gcs: FakeGcs) -> None:
+async def test_storage_cannot_be_pickled(gcs: FakeGcs) -> None:
     async with open_quick(token=CANARY) as storage:
         with pytest.raises(TypeError, match="open another") as raised:
             pickle.Pickler(io.BytesIO()).dump(storage)

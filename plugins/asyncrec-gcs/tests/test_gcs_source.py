@@ -50,7 +50,7 @@ async def test_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset", "reset-after", "truncate"])
-async def test_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeGcs, how: str) -> None:
+async def test_receive_fault_is_transient_and_keeps_position(gcs: FakeGcs, how: str) -> None:
     """The core goes on from where it is; nothing is repeated below it."""
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
@@ -88,7 +88,7 @@ async def test_error_carries_retry_after_of_store(gcs: FakeGcs) -> None:
     assert raised.value.retry_after == 7.0
 
 
-async def test_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
+async def test_vanished_or_shrunken_object_raises_object_changed(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.objects.clear()
@@ -99,7 +99,7 @@ async def test_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
             await source.receive(10)
 
 
-async def test_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
+async def test_missing_bucket_raises_rather_than_listing_as_empty(gcs: FakeGcs) -> None:
     async with open_quick("gs://missing") as storage:
         with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             [info async for info in storage.list_objects()]
@@ -124,7 +124,7 @@ async def test_foreign_page_raises_storage_error(gcs: FakeGcs) -> None:
                 raise AssertionError("opened")
 
 
-async def test_cancelled_while_receiving_no_request_is_left(gcs: FakeGcs) -> None:
+async def test_cancelled_receive_leaves_no_request_running(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = nth(1, Fault("stall"), "read")
@@ -141,7 +141,7 @@ async def test_cancelled_while_receiving_no_request_is_left(gcs: FakeGcs) -> Non
 
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset-after", "truncate"])
-async def test_getting_a_whole_object_gets_over_a_fault(gcs: FakeGcs, how: str) -> None:
+async def test_get_retries_after_single_fault(gcs: FakeGcs, how: str) -> None:
     """Manifests are read so."""
     gcs.put("key", DATA)
     async with open_quick() as storage:
@@ -154,7 +154,7 @@ async def test_getting_a_whole_object_gets_over_a_fault(gcs: FakeGcs, how: str) 
     [(0, None, DATA), (10, UNIT, DATA[10:UNIT]), (10, 10, b""), (10, 5, b""), (len(DATA), None, b""),
      (len(DATA) + 5, None, b""), (UNIT, 10 * UNIT, DATA[UNIT:])],
 )  # fmt: skip
-async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end: int | None, expected: bytes) -> None:
+async def test_range_is_clipped_to_object(gcs: FakeGcs, start: int, end: int | None, expected: bytes) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", start=start, end=end) as source:
         assert await receive_all(source) == expected
@@ -162,7 +162,7 @@ async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end
     assert gcs.counts["meta"] == (not expected), "an answer without bytes does not say what it is of"
 
 
-async def test_answer_without_generation_makes_source_look(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_looks_up_generation_missing_from_answer(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = gcs.put("key", DATA)
     read = gcs._read
 
@@ -178,7 +178,7 @@ async def test_answer_without_generation_makes_source_look(gcs: FakeGcs, monkeyp
     assert gcs.log == ["read", "meta", "read"]
 
 
-async def test_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> None:
+async def test_object_and_checksum_are_read_in_one_request(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         async with storage.open_source("key") as source:
@@ -201,7 +201,7 @@ async def test_source_requires_open_context_and_positive_size(gcs: FakeGcs) -> N
     assert gcs.counts["read"] == 0
 
 
-async def test_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
+async def test_replaced_version_raises_object_changed(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
         old = await storage.head("key")

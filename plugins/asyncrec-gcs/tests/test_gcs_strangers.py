@@ -12,7 +12,9 @@ from asyncrec.errors import ObjectNotFoundError, StorageError, TransientStorageE
 pytestmark = pytest.mark.anyio
 
 
-async def test_404_without_reason_asks_for_address(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_suggests_checking_endpoint_after_unexplained_404(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As if STORAGE_EMULATOR_HOST has a path: a server answers that knows no object."""
     monkeypatch.setattr(gcs, "error", lambda *_: web.Response(status=404, text="<html>Not here</html>"))
     gcs.plan = lambda kind, n: Fault("status", 404)
@@ -25,7 +27,7 @@ async def test_404_without_reason_asks_for_address(gcs: FakeGcs, monkeypatch: py
             assert type(raised.value) is StorageError
 
 
-async def test_listing_fails_on_page_naming_itself_next(gcs: FakeGcs) -> None:
+async def test_listing_rejects_page_naming_itself_as_next(gcs: FakeGcs) -> None:
     gcs.page = 200, '{"kind": "storage#objects", "nextPageToken": "a"}'
     gcs.plan = lambda kind, n: Fault("answer")
     async with open_quick() as storage:
@@ -52,7 +54,7 @@ async def test_upload_session_without_url_is_reopened(gcs: FakeGcs) -> None:
     assert gcs.counts["open"] == 2
 
 
-async def test_list_that_never_is_one_is_error(gcs: FakeGcs) -> None:
+async def test_listing_raises_transient_error_for_invalid_page(gcs: FakeGcs) -> None:
     gcs.page = 200, "{}"
     gcs.plan = lambda kind, n: Fault("answer")
     async with open_quick() as storage:

@@ -77,7 +77,7 @@ async def test_upload_detects_session_losing_acknowledged_bytes(gcs: FakeGcs) ->
 
 
 @pytest.mark.parametrize("aborts", [404, 499])
-async def test_error_leaves_publication_unknown_without_readable_answer(gcs: FakeGcs, aborts: int) -> None:
+async def test_error_reports_unknown_publication_without_readable_answer(gcs: FakeGcs, aborts: int) -> None:
     """The store answers 499 to taking away a session that it has completed: that is no proof of anything."""
     gcs.aborts = aborts
     gcs.page = 200, "{}"

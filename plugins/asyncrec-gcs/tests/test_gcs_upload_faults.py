@@ -22,7 +22,7 @@ ONCE = [
 @pytest.mark.slow(but=["reset", "partial-reset", "forget"])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("how", ONCE)
-async def test_any_request_may_fail_once_in_any_way(gcs: FakeGcs, how: str, exclusive: bool) -> None:
+async def test_upload_survives_one_fault_at_any_request(gcs: FakeGcs, how: str, exclusive: bool) -> None:
     """Each in turn; the object is there, whole, and once."""
     for k in range(1 + (how == "page"), 1 + len(await requests_of_a_write(gcs))):
         gcs.reset()

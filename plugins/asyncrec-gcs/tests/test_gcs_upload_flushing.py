@@ -52,7 +52,7 @@ async def _flushed(gcs: FakeGcs, steps: Sequence[tuple[str, int]], chunk_units: 
         ([("write", 9 * UNIT + 5), ("flush", 0), ("flush", 4 * UNIT - 5), ("write", 7)], [UNIT, UNIT]),
     ],
 )
-async def test_flush_stores_whole_units_and_never_sends_them_twice(
+async def test_flush_stores_whole_units_without_resending(
     gcs: FakeGcs, steps: list[tuple[str, int]], expected: list[int]
 ) -> None:
     data, answers = await _flushed(gcs, steps)

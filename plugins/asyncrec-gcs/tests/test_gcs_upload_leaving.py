@@ -40,7 +40,7 @@ async def test_abort_ends_on_any_status_of_gone_session(
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(403, 1), (503, 4)])
-async def test_abort_that_fails_is_logged_and_hides_nothing(
+async def test_failed_abort_is_logged_and_keeps_original_error(
     gcs: FakeGcs, status: int, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is tried a few times, and not with the patience that was lost before; the error is the caller's still."""
@@ -97,7 +97,7 @@ async def test_abandoned_chunk_failure_is_not_logged(
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_cancelled_at_any_request_that_hangs_nothing_is_left(
+async def test_cancellation_at_any_stalled_request_leaves_nothing_behind(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No session, no object, no request, no thread."""
@@ -191,7 +191,7 @@ async def test_cancelled_send_finishes_copying_before_raising(gcs: FakeGcs, monk
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_sends_that_are_cancelled_give_their_room_back(gcs: FakeGcs) -> None:
+async def test_cancelled_sends_release_buffer_space(gcs: FakeGcs) -> None:
     """Wherever it happens, the next upload is not held up: there is room for one chunk."""
     chunk = 5 * UNIT
     async with open_quick(chunk_size=chunk, max_concurrency=1) as storage:

@@ -37,7 +37,7 @@ async def _head(gcs: FakeGcs, key: str) -> object:
         return await storage.head(key)
 
 
-async def test_missing_bucket_is_found_out_on_opening(gcs: FakeGcs) -> None:
+async def test_missing_bucket_fails_opening_of_sink(gcs: FakeGcs) -> None:
     async with open_quick("gs://missing") as storage:
         with pytest.raises(ObjectNotFoundError, match="bucket does not exist"):
             async with storage.open_sink("key"):
@@ -83,7 +83,7 @@ async def test_racing_exclusive_writers_yield_one_winner(gcs: FakeGcs, how: str)
     assert not gcs.unfinished
 
 
-async def test_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
+async def test_sink_rejects_calls_after_context_exit(gcs: FakeGcs) -> None:
     async with open_quick() as storage:
         opening = storage.open_sink("key")
         async with opening as sink:

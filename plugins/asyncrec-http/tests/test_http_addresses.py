@@ -33,7 +33,7 @@ LONG = content(400_000)  # more than is asked for at first
         ("caf\u00e9", "caf%C3%A9"), ("a#b", "a%23b"), ("x?sig=a%2Fb&y=1", "x?sig=a%2Fb&y=1"),
     ],
 )  # fmt: skip
-async def test_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: str) -> None:
+async def test_unescaped_characters_of_key_are_escaped(web: WebServer, key: str, path: str) -> None:
     web.store(path, DATA)
     async with open_http(web.url) as storage:
         assert await storage.get(key) == DATA
@@ -41,7 +41,7 @@ async def test_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: st
         assert await storage.get(found) == DATA
 
 
-async def test_query_is_put_behind_every_address(web: WebServer) -> None:
+async def test_query_option_is_appended_to_every_url(web: WebServer) -> None:
     web.store("data/x?sv=1&sig=s", DATA)
     async with open_http(f"{web.url}/data", query="?sv=1&sig=s") as storage:
         assert await storage.get("x") == DATA
@@ -59,7 +59,7 @@ async def test_source_follows_redirects_and_reuses_final_address(web: WebServer)
         assert await receive_exactly(source, 10) == LONG[300_000:300_010]
 
 
-async def test_ring_of_redirects_ends(web: WebServer) -> None:
+async def test_redirect_loop_raises_storage_error(web: WebServer) -> None:
     web.redirects = {"x": "/y", "y": "/x"}
     async with open_http(web.url) as storage:
         with pytest.raises(StorageError, match="redirected more than 5 times"):
@@ -77,7 +77,7 @@ async def test_redirect_to_invalid_address_raises_storage_error(web: WebServer, 
     assert "c4n4ry" not in everything(raised.value)
 
 
-async def test_headers_go_to_the_server_and_to_no_other(web: WebServer) -> None:
+async def test_headers_are_sent_only_to_configured_server(web: WebServer) -> None:
     web.wanted = {"Authorization": "Bearer c4n4ry"}
     with WebServer().serving() as other:
         other.store("x", DATA)
@@ -105,7 +105,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def test_whom_to_trust_is_said_by_a_file(web: WebServer, certificate: Path) -> None:
+async def test_ca_file_determines_trusted_servers(web: WebServer, certificate: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "both.pem")
     with WebServer().serving(tls=context) as server:
@@ -167,7 +167,7 @@ def test_options_reject_unknown_name_with_type_error() -> None:
     "fault", [Fault("status", 403), Fault("status", 503), Fault("status", 404), Fault("reset"), Fault("truncate")],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )  # fmt: skip
-async def test_secrets_are_in_no_error_log_or_repr(
+async def test_secrets_appear_in_no_error_log_or_repr(
     web: WebServer, fault: Fault, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a signed address, of headers, of the query, of where it is redirected to."""

@@ -83,7 +83,7 @@ class TestReadingWithDatesAlone(TestReading):
         web.etags = False
 
 
-async def test_records_are_read_by_their_address(web: WebServer) -> None:
+async def test_records_are_read_by_url(web: WebServer) -> None:
     async with asyncrec.open_storage("memory://http-records") as memory:
         await asyncrec.write_records("a.tfrecord", [b"one", b"two"], storage=memory)
         web.store("data/a.tfrecord", await memory.get("a.tfrecord"))
@@ -101,7 +101,7 @@ async def test_source_reads_each_window_in_one_request(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("data", [DATA, b"x"])
-async def test_small_file_is_one_request_and_no_look(web: WebServer, data: bytes) -> None:
+async def test_small_file_is_read_in_one_request_without_head(web: WebServer, data: bytes) -> None:
     web.store("x", data)
     async with open_http(web.url) as storage:
         assert await storage.get("x") == data
@@ -111,7 +111,7 @@ async def test_small_file_is_one_request_and_no_look(web: WebServer, data: bytes
     assert web.log == ["GET", "GET", "HEAD"]
 
 
-async def test_empty_file_is_at_most_two_requests(web: WebServer) -> None:
+async def test_empty_file_is_read_in_at_most_two_requests(web: WebServer) -> None:
     web.store("x", b"")
     async with open_http(web.url) as storage:
         assert await storage.get("x") == b""
@@ -128,7 +128,7 @@ async def test_source_reads_file_versioned_by_date_only(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("shift", [1, -1, 1000])
-async def test_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
+async def test_response_with_another_range_is_rejected(web: WebServer, shift: int) -> None:
     web.store("a.tfrecord", DATA)
     web.shift = shift
     async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
@@ -137,7 +137,7 @@ async def test_range_that_was_not_asked_for_is_refused(web: WebServer, shift: in
     assert web.log == ["GET", "HEAD", "GET"], "what does not fit is asked for again"
 
 
-async def test_range_that_is_too_long_is_refused(web: WebServer) -> None:
+async def test_response_longer_than_range_is_rejected(web: WebServer) -> None:
     web.store("a.tfrecord", DATA)
     web.more = b"and more"
     async with open_http(web.url) as storage:
@@ -146,7 +146,7 @@ async def test_range_that_is_too_long_is_refused(web: WebServer) -> None:
                 await source.receive(1000)
 
 
-async def test_weak_tags_do_not_make_servers_send_whole_files(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_weak_etags_do_not_cause_whole_file_responses(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
     """A weak tag as a condition is never met, and what comes is all of the file."""
     web.weak = True
     web.store("a.tfrecord", DATA)
@@ -192,7 +192,7 @@ async def test_source_limits_open_streams_of_rangeless_server(web: WebServer, mo
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-async def test_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
+async def test_read_resumes_after_broken_connection(web: WebServer, ranges: bool) -> None:
     web.ranges = ranges
     web.store("x", DATA)
     web.plan = nth(1, Fault("truncate"), "GET")
@@ -216,7 +216,7 @@ async def test_reads_survive_server_failing_one_request_in_four(web: WebServer, 
             group.start_soon(read, n)
 
 
-async def test_retry_after_is_waited_for(web: WebServer) -> None:
+async def test_request_is_retried_after_retry_after(web: WebServer) -> None:
     web.store("x", DATA)
     web.plan = nth(1, Fault("status", 429, {"Retry-After": "0"}))
     async with open_http(web.url) as storage:
@@ -236,7 +236,7 @@ async def test_source_never_mixes_bytes_of_replaced_file(web: WebServer, tags: s
             assert head + await receive_all(source) == DATA
 
 
-async def test_empty_file_is_empty(web: WebServer) -> None:
+async def test_empty_file_has_size_zero_and_no_bytes(web: WebServer) -> None:
     web.store("x", b"")
     for web.heads in (True, False):
         async with open_http(web.url) as storage:
@@ -270,7 +270,7 @@ async def test_head_falls_back_to_reading_one_byte(web: WebServer, status: int) 
     assert web.log == ["HEAD", "GET"]
 
 
-async def test_another_status_is_no_refusal_to_look(web: WebServer) -> None:
+async def test_head_raises_for_unexpected_status_without_retry(web: WebServer) -> None:
     web.store("x", DATA)
     web.plan = lambda kind, n: Fault("status", 418) if kind == "HEAD" else None
     async with open_http(web.url) as storage:
@@ -288,7 +288,7 @@ async def test_another_status_is_no_refusal_to_look(web: WebServer) -> None:
         ("", "Sonntag \xe4"),
     ],
 )
-async def test_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str, date: str) -> None:
+async def test_file_is_read_with_any_etag_and_date(web: WebServer, tag: str, date: str) -> None:
     web.files["x"] = File(DATA, tag, date)
     web.etags = bool(tag)
     async with open_http(web.url) as storage:
@@ -300,7 +300,7 @@ async def test_file_is_read_whatever_its_tag_and_date(web: WebServer, tag: str, 
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, ObjectNotFoundError), (410, ObjectNotFoundError), (403, StoragePermissionError)]
 )
-async def test_refusal_raises_error_of_its_kind(web: WebServer, status: int, kind: type[Exception]) -> None:
+async def test_error_status_maps_to_matching_exception(web: WebServer, status: int, kind: type[Exception]) -> None:
     web.plan = lambda _, n: Fault("status", status)
     async with open_http(web.url) as storage:
         with pytest.raises(kind, match=f"HTTP {status}"):
@@ -320,7 +320,7 @@ async def _listing(storage: Storage) -> object:
         yield info
 
 
-async def test_doctor_says_that_it_only_reads_and_reads(web: WebServer) -> None:
+async def test_doctor_reports_server_as_read_only_and_readable(web: WebServer) -> None:
     from asyncrec.tools import doctor
 
     web.store("data/x", DATA)

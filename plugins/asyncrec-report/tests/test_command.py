@@ -28,7 +28,7 @@ def test_report_command_shows_damage_and_exits_with_1(run: Run, damaged: Path) -
     assert "does not match its checksum" in Path("page.html").read_text("utf-8")
 
 
-def test_file_of_text_is_asked_about(run: Run, data: Path) -> None:
+def test_report_command_suggests_checking_text_file_format(run: Run, data: Path) -> None:
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("report", "rows.tfrecord", "-o", "page.html")
     assert result.code == 1
@@ -36,14 +36,14 @@ def test_file_of_text_is_asked_about(run: Run, data: Path) -> None:
     assert result.err == ""
 
 
-def test_for_programs_it_is_json(run: Run, data: Path) -> None:
+def test_report_command_prints_json_for_programs(run: Run, data: Path) -> None:
     result = run("report", "data/plain.tfrecord", "-o", "page.html", "--json", "--sample", 2)
     told = json.loads(result.out)
     assert (told["read"], told["sampled"], told["faults"]) == (2, True, [])
     assert told["output_bytes"] == Path("page.html").stat().st_size
 
 
-def test_bad_input_leaves_no_page(run: Run, data: Path) -> None:
+def test_invalid_input_writes_no_page(run: Run, data: Path) -> None:
     for arguments, code, message in [
         (["data/nothing.tfrecord"], 3, "there is no such file"),
         (["data/plain.tfrecord", "--all", "--sample", "5"], 2, "--all and --sample cannot be combined"),

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\x1b[31m&amp;</style></title>"
 
 
-async def test_whatever_records_names_metadata_and_paths_hold_is_text(tmp_path: Path) -> None:
+async def test_markup_in_records_names_metadata_and_paths_is_escaped(tmp_path: Path) -> None:
     folder = tmp_path / "<script>alert(0)</script>"
     rows = [
         {EVIL: EVIL, f"{EVIL} 2": i, "label": [EVIL, "<b>x</b>"][i % 2], "svg": "<svg onload='alert(1)'/>"}
@@ -54,7 +54,7 @@ async def test_page_shows_only_genuine_images() -> None:
     assert "1 image too large to be shown here" in page
 
 
-async def test_page_holds_at_most_four_megabytes_of_images() -> None:
+async def test_page_contains_at_most_four_megabytes_of_images() -> None:
     rows = [{f"image {n}": png(4) + os.urandom(200_000) for n in range(5)} for _ in range(20)]
     page = await page_of("pages", await written(rows))
     assert 15 <= len(page.images) <= 20
@@ -63,7 +63,7 @@ async def test_page_holds_at_most_four_megabytes_of_images() -> None:
 
 
 @pytest.mark.slow
-async def test_record_of_fifty_megabytes_gives_small_page() -> None:
+async def test_page_of_fifty_megabyte_record_stays_small() -> None:
     storage = MemoryStorage()
     large = asyncrec.encode_example({"body": os.urandom(MIB) * 50, "numbers": np.zeros(MIB, np.float32)})
     small = [asyncrec.encode_example({"body": "x" * i}) for i in range(20)]

@@ -95,6 +95,6 @@ def test_policy_allows_only_own_style_sheet_and_embedded_images() -> None:
         document(title="t", description="d", stylesheet="</style>", body=[])
 
 
-def test_numbers_are_text_with_commas_and_attributes_without() -> None:
+def test_text_numbers_have_thousands_separators_and_attributes_have_none() -> None:
     element = el("td", 1234567, " of ", 2, width=10.5, height=3.0, class_=None)
     assert tostring(element, encoding="unicode", method="html") == '<td width="10.5" height="3">1,234,567 of 2</td>'

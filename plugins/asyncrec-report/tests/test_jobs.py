@@ -161,7 +161,7 @@ class Counting(FlakyStorage):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("jobs", [1, 3])
-async def test_as_many_shards_are_open_as_there_are_jobs(jobs: int) -> None:
+async def test_number_of_open_shards_equals_number_of_jobs(jobs: int) -> None:
     storage = Counting(await folder(records=4, size=2_500_000))
     assert (await report("d", jobs=jobs, storage=storage, sample=None)).read == 32
     assert storage.open == 0
@@ -170,7 +170,7 @@ async def test_as_many_shards_are_open_as_there_are_jobs(jobs: int) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("jobs", JOBS)
-async def test_first_refused_shard_determines_error(jobs: int | None) -> None:
+async def test_first_unreadable_shard_determines_error(jobs: int | None) -> None:
     storage = Counting(await folder(), ("3.tfrecord", "4.tfrecord", "6.tfrecord"))
     seen: list[int] = []
     with pytest.raises(StorageError, match=r"3\.tfrecord"):
@@ -180,7 +180,7 @@ async def test_first_refused_shard_determines_error(jobs: int | None) -> None:
 
 
 @pytest.mark.anyio
-async def test_cancelled_report_leaves_nothing_open() -> None:
+async def test_cancelled_report_closes_all_sources() -> None:
     storage = Counting(await folder(records=4, size=2_500_000))
     with anyio.CancelScope() as scope:
         await report("d", jobs=3, storage=storage, progress=lambda done, total: scope.cancel())
@@ -235,7 +235,7 @@ async def test_report_rejects_shard_replaced_between_stretches(jobs: int) -> Non
         await report("pages", jobs=jobs, storage=storage, sample=500)
 
 
-class TestOnAVirtualClock:
+class TestVirtualClock:
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         return virtual_backend(request.param)
@@ -302,7 +302,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
+def test_ctrl_c_ends_report_without_traceback(tmp_path: Path) -> None:
     async def write() -> None:
         for number in range(8):
             await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(1000)] * 3000)

@@ -29,7 +29,7 @@ def test_numbers_summarise_all_values() -> None:
     assert found.total == pytest.approx(4)
 
 
-def test_large_integers_that_lie_close_together_keep_their_deviation() -> None:
+def test_deviation_of_close_large_integers_is_exact() -> None:
     found = numbers_of([10**15, 10**15 + 2], dtype="int64")
     assert found.deviation == pytest.approx(1)
     assert found.values == {10**15: 1, 10**15 + 2: 1}
@@ -44,7 +44,7 @@ def test_numbers_without_finite_values_have_no_extremes() -> None:
         assert found.histogram().bins == ()
 
 
-def test_histogram_gives_each_of_few_integers_own_bin() -> None:
+def test_histogram_has_one_bin_per_integer_in_small_range() -> None:
     histogram = numbers_of([0, 0, 3], dtype="int64").histogram()
     assert histogram.scale == "each"
     assert [(each.low, each.count) for each in histogram.bins] == [(0, 2), (1, 0), (2, 0), (3, 1)]
@@ -65,7 +65,7 @@ def test_histogram_of_wide_range_is_logarithmic_with_zero_bin() -> None:
     assert (histogram.bins[0].high, histogram.bins[0].count) == (0, 7)
 
 
-def test_histogram_counts_far_outliers_without_drawing_them() -> None:
+def test_histogram_counts_far_outliers_without_drawing_bars() -> None:
     histogram = numbers_of(np.linspace(-1, 1, 10_000), [1e6, -1e6, 2e6]).histogram()
     assert (histogram.below, histogram.above) == (1, 2)
     assert histogram.bins[-1].high < 2
@@ -85,7 +85,7 @@ def test_numbers_sample_millions_and_scale_counts_up() -> None:
     assert median == pytest.approx(750_000, rel=0.03)
 
 
-def test_quantiles_are_values_that_were_seen() -> None:
+def test_quantiles_are_observed_values() -> None:
     assert numbers_of([1, 2, 100], dtype="int64").quantiles(0.5, 0.95, 0.99) == [2, 100, 100]
 
 

@@ -39,7 +39,7 @@ def test_profile_describes_kind_counts_and_values_of_features() -> None:
     assert (s.dtype, s.records, s.strings.values) == ("bytes", 2, {b"a": 1, b"b": 1, b"c": 1})
 
 
-def test_feature_lists_have_steps() -> None:
+def test_profile_counts_steps_of_feature_lists() -> None:
     record = asyncrec.encode_sequence_example({"id": 1}, {"frames": np.zeros((3, 2), np.float32)})
     frames = profile_of(record).features["frames"]
     assert (frames.is_list, frames.steps.maximum, frames.counts.maximum, frames.numbers.count) == (True, 3, 6, 6)
@@ -91,7 +91,7 @@ def test_profile_finds_class_feature_by_name_and_values(rows: list[dict[str, obj
     assert (found and found.name) == expected
 
 
-def test_class_feature_may_be_named() -> None:
+def test_profile_uses_given_class_feature() -> None:
     profile = profile_of(*examples({"label": 1, "x": 5}, {"label": 2, "x": 5}), class_feature="x")
     assert profile.classes() is profile.features["x"]
 
@@ -114,7 +114,7 @@ def test_profile_bounds_kept_images_across_features() -> None:
     assert sum(feature.strings.too_large for feature in profile.features.values()) >= 8 * 24 - len(kept)
 
 
-def test_image_of_too_many_pixels_is_not_kept() -> None:
+def test_image_with_too_many_pixels_is_not_kept() -> None:
     bomb = PNG[:16] + (60_000).to_bytes(4, "big") * 2
     strings = profile_of(*examples({"image": bomb})).features["image"].strings
     assert (strings.pictures, strings.too_large) == ([], 1)
@@ -134,12 +134,12 @@ def test_profile_keeps_only_head_of_large_value() -> None:
 
 
 @given(st.lists(st.binary(max_size=60) | st.builds(lambda a: asyncrec.encode_example({"a": a}), st.integers(0, 9))))
-def test_any_bytes_are_an_example_or_another_record(records: list[bytes]) -> None:
+def test_profile_accepts_arbitrary_bytes(records: list[bytes]) -> None:
     profile = profile_of(*records)
     assert profile.records == len(records)
     assert 0 <= profile.others <= len(records)
     assert all(isinstance(feature, Feature) for feature in profile.features.values())
 
 
-def test_names_of_classes_are_such_as_are_compared() -> None:
+def test_class_feature_names_are_lower_case() -> None:
     assert [name.lower() for name in profile_module._CLASS_NAMES] == list(profile_module._CLASS_NAMES)

@@ -20,7 +20,7 @@ async def shown(path: str, sample: int | None) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("sample", [None, 200])
-async def test_records_of_a_sample_have_their_own_numbers(tmp_path: Path, sample: int | None) -> None:
+async def test_sampled_records_are_labelled_with_record_numbers(tmp_path: Path, sample: int | None) -> None:
     path = str(tmp_path / "set")
     async with asyncrec.open_sharded_writer(path, max_shard_records=1000) as writer:
         for number in range(5000):

@@ -19,7 +19,7 @@ from asyncrec.storage._memory import MemoryStorage
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_memory_grows_with_jobs_not_with_shards(tmp_path: Path) -> None:
+async def test_memory_grows_with_jobs_but_not_with_shards(tmp_path: Path) -> None:
     for number in range(8):
         await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(1_000_000)] * 24)
     peaks = {}
@@ -60,7 +60,7 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("small", [0, 300])
-async def test_large_records_are_not_held_by_every_job(small_room: int, compression: Any, small: int) -> None:
+async def test_large_records_are_not_buffered_by_every_job(small_room: int, compression: Any, small: int) -> None:
     size = 6 * MIB
     storage = MemoryStorage()
     for number in range(6):
@@ -103,7 +103,9 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("sample", [None, 130])
-async def test_all_room_is_given_back(rooms: list[Any], monkeypatch: pytest.MonkeyPatch, sample: int | None) -> None:
+async def test_report_releases_all_buffer_space(
+    rooms: list[Any], monkeypatch: pytest.MonkeyPatch, sample: int | None
+) -> None:
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
     monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 900)
     storage = await written([{"body": bytes(n % 1000), "n": [n] * (n % 9)} for n in range(700)], max_shard_records=100)

@@ -27,7 +27,7 @@ def test_plan_orders_stretches_and_matches_requested_count(counts: list[int], mo
     assert sum(stretch.count for stretch in stretches) == most // places * places
 
 
-def test_every_part_of_a_large_set_is_seen() -> None:
+def test_plan_samples_every_part_of_large_set() -> None:
     stretches = plan([1000] * 1000, 20_000)
     assert stretches is not None
     assert len({stretch.shard // 10 for stretch in stretches}) == 100

@@ -45,7 +45,7 @@ def test_sniff_handles_long_run_of_comments() -> None:
     assert sniff(b"<!---->" * 500 + b"<html>") == "HTML"
 
 
-def test_piece_of_text_and_piece_of_bytes() -> None:
+def test_preview_shortens_text_and_bytes() -> None:
     assert preview(b"short") == ("short", True)
     assert preview(b"x" * 300) == ("x" * 240 + "…", True)
     assert preview(b"\x00\xff") == ("00 ff", False)
@@ -53,6 +53,6 @@ def test_piece_of_text_and_piece_of_bytes() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_have_a_kind_and_a_piece(value: bytes) -> None:
+def test_sniff_and_preview_accept_any_bytes(value: bytes) -> None:
     assert sniff(value)
     assert len(preview(value)[0]) <= 242

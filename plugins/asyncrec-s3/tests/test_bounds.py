@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 CHUNK = 5 << 20
 
 
-async def test_one_attempt_is_one_request(open_storage: Open, proxy: Any) -> None:
+async def test_attempt_sends_exactly_one_request(open_storage: Open, proxy: Any) -> None:
     """The SDK repeats nothing: the back-off of the core is the only one."""
     proxy.plan = lambda request: "500"
     async with open_storage() as storage:
@@ -28,7 +28,7 @@ async def test_one_attempt_is_one_request(open_storage: Open, proxy: Any) -> Non
     assert proxy.operations() == ["HeadObject", "PutObject"]
 
 
-async def test_back_pressure(open_storage: Open, proxy: Any) -> None:
+async def test_writer_waits_while_store_accepts_no_parts(open_storage: Open, proxy: Any) -> None:
     """While the store takes nothing, the writer waits with four parts on their way, and not a fifth copied."""
     taken = 0
     proxy.plan = lambda request: "hold" if request.operation == "UploadPart" else None
@@ -63,7 +63,7 @@ async def test_short_objects_do_not_wait_for_each_other(open_storage: Open) -> N
         assert [info.key async for info in storage.list_objects()] == ["0", "1", "2", "3", "4"]
 
 
-async def test_large_parts_take_their_share() -> None:
+async def test_large_parts_take_slots_by_size() -> None:
     """A part of several chunks takes as many slots, one longer than all takes all; none is lost on cancellation."""
     slots = PartSlots(4, 10)
     assert [slots.of(size) for size in (1, 10, 11, 40, 400)] == [1, 1, 2, 4, 4]

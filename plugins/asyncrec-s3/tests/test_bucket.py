@@ -68,7 +68,7 @@ def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> 
     return Bucket(Connection(client), Options(bucket="bucket")), client  # type: ignore[arg-type]  # as much of it as is asked
 
 
-async def test_read_asks_for_one_range_of_one_version() -> None:
+async def test_read_requests_one_range_of_one_version() -> None:
     """The store decides, before a byte is sent; its last byte counts, as HTTP has it."""
     bucket, client = bucket_of(DATA[100:300], ContentRange="bytes 100-299/10240")
     assert b"".join(await (await bucket.download("key", 100, 300, "abc")).whole()) == DATA[100:300]

@@ -20,7 +20,7 @@ LARGE = random.Random(2).randbytes(CHUNK + 1_000)
 
 @pytest.mark.parametrize("when", ["stall", "stall-after"])
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
-async def test_cancelled_at_every_request_of_a_write(
+async def test_write_cancelled_at_any_request_leaves_consistent_state(
     open_impatient: Open, proxy: Any, whole: Any, monkeypatch: pytest.MonkeyPatch, when: str, data: bytes
 ) -> None:
     """The object is there and `published` is set, or there is nothing: no object, no upload, no connection in use."""
@@ -59,7 +59,7 @@ async def test_cancelled_at_every_request_of_a_write(
 
 
 @pytest.mark.parametrize("when", ["stall", "truncate"])
-async def test_cancelled_at_every_request_of_a_read(open_impatient: Open, proxy: Any, when: str) -> None:
+async def test_read_cancelled_at_any_request_can_be_repeated(open_impatient: Open, proxy: Any, when: str) -> None:
     """No connection is left in use, and the same bytes can be received again."""
     token = anyio.lowlevel.current_token()
     async with open_impatient() as storage:

@@ -25,7 +25,7 @@ def checksums_sent(proxy: Any, operation: str) -> list[str]:
     return ["+".join(short for name, short in names.items() if name in request.headers) for request in sent]
 
 
-async def test_store_that_compares_crc32c_is_sent_no_other(open_storage: Open, proxy: Any) -> None:
+async def test_store_verifying_crc32c_gets_no_md5(open_storage: Open, proxy: Any) -> None:
     """MD5 costs thirty times as much. It is sent until an answer has shown that CRC32C is compared."""
     proxy.echoes = True
     async with open_storage(max_concurrency=1) as storage:
@@ -47,7 +47,7 @@ async def test_store_without_crc32c_gets_md5(open_storage: Open, proxy: Any) -> 
     assert checksums_sent(proxy, "PutObject") == ["md5"]
 
 
-async def test_store_refusing_crc32c_gets_md5(open_storage: Open, proxy: Any) -> None:
+async def test_store_rejecting_crc32c_gets_md5(open_storage: Open, proxy: Any) -> None:
     proxy.plan = lambda request: "501" if "x-amz-checksum-crc32c" in request.headers else None
     data = os.urandom(3 * CHUNK)
     async with open_storage(max_concurrency=1) as storage:
@@ -165,7 +165,7 @@ def test_connection_presumes_capabilities_of_aws_endpoints_only(url: str, aws: b
         ({}, None, None, False),
     ],
 )
-def test_answer_to_put_confirms_what_it_names(
+def test_put_response_confirms_content_by_checksum_or_etag(
     answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
 ) -> None:
     """By the checksum where one was sent along, else by the ETag; without an ETag it confirms nothing."""
@@ -173,7 +173,7 @@ def test_answer_to_put_confirms_what_it_names(
     assert publication._confirmed(answer, content) is expected
 
 
-def test_publication_without_etag_gets_unknown() -> None:
+def test_publication_without_etag_reports_etag_unknown() -> None:
     content = publication.Content(size=1, crc32c=None, etag=None, certain=False)
     made = publication.Publication(SimpleNamespace(), "p/x", "x", "writer", exclusive=False)  # type: ignore[arg-type]  # not asked
     assert made._of_answer({}, content).etag == "unknown"

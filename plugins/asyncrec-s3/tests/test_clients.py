@@ -41,7 +41,9 @@ async def test_clients_are_shared_and_closed(open_storage: Open, proxy: Any) -> 
     await until(lambda: proxy.connections == 0)
 
 
-async def test_opened_at_once_one_client_is_made(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storages_opened_concurrently_create_one_client(
+    open_storage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = 0
     make = clients._make
 
@@ -62,7 +64,7 @@ async def test_opened_at_once_one_client_is_made(open_storage: Open, monkeypatch
     assert made == 1
 
 
-async def test_another_event_loop_is_refused(open_storage: Open, anyio_backend: str) -> None:
+async def test_storage_rejects_use_from_another_event_loop(open_storage: Open, anyio_backend: str) -> None:
     """Used from a loop it was not opened on, it raises instead of hanging."""
 
     async def use(storage: S3Storage) -> None:
@@ -87,7 +89,7 @@ async def test_storage_rejects_use_after_fork(open_storage: Open, monkeypatch: p
                 storage.list_objects()
 
 
-async def test_closed_it_says_so(open_storage: Open) -> None:
+async def test_closed_storage_raises_closed_resource_error(open_storage: Open) -> None:
     async with open_storage() as storage:
         source = storage.open_source("x")
     with pytest.raises(anyio.ClosedResourceError):

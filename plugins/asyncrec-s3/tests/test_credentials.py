@@ -23,7 +23,7 @@ CHUNK = 5 << 20
     "options",
     [{"checksum": "crc32c"}, {"payload_signing": True}, {"addressing_style": "path"}, {"region": "eu-west-1"}],
 )
-async def test_options_reach_the_store(open_storage: Open, proxy: Any, options: dict[str, Any]) -> None:
+async def test_options_affect_requests_sent_to_store(open_storage: Open, proxy: Any, options: dict[str, Any]) -> None:
     """With each, small and large objects are written and read; the proxy checks every checksum it is sent."""
     data = os.urandom(CHUNK + 10)
     async with open_storage(**options) as storage:
@@ -41,7 +41,7 @@ async def test_options_reach_the_store(open_storage: Open, proxy: Any, options: 
             assert f"/{region}/s3/" in headers["Authorization"]
 
 
-async def test_missing_profile_is_said_by_name(open_storage: Open) -> None:
+async def test_error_names_missing_profile(open_storage: Open) -> None:
     with pytest.raises(StoragePermissionError, match="nobody"):
         async with open_storage(profile="nobody"):
             pass
@@ -56,7 +56,7 @@ async def test_missing_credentials_raise_with_remedy(open_storage: Open, monkeyp
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
-async def test_newline_behind_key_is_said_at_once(
+async def test_newline_in_credentials_raises_before_any_request(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """As of a secret that was read from a file."""
@@ -75,7 +75,7 @@ async def test_newline_behind_key_is_said_at_once(
         ("credential_process = false", "The credential_process of the profile failed"),
     ],
 )
-async def test_profile_with_missing_reference_raises_at_once(
+async def test_profile_with_missing_reference_raises_permission_error(
     open_storage: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str, words: str
 ) -> None:
     (tmp_path / "config").write_text(f"[profile two]\n{profile}\n")
@@ -87,7 +87,7 @@ async def test_profile_with_missing_reference_raises_at_once(
             await storage.put("x", b"x")
 
 
-async def test_profile_gives_credentials(
+async def test_profile_supplies_credentials(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """Found as the SDK finds them, in its configuration files."""
@@ -142,7 +142,7 @@ def _key_of_the_store() -> tuple[str, str]:
     return os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 
 
-async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:
+async def test_anonymous_requests_are_unsigned(open_storage: Open, proxy: Any) -> None:
     proxy.plan = lambda request: "403"
     async with open_storage(anonymous=True) as storage:
         with pytest.raises(StoragePermissionError):
@@ -152,7 +152,7 @@ async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:
 
 @pytest.mark.parametrize("how", ["verify", "AWS_CA_BUNDLE", "ca_bundle"])
 @pytest.mark.parametrize(("kind", "words"), [("missing", "No such file"), ("no bundle", "PEM"), ("folder", "director")])
-async def test_authorities_that_cannot_be_used_are_named_at_once(
+async def test_unusable_ca_bundle_raises_before_any_request(
     proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str, words: str
 ) -> None:
     """And by whom they were named: no request is sent, and nothing is tried again."""

@@ -32,7 +32,7 @@ keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60
     token=st.none() | st.from_regex(r"[A-Za-z0-9+/=]{1,80}", fullmatch=True),
     now=st.datetimes(datetime(2020, 1, 1), datetime(2080, 1, 1)),
 )
-def test_signature_is_sdks(
+def test_signature_matches_sdk(
     address: str, key: str, span: tuple[int, int] | None, etag: str | None, token: str | None, now: datetime
 ) -> None:
     headers = {"User-Agent": "tests"}
@@ -86,7 +86,7 @@ async def test_direct_get_raises_same_errors_as_sdk(open_impatient: Open, proxy:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_fault_that_passes_is_waited_out(open_impatient: Open, proxy: Any) -> None:
+async def test_direct_get_retries_transient_fault(open_impatient: Open, proxy: Any) -> None:
     async with open_impatient() as storage:
         await storage.put("key", b"what is there")
         await storage.get("key")

@@ -41,7 +41,7 @@ def test_proxy_password_demand_raises_permission_error() -> None:
 @pytest.mark.parametrize(
     ("condition", "kind"), [("none", ObjectExistsError), ("same", ObjectChangedError), ("", StorageError)]
 )
-def test_failed_condition_means_what_was_asked(condition: Condition, kind: type[StorageError]) -> None:
+def test_failed_condition_maps_to_error_of_requested_condition(condition: Condition, kind: type[StorageError]) -> None:
     """An answer to a request without one is no sign that an object is there."""
     error = translate(answer(412, "PreconditionFailed", Message="no"), "put s3://crawl/x", condition=condition)
     assert type(error) is kind

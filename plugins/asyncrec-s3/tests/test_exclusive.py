@@ -35,7 +35,7 @@ async def send(sink: ByteSink, data: bytes) -> None:
         view = view[size:]
 
 
-async def test_first_exclusive_put_alone_is_sent_twice(open_storage: Open, proxy: Any) -> None:
+async def test_first_exclusive_put_is_repeated_to_verify_condition(open_storage: Open, proxy: Any) -> None:
     """After a look. A store that honours the condition refuses it then; what one storage has learnt the others know."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
@@ -46,7 +46,7 @@ async def test_first_exclusive_put_alone_is_sent_twice(open_storage: Open, proxy
 
 
 @pytest.mark.parametrize("ignores", [frozenset(), NOTHING], ids=["honours", "ignores"])
-async def test_exclusive_put_spares_existing_object_on_unknown_store(
+async def test_exclusive_put_keeps_existing_object_on_unknown_store(
     open_storage: Open, proxy: Any, ignores: frozenset[str]
 ) -> None:
     """It is found by a look, and no put is sent."""
@@ -60,7 +60,7 @@ async def test_exclusive_put_spares_existing_object_on_unknown_store(
         assert await storage.get("a") == SMALL
 
 
-async def test_refused_put_proves_condition_is_honoured(
+async def test_rejected_put_proves_condition_is_honoured(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """Another's came between the look and the put."""
@@ -74,7 +74,9 @@ async def test_refused_put_proves_condition_is_honoured(
         assert await storage.get("a") == OTHER
 
 
-async def test_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
+async def test_store_ignoring_conditions_is_rejected_for_exclusive_writes(
+    open_storage: Open, proxy: Any, store: Any
+) -> None:
     """Its first exclusive object is taken away again, nothing else is created exclusively, and the rest works."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
@@ -126,7 +128,7 @@ async def test_accepted_put_survives_failed_proof(
     assert store.get(f"{prefix}/a") == SMALL
 
 
-async def test_exclusive_multipart_completed_later_is_refused(open_storage: Open, proxy: Any) -> None:
+async def test_exclusive_multipart_completed_later_is_rejected(open_storage: Open, proxy: Any) -> None:
     """The store would have replaced the first one's."""
     proxy.ignores, proxy.echoes = CEPH, False
     async with open_storage() as storage:
@@ -173,7 +175,7 @@ async def test_exclusive_object_replaced_afterwards_counts_as_published(
 
 
 @pytest.mark.parametrize(("ignores", "expected"), [(frozenset(), True), (CEPH, False), (NOTHING, False)])
-async def test_store_can_be_asked_whether_completions_are_exclusive(
+async def test_probe_detects_exclusive_completions_without_leftovers(
     open_storage: Open, proxy: Any, ignores: frozenset[str], expected: bool
 ) -> None:
     """And it leaves nothing behind; what it shows is believed from then on."""
@@ -188,7 +190,7 @@ async def test_store_can_be_asked_whether_completions_are_exclusive(
         assert proxy.operations().count("HeadObject") == (2 if expected else 3)
 
 
-async def test_asking_whether_completions_are_exclusive_survives_a_lost_answer(open_storage: Open, proxy: Any) -> None:
+async def test_probe_of_exclusive_completions_survives_lost_response(open_storage: Open, proxy: Any) -> None:
     proxy.ignores = CEPH
     lost: list[int] = []
 

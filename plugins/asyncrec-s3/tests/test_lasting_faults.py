@@ -34,7 +34,7 @@ def always(operation: str, fault: str) -> Callable[[Any], str | None]:
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"])
 @pytest.mark.parametrize("fault", ["500", "403", "reset"])
-async def test_fault_for_good_reaches_caller(
+async def test_permanent_fault_reaches_caller_without_leftovers(
     open_impatient: Open, proxy: Any, whole: Any, operation: str, fault: str
 ) -> None:
     """Nothing is published, nothing left, an older object untouched."""
@@ -49,7 +49,7 @@ async def test_fault_for_good_reaches_caller(
 
 
 @pytest.mark.parametrize("operation", ["CompleteMultipartUpload", "PutObject"])
-async def test_answer_that_never_comes_is_settled_by_looking(
+async def test_lost_response_is_resolved_by_lookup(
     open_impatient: Open, proxy: Any, whole: Any, operation: str
 ) -> None:
     """The effect takes place and every answer is lost: it was published, and is said to be."""
@@ -61,7 +61,7 @@ async def test_answer_that_never_comes_is_settled_by_looking(
         await whole("x", data)
 
 
-async def test_unknown_outcome_is_said_to_be_unknown(open_impatient: Open, proxy: Any) -> None:
+async def test_error_notes_unknown_outcome_after_failed_lookup(open_impatient: Open, proxy: Any) -> None:
     """When even looking fails, the error says that the object may be there."""
     async with open_impatient() as storage:
         proxy.plan = lambda request: {"PutObject": "500-after", "HeadObject": "500"}.get(request.operation)
@@ -70,7 +70,7 @@ async def test_unknown_outcome_is_said_to_be_unknown(open_impatient: Open, proxy
         assert any("unknown" in note for note in caught.value.__notes__)
 
 
-async def test_acknowledged_but_absent_is_an_integrity_error(
+async def test_acknowledged_but_absent_object_raises_integrity_error(
     open_impatient: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
     """A store that completes an upload and does not have the object is not believed."""
@@ -133,7 +133,7 @@ async def test_source_rejects_object_replaced_by_other_size(
                 await source.receive(len(SMALL))
 
 
-async def test_errors_of_a_missing_bucket_name_it(proxy: Any) -> None:
+async def test_missing_bucket_error_names_the_bucket(proxy: Any) -> None:
     """A bucket that is not there is a plain error, at once, for each operation."""
     async with open_s3("s3://no-such-bucket-here", endpoint_url=proxy.endpoint) as storage:
         operations: list[Callable[[str], Awaitable[object]]] = [storage.get, storage.head, storage.delete]

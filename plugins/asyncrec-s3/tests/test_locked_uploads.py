@@ -38,7 +38,7 @@ def locked(proxy: Any, first: str, times: float) -> Callable[[Any], str | None]:
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-async def test_upload_waits_for_lock_longer_than_for_fault(
+async def test_upload_waits_longer_for_lock_than_for_fault(
     open_storage: Open, proxy: Any, store: Any, prefix: str, exclusive: bool
 ) -> None:
     """The parts are all there, and cannot be sent again: only the lock has to end."""
@@ -58,7 +58,9 @@ async def test_upload_finds_completed_object_behind_lock(open_storage: Open, pro
     assert proxy.operations().count("CompleteMultipartUpload") == 2
 
 
-async def test_endless_lock_fails_upload_and_is_named(open_storage: Open, proxy: Any, store: Any, prefix: str) -> None:
+async def test_endless_lock_fails_upload_with_lock_error(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
     """In a bounded number of requests; nothing is published, nothing left."""
     proxy.plan = locked(proxy, "reset", float("inf"))
     async with open_storage() as storage:

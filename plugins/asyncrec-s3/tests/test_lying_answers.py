@@ -20,7 +20,7 @@ WRONG = "AAAAAA=="  # a CRC32C, of other bytes
 DATA = os.urandom(CHUNK + 10)
 
 
-async def test_object_of_another_checksum_is_taken_away(
+async def test_object_with_mismatching_checksum_is_removed(
     open_impatient: Open, proxy: Any, whole: Callable[..., Any]
 ) -> None:
     def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
@@ -36,7 +36,7 @@ async def test_object_of_another_checksum_is_taken_away(
     await whole("x", None)
 
 
-async def test_part_whose_echo_is_another_is_sent_again(
+async def test_part_with_mismatching_checksum_echo_is_resent(
     open_impatient: Open, proxy: Any, whole: Callable[..., Any]
 ) -> None:
     altered: list[str] = []
@@ -55,7 +55,7 @@ async def test_part_whose_echo_is_another_is_sent_again(
     await whole("x", DATA)
 
 
-async def test_list_in_another_order_is_refused(open_impatient: Open, proxy: Any) -> None:
+async def test_unsorted_listing_is_rejected(open_impatient: Open, proxy: Any) -> None:
     def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
         entries = re.findall(rb"<Contents>.*?</Contents>", content, re.DOTALL)
         if len(entries) == 2:
@@ -73,7 +73,7 @@ async def test_list_in_another_order_is_refused(open_impatient: Open, proxy: Any
     assert turned
 
 
-async def test_completion_is_withdrawn_before_its_absence_is_believed(
+async def test_failed_completion_is_aborted_before_lookup(
     open_impatient: Open, proxy: Any, whole: Callable[..., Any]
 ) -> None:
     """It may be on its way still, and would take effect behind the look."""
@@ -88,7 +88,7 @@ async def test_completion_is_withdrawn_before_its_absence_is_believed(
     await whole("x", None)
 
 
-async def test_uploads_of_others_that_have_parts_stay(
+async def test_cleanup_keeps_foreign_uploads_with_parts(
     open_impatient: Open, proxy: Any, store: Store, prefix: str
 ) -> None:
     """An upload of ours whose beginning was not answered is taken away; another writer's to the same key is not."""

@@ -23,7 +23,9 @@ LISTING = "without permission to list the bucket, S3 also gives this response fo
         (401, "401", "", False),
     ],
 )
-def test_wordless_refusal_alone_hints_at_missing_object(status: int, code: str, words: str, listing: bool) -> None:
+def test_permission_error_without_explanation_hints_at_missing_object(
+    status: int, code: str, words: str, listing: bool
+) -> None:
     answer: Any = {"Error": {"Code": code, "Message": words}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = translate(botocore.exceptions.ClientError(answer, "HeadObject"), "head s3://crawl/x")
     assert type(error) is StoragePermissionError

@@ -24,7 +24,7 @@ def test_models_match_those_read_by_sdk(name: str) -> None:
     assert json.dumps(ours) == json.dumps(its)
 
 
-def test_file_that_is_not_compressed_comes_first(tmp_path: Path) -> None:
+def test_uncompressed_model_file_takes_precedence(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"from": "plain"}')
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"from": "compressed"}'))
     assert Models().load_file(str(tmp_path / "a")) == {"from": "plain"}

@@ -17,7 +17,7 @@ from asyncrec_s3.options import Options
         ("s3a://crawl/x/", "crawl", "x/", "s3://crawl/x"),
     ],
 )
-def test_urls(url: str, bucket: str, prefix: str, root: str) -> None:
+def test_url_splits_into_bucket_prefix_and_root(url: str, bucket: str, prefix: str, root: str) -> None:
     options = Options.of(url)
     assert (options.bucket, options.prefix, options.root) == (bucket, prefix, root)
 
@@ -31,7 +31,9 @@ def test_urls(url: str, bucket: str, prefix: str, root: str) -> None:
         ([], None),
     ],
 )
-def test_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch, names: list[str], expected: str | None) -> None:
+def test_endpoint_option_precedes_environment_variables(
+    monkeypatch: pytest.MonkeyPatch, names: list[str], expected: str | None
+) -> None:
     """The SDK's names come first, then tensorboardX's; an option comes before all of them."""
     for name in names:
         monkeypatch.setenv(name, f"http://{name.lower().replace('_', '-')}:1")
@@ -39,7 +41,7 @@ def test_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch, names: lis
     assert Options.of("s3://crawl", endpoint_url="https://mine").endpoint_url == "https://mine"
 
 
-def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_without_scheme_uses_https(monkeypatch: pytest.MonkeyPatch) -> None:
     """As TensorFlow takes S3_ENDPOINT: a host, spoken to over TLS."""
     monkeypatch.setenv("S3_ENDPOINT", "store.example:9000")
     assert Options.of("s3://crawl").endpoint_url == "https://store.example:9000"
@@ -53,7 +55,7 @@ def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"read_timeout": "8"}, "read_timeout of s3 must be float | int, not str"),
     ],
 )
-def test_option_of_another_type_is_type_error(options: dict[str, Any], words: str) -> None:
+def test_option_of_wrong_type_raises_type_error(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError) as raised:
         Options.of("s3://crawl", **options)
     assert words in str(raised.value)
@@ -89,7 +91,7 @@ def test_options_reject_invalid_values_without_showing_secrets(url: str, options
     assert "canary" not in repr(caught.value).lower()
 
 
-def test_unknown_option_names_those_there_are() -> None:
+def test_unknown_option_error_suggests_known_option() -> None:
     with pytest.raises(TypeError, match=r"no option region_name.*region"):
         Options.of("s3://crawl", region_name="canary")
 

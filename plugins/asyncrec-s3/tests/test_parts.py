@@ -24,7 +24,7 @@ TIB = 1 << 40
 
 @settings(deadline=None)  # ten thousand sizes an example: slow on a busy machine
 @given(first=st.integers(MIN_PART, 5 << 30))
-def test_parts_grow_so_that_the_cap_holds_five_tebibytes(first: int) -> None:
+def test_part_sizes_grow_to_reach_five_tebibytes(first: int) -> None:
     """Whatever the first part: no part is above 5 GiB or shorter than the one before, and all hold 5 TiB."""
     sizes = [part_size(number, first) for number in range(1, MAX_PARTS + 1)]
     assert sizes[0] == first
@@ -33,7 +33,7 @@ def test_parts_grow_so_that_the_cap_holds_five_tebibytes(first: int) -> None:
     assert sum(sizes) >= 5 * TIB
 
 
-def test_first_parts_are_of_one_size() -> None:
+def test_first_parts_have_equal_size() -> None:
     """7 GiB are written in parts of 8 MiB: memory is the same for every usual shard."""
     assert {part_size(number, 8 * MIB) for number in range(1, 901)} == {8 * MIB}
     assert part_size(901, 8 * MIB) == 16 * MIB
@@ -46,7 +46,7 @@ def test_part_size_rejects_numbers_out_of_range(number: int) -> None:
 
 
 @given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=20))
-def test_etag_of_multipart_upload(parts: list[bytes]) -> None:
+def test_multipart_etag_is_md5_of_part_md5s(parts: list[bytes]) -> None:
     """The MD5 of the parts' MD5s, and their number."""
     etags = [hashlib.md5(part).hexdigest() for part in parts]
     joined = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest()
@@ -56,7 +56,7 @@ def test_etag_of_multipart_upload(parts: list[bytes]) -> None:
 
 
 @given(value=st.integers(0, 0xFFFFFFFF))
-def test_crc32c_there_and_back(value: int) -> None:
+def test_crc32c_round_trips_through_base64(value: int) -> None:
     assert crc_of_base64(base64_of_crc(value)) == value
 
 
@@ -66,7 +66,7 @@ def test_crc_of_base64_ignores_other_checksums(text: str | None) -> None:
     assert crc_of_base64(text) is None
 
 
-def test_digests_as_s3_writes_them() -> None:
+def test_digests_match_s3_encoding() -> None:
     """RFC 1864 and RFC 3720 give the values."""
     assert Digest(b"", "md5").params == {"ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}
     assert Digest(b"123456789", "crc32c").crc32c == base64_of_crc(0xE3069283)

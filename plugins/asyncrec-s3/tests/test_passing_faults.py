@@ -33,7 +33,7 @@ def nth_of_key(fault: str) -> Callable[[Any], str | None]:
 
 @pytest.mark.slow(but=["reset-after", "200-error", "etag", "500"])
 @pytest.mark.parametrize("fault", PASSING)
-async def test_one_fault_in_writing_is_got_over(open_impatient: Open, proxy: Any, whole: Any, fault: str) -> None:
+async def test_write_survives_one_transient_fault(open_impatient: Open, proxy: Any, whole: Any, fault: str) -> None:
     """Whichever answer goes wrong, and however: the object is there, whole, and `published` says so."""
     published = {}
 
@@ -69,7 +69,7 @@ async def test_upload_sends_bounded_number_of_requests(open_impatient: Open, pro
 
 @pytest.mark.slow(but=["reset", "truncate"])
 @pytest.mark.parametrize("fault", ["500", "slowdown", "reset", "stall", "truncate", "etag"])
-async def test_one_fault_in_reading_is_got_over(
+async def test_read_survives_one_transient_fault(
     open_impatient: Open, proxy: Any, store: Any, prefix: str, fault: str
 ) -> None:
     """Whichever answer goes wrong, the reader gets every byte once."""
@@ -96,7 +96,7 @@ async def test_one_fault_in_reading_is_got_over(
     assert hit >= {f"x-{n}" for n in range(4)}
 
 
-async def test_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whole: Any) -> None:
+async def test_damaged_part_is_resent(open_impatient: Open, proxy: Any, whole: Any) -> None:
     """The store says BadDigest when a body does not have the checksum that came with it: damaged in transit."""
     hit: list[int] = []
 
@@ -114,7 +114,7 @@ async def test_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whol
 
 
 @pytest.mark.slow
-async def test_hundred_objects_through_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
+async def test_hundred_objects_survive_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
     """5% of 5xx, 10% of SlowDown, and everything else that goes wrong: no wrong byte, nothing missing, nothing left."""
 
     def content(n: int) -> bytes:

@@ -71,7 +71,7 @@ async def check(storage: Any) -> None:
         assert await receive_all(source, 1000) == LARGE[599_990:600_000]
 
 
-async def test_objects_and_ranges_come_over_one_connection(run: Run) -> None:
+async def test_objects_and_ranges_are_read_over_one_connection(run: Run) -> None:
     async with run() as (server, storage):
         await check(storage)
         before = len(server.asked)
@@ -81,7 +81,7 @@ async def test_objects_and_ranges_come_over_one_connection(run: Run) -> None:
         assert len(server.connections) == 1
 
 
-async def test_sixteen_reads_at_once_come_whole(run: Run) -> None:
+async def test_sixteen_concurrent_reads_return_whole_objects(run: Run) -> None:
     async with run() as (server, storage):
         await storage.get("1")
 
@@ -96,7 +96,7 @@ async def test_sixteen_reads_at_once_come_whole(run: Run) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["https"], indirect=True)
-async def test_certificate_that_is_not_trusted_is_refused(run: Run) -> None:
+async def test_untrusted_certificate_is_rejected(run: Run) -> None:
     async with run(verify=True) as (server, storage):
         with pytest.raises(StorageError, match=r"(?i)certificate|ssl"):
             await storage.get("1")
@@ -104,13 +104,13 @@ async def test_certificate_that_is_not_trusted_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["https"], indirect=True)
-async def test_any_certificate_is_accepted_where_one_says_so(run: Run) -> None:
+async def test_certificate_is_not_checked_with_verify_disabled(run: Run) -> None:
     async with run(verify=False) as (_, storage):
         await check(storage)
 
 
 @pytest.mark.parametrize("secure", [False, True])
-async def test_through_a_proxy_reads_are_the_same(
+async def test_reads_return_same_bytes_through_proxy(
     run: Run, scheme: str, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
     """And through one that is spoken to by TLS itself, with the store's TLS within."""
@@ -125,7 +125,7 @@ async def test_through_a_proxy_reads_are_the_same(
             assert [asked.by_sdk for asked in server.asked[before:]] == [False]
 
 
-async def test_hosts_that_name_the_bucket_are_asked_and_signed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_virtual_host_requests_are_signed_and_sent_directly(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.getaddrinfo
     monkeypatch.setattr(
         socket, "getaddrinfo",
@@ -145,20 +145,20 @@ async def test_unsigned_reads_stay_unsigned(run: Run) -> None:
         assert not server.asked[1].by_sdk
 
 
-async def test_objects_that_are_stored_compressed_come_as_they_are(run: Run) -> None:
+async def test_compressed_objects_are_returned_without_decompression(run: Run) -> None:
     async with run() as (server, storage):
         server.headers = {"Content-Encoding": "gzip"}
         await check(storage)
 
 
-async def test_answers_that_end_their_connection_come_whole(run: Run) -> None:
+async def test_responses_closing_connection_are_read_whole(run: Run) -> None:
     async with run() as (server, storage):
         server.ends = True
         await check(storage)
         assert len(server.connections) == len(server.asked)
 
 
-async def test_ranges_without_a_length_come_whole(run: Run) -> None:
+async def test_ranges_without_content_length_are_read_whole(run: Run) -> None:
     async with run() as (server, storage):
         info = await storage.head(str(len(LARGE)))
         server.chunked = True
@@ -190,7 +190,7 @@ async def test_reads_stay_correct_after_cancelled_read(run: Run) -> None:
         (400, "AuthorizationHeaderMalformed"),
     ],
 )  # fmt: skip
-async def test_bucket_that_moves_is_followed_and_read_on(run: Run, elsewhere: tuple[int, str]) -> None:
+async def test_reads_follow_bucket_to_new_region(run: Run, elsewhere: tuple[int, str]) -> None:
     region = "us-east-1"
 
     def plan(asked: Asked) -> web.Response | None:
@@ -227,7 +227,7 @@ async def test_expired_token_raises_and_next_read_recovers(run: Run) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403])
-async def test_credentials_that_are_renewed_sign_the_next_read(
+async def test_renewed_credentials_sign_next_read(
     run: Run, scheme: str, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     """Each is refused as soon as there is a newer one."""
@@ -261,7 +261,7 @@ async def test_credentials_that_are_renewed_sign_the_next_read(
         await runner.cleanup()
 
 
-async def test_store_refusing_direct_reads_is_read_through_sdk(run: Run) -> None:
+async def test_store_rejecting_direct_reads_is_read_through_sdk(run: Run) -> None:
     async with run() as (server, storage):
         server.plan = lambda asked: None if asked.by_sdk else refusal(400, "InvalidRequest")
         await check(storage)

@@ -12,7 +12,7 @@ from asyncrec_s3.errors import scrub
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
-async def test_others_have_a_turn_after_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_after_each_sent_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "_BLOCK", 4)
     turns = 0
     turns_at_blocks: list[int] = []

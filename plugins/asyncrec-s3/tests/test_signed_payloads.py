@@ -12,7 +12,7 @@ from s3_opening import Open
 pytestmark = pytest.mark.anyio
 
 
-async def test_hash_of_each_body_goes_with_it(open_storage: Open, proxy: Any) -> None:
+async def test_signed_payload_requests_carry_body_hash(open_storage: Open, proxy: Any) -> None:
     async with open_storage(payload_signing=True) as storage:
         await storage.put("key", b"some bytes")
         assert await storage.get("key") == b"some bytes"

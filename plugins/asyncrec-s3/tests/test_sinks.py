@@ -51,7 +51,7 @@ async def test_sink_with_cancelled_send_cannot_be_published(open_storage: Open) 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
-async def test_cancelled_by_asyncio_itself(
+async def test_native_asyncio_cancellation_leaves_whole_object_or_none(
     open_storage: Open, proxy: Any, store: Any, prefix: str, operation: str
 ) -> None:
     """``task.cancel()`` knows no shield: the object is still whole or absent, and no upload is left."""

@@ -72,7 +72,9 @@ ID = {"x-amz-request-id": "1"}
         ("list_parts", "Parts", {"NextPartNumberMarker": 7}),
     ],
 )
-async def test_list_that_goes_on_nowhere_is_error(request_name: str, entries: str, marks: dict[str, Any]) -> None:
+async def test_listing_without_next_page_marker_is_rejected(
+    request_name: str, entries: str, marks: dict[str, Any]
+) -> None:
     """It says that there is more, and gives no mark, or the one that it was asked from."""
     numbers = itertools.count()
     page = {"IsTruncated": True, **marks}
@@ -95,7 +97,9 @@ async def test_listing_without_is_truncated_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_deletion_answered_with_words_is_looked_at(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletion_with_unexpected_status_is_verified_by_lookup(
+    gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some stores answer it so, and proxies."""
     client = Client(delete_object=[answered(200)], head_object=[not_found() if gone else THERE])
     bucket = bucket_of(client)
@@ -117,7 +121,7 @@ async def test_abort_repeats_after_status_200() -> None:
 
 
 @pytest.mark.parametrize("is_aws", [True, False])
-async def test_404_without_stores_id_is_somebody_elses(is_aws: bool) -> None:
+async def test_404_without_request_id_is_treated_as_proxy_response(is_aws: bool) -> None:
     """An answer to HEAD has no body. A store that is not AWS's has shown by an earlier answer that it gives ids."""
     client = Client(head_object=[THERE | answered(200, **ID), not_found(), not_found(**ID)])
     bucket = bucket_of(client, is_aws=is_aws)
@@ -128,7 +132,7 @@ async def test_404_without_stores_id_is_somebody_elses(is_aws: bool) -> None:
         await bucket.head("key", shown="key")
 
 
-async def test_404_of_store_without_ids_is_believed() -> None:
+async def test_404_of_store_without_request_ids_is_accepted() -> None:
     bucket = bucket_of(Client(head_object=[THERE | answered(200), not_found()]))
     await bucket.head("key", shown="key")
     with pytest.raises(ObjectNotFoundError):

@@ -20,14 +20,14 @@ def _context(session: Any) -> ssl.SSLContext:
     return context
 
 
-def test_clients_that_trust_the_same_share_it() -> None:
+def test_clients_with_equal_trust_share_tls_context() -> None:
     context = _context(SharingSession())
     assert context is _context(SharingSession(max_pool_connections=3))
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.get_ca_certs()
 
 
-def test_clients_on_trio_have_each_their_own() -> None:
+def test_trio_clients_have_separate_tls_contexts() -> None:
     """httpx changes it."""
     assert _context(HttpxSession()) is not _context(HttpxSession())
 

@@ -44,7 +44,7 @@ class Crawler(SimpleNamespace):
 
 
 @pytest.mark.parametrize(("status", "stored"), [(200, True), (404, True), (503, False), (425, False), (403, False)])
-def test_answer_that_may_pass_is_not_stored(tmp_path: Path, status: int, stored: bool) -> None:
+def test_response_with_temporary_status_is_not_stored(tmp_path: Path, status: int, stored: bool) -> None:
     async def crawl() -> tuple[bool, int]:
         settings = Settings({"ASYNCREC_PAGES": str(tmp_path / "pages"), "RETRY_HTTP_CODES": [403]})
         crawler = Crawler(settings=settings, signals=SignalManager(), engine=None, spider=None)

@@ -51,7 +51,7 @@ def test_second_run_replays_stored_pages_without_requests(crawl: Crawl, tmp_path
 
 
 @pytest.mark.slow
-def test_skip_fetches_nothing_again_but_where_the_crawl_begins(crawl: Crawl) -> None:
+def test_skip_mode_refetches_only_start_page(crawl: Crawl) -> None:
     assert crawl.run()[0] == 0
     status, output = crawl.run(ASYNCREC_KNOWN="skip")
     assert status == 0, output
@@ -60,7 +60,7 @@ def test_skip_fetches_nothing_again_but_where_the_crawl_begins(crawl: Crawl) -> 
 
 
 @pytest.mark.slow
-def test_fetch_stores_all_again(crawl: Crawl, tmp_path: Path) -> None:
+def test_fetch_mode_stores_all_pages_again(crawl: Crawl, tmp_path: Path) -> None:
     assert crawl.run(ASYNCREC_KNOWN="fetch")[0] == 0
     assert crawl.run(ASYNCREC_KNOWN="fetch")[0] == 0
     assert Counter(Counter(urls(tmp_path / "crawl/pages")).values()) == {2: 90}
@@ -68,7 +68,7 @@ def test_fetch_stores_all_again(crawl: Crawl, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobdir", [False, True])
-def test_killed_and_started_again_it_has_every_page_once(crawl: Crawl, tmp_path: Path, jobdir: bool) -> None:
+def test_restarted_crawl_stores_each_page_once(crawl: Crawl, tmp_path: Path, jobdir: bool) -> None:
     crawl.settings |= {"ASYNCREC_ITEMS": "crawl/items", "ASYNCREC_ITEM_KEY": "url"}
     crawl.settings["ASYNCREC_OPTIONS"] = {"flush_seconds": 0.05}
     crawl.site.pause = 0.02

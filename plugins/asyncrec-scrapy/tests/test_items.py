@@ -64,24 +64,24 @@ ID = uuid.UUID(int=1)
         (LOOP, {"x": '"[[...]]"'}),
     ],
 )
-def test_value_becomes_features_by_its_type(value: Any, features: dict[str, Any]) -> None:
+def test_features_of_value_depend_on_its_type(value: Any, features: dict[str, Any]) -> None:
     made = features_of({"x": value})
     assert made == features
     asyncrec.encode_example(made)
 
 
-def test_every_type_of_item_is_taken() -> None:
+def test_every_item_type_is_accepted() -> None:
     wanted = {"name": "a", "price": 1}
     item = Product(name="a", price=1)
     assert features_of(item) == features_of(dict(item)) == features_of(OrderedDict(wanted)) == wanted
     assert features_of(Price(Decimal(1))) == {"amount": "1", "currency": "EUR"}
 
 
-def test_names_that_would_be_one_are_both_kept() -> None:
+def test_colliding_feature_names_are_both_kept() -> None:
     assert features_of({"a": {"b": 1}, "a/b": 2}) == {"a/b": 1, "a/b_": 2}
 
 
-def test_arrays_are_taken_as_they_are() -> None:
+def test_arrays_are_stored_unchanged() -> None:
     made = features_of({"x": np.arange(3)})
     assert asyncrec.decode_example(asyncrec.encode_example(made))["x"].tolist() == [0, 1, 2]  # type: ignore[union-attr]  # an array of int64
 
@@ -94,5 +94,5 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
-def test_whatever_is_in_an_item_it_is_stored(item: dict[str, Any]) -> None:
+def test_item_with_any_values_is_encoded(item: dict[str, Any]) -> None:
     asyncrec.encode_example(features_of(item))

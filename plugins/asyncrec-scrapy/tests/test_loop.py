@@ -35,7 +35,7 @@ def answer(url: str, body: bytes) -> tuple[Request, HtmlResponse]:
 
 
 @pytest.mark.parametrize(("size", "elsewhere"), [(100, False), (1 << 20, True)])
-def test_large_page_is_made_off_loop(
+def test_large_page_is_built_off_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, elsewhere: bool
 ) -> None:
     made_in: list[threading.Thread] = []

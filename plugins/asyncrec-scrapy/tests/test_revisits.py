@@ -42,7 +42,7 @@ def test_second_run_stores_revisits_but_yields_whole_pages(again: Crawl, tmp_pat
 
 
 @pytest.mark.slow
-def test_third_run_refers_to_first(again: Crawl, tmp_path: Path) -> None:
+def test_revisits_of_third_run_refer_to_first(again: Crawl, tmp_path: Path) -> None:
     for _ in range(3):
         assert again.run()[0] == 0
     with blocking.open_dataset(tmp_path / "crawl/pages") as dataset:
@@ -54,7 +54,7 @@ def test_third_run_refers_to_first(again: Crawl, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_equal_bodies_without_an_etag_are_revisits_too(again: Crawl, tmp_path: Path) -> None:
+def test_equal_bodies_without_etag_are_stored_as_revisits(again: Crawl, tmp_path: Path) -> None:
     again.site.tagged = False
     for _ in range(2):
         status, output = again.run()

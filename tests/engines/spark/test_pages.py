@@ -9,12 +9,12 @@ from pages import run_page
 
 
 @pytest.mark.timeout(600)
-def test_page_of_spark_runs(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_page_runs(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page("use-spark")
 
 
 @pytest.mark.timeout(600)
-def test_page_of_beam_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page("use-beam")

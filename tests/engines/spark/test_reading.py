@@ -59,7 +59,7 @@ def test_newest_version_of_each_key_is_read(spark: Any, tmp_path: Path) -> None:
     assert load(spark, tmp_path / "pages", newest="date").count() == len(wanted)
 
 
-def test_types_are_those_that_were_written(spark: Any, tmp_path: Path) -> None:
+def test_column_types_match_written_types(spark: Any, tmp_path: Path) -> None:
     when = datetime(2026, 11, 22, 12, 0, 0, 5)
     columns = {
         "when": pa.array([when], pa.timestamp("us")),
@@ -108,7 +108,7 @@ def test_types_are_those_that_were_written(spark: Any, tmp_path: Path) -> None:
     assert at["at"] % 10**6 == 5
 
 
-def test_sparse_and_tensor_are_structs(spark: Any, tmp_path: Path) -> None:
+def test_sparse_and_tensor_columns_are_structs(spark: Any, tmp_path: Path) -> None:
     schema = Schema({"s": Sparse("float32", (9,), ("i",), "v"), "t": Tensor("float32")})
     with blocking.open_sharded_writer(tmp_path / "d", schema=schema) as writer:
         writer.write(encode_example({"i": [2, 4], "v": [1.0, 2.0], "t": [1.0, 2.0], "t_shape": [2, 1]}))
@@ -117,7 +117,7 @@ def test_sparse_and_tensor_are_structs(spark: Any, tmp_path: Path) -> None:
     assert row["t"]["shape"] == [2, 1]
 
 
-def test_schema_of_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) -> None:
+def test_reader_schema_selects_columns_and_types(spark: Any, tmp_path: Path) -> None:
     schema = Schema({"id": FixedLen((), "int64"), "maybe": VarLen("int64"), "name": FixedLen((), "str")})
     with blocking.open_sharded_writer(tmp_path / "d", schema=schema) as writer:
         writer.write(schema.encode({"id": 1, "name": "x"}))
@@ -131,7 +131,7 @@ def test_schema_of_reader_chooses_columns_and_types(spark: Any, tmp_path: Path) 
         read.schema("id timestamp").load(str(tmp_path / "d")).collect()
 
 
-def test_records_without_a_schema_need_one(spark: Any, tmp_path: Path) -> None:
+def test_records_without_schema_require_reader_schema(spark: Any, tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "a.tfrecord") as writer:
         writer.write(encode_example({"id": 3}))
     with pytest.raises(Exception, match="the data set has no schema"):
@@ -149,7 +149,7 @@ def test_reading_reports_missing_path_and_unknown_option(spark: Any, tmp_path: P
         load(spark, tmp_path / "d", colums="id")
 
 
-def test_damaged_record_is_named_by_its_file(spark: Any, tmp_path: Path) -> None:
+def test_damaged_record_error_names_file(spark: Any, tmp_path: Path) -> None:
     path = source(tmp_path)
     shard = min(tmp_path.glob("source-*.tfrecord"))
     content = bytearray(shard.read_bytes())

@@ -98,7 +98,7 @@ def test_failed_job_leaves_no_data_and_reruns(spark: Any, tmp_path: Path, fault:
 
 
 @pytest.mark.parametrize("fault", ["answer lost", "commit killed"])
-def test_lost_commit_answer_is_resolved_by_next_run(spark: Any, tmp_path: Path, fault: str) -> None:
+def test_lost_commit_response_is_resolved_by_next_run(spark: Any, tmp_path: Path, fault: str) -> None:
     with pytest.raises(Exception, match=r"no answer|EOF|exited|crashed|reset"):
         spoilt(rows(spark), tmp_path / "d", fault, job_id="job")
     save(rows(spark), tmp_path / "d", job_id="job")
@@ -148,14 +148,14 @@ def test_recover_abandons_job_of_killed_driver_on_request(tmp_path: Path) -> Non
         blocking.read_manifest(tmp_path / "d")
 
 
-def test_empty_frame_is_empty_data_set(spark: Any, tmp_path: Path) -> None:
+def test_empty_frame_writes_empty_data_set(spark: Any, tmp_path: Path) -> None:
     save(rows(spark).where("id < 0"), tmp_path / "d")
     assert blocking.read_manifest(tmp_path / "d").records == 0
     assert spark.read.format("asyncrec").load(str(tmp_path / "d")).collect() == []
     check_clean(tmp_path / "d")
 
 
-def test_modes_say_what_becomes_of_what_is_there(spark: Any, tmp_path: Path) -> None:
+def test_write_modes_determine_fate_of_existing_data(spark: Any, tmp_path: Path) -> None:
     frame = rows(spark).limit(10)
     save(frame, tmp_path / "d", if_exists="fail")
     with pytest.raises(Exception, match="a data set with this name already exists"):
@@ -167,7 +167,7 @@ def test_modes_say_what_becomes_of_what_is_there(spark: Any, tmp_path: Path) -> 
     check_clean(tmp_path / "d")
 
 
-def test_types_round_trip(spark: Any, tmp_path: Path) -> None:
+def test_column_types_round_trip(spark: Any, tmp_path: Path) -> None:
     made = "select 1Y as b, 2S as s, 3 as i, 4L as l, cast(0.5 as float) as f, true as y, 'ä' as t, X'00ff' as x"
     more = "array(1, 2) as n, timestamp_ntz'2026-11-22 12:00:00.000005' as w, date'2026-11-22' as d, 0.5D as e"
     frame = spark.sql(f"{made}, {more}, timestamp'2026-11-22 12:00:00' as z")

@@ -42,7 +42,7 @@ async def test_task_waits_for_links_of_running_tasks() -> None:
     assert taken == ["b"]
 
 
-async def test_limit_counts_pages_had_not_those_missed() -> None:
+async def test_limit_counts_fetched_pages_only() -> None:
     urls = frontier(limit=2)
     urls.add("abcdef")
     taken = []

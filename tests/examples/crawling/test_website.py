@@ -38,7 +38,7 @@ def page(
         ("?q=1", "http://h/a/b.html?q=1"),
     ],
 )
-def test_links_are_absolute_and_without_fragment(href: str, link: str) -> None:
+def test_links_are_absolute_without_fragment(href: str, link: str) -> None:
     assert links_in(page(f'<p><A class=x HREF="{href}">text</a>')) == [link]
 
 
@@ -51,18 +51,18 @@ def test_links_come_only_from_html() -> None:
     assert links_in(page('<a href="c">', content_type="text/plain")) == []
 
 
-def test_links_before_broken_markup_count_and_each_once() -> None:
+def test_links_before_broken_markup_are_found_once() -> None:
     assert links_in(page('<a href="c"><a href="c"><![nonsense[<a href="d">')) == ["http://h/a/c"]
 
 
-def test_redirect_leads_to_its_location() -> None:
+def test_redirect_links_to_location() -> None:
     moved = pages.page("http://h/a", status=301, headers={"location": "/a/"})
     assert is_redirect(moved)
     assert links_in(moved) == ["http://h/a/"]
 
 
 @pytest.mark.parametrize(("status", "headers"), [(200, {"Location": "/a/"}), (304, {}), (201, {"Location": "/a/"})])
-def test_response_without_new_location_is_no_redirect(status: int, headers: dict[str, str]) -> None:
+def test_response_without_new_location_is_not_redirect(status: int, headers: dict[str, str]) -> None:
     assert not is_redirect(pages.page("http://h/a", status=status, headers=headers))
 
 
@@ -73,7 +73,7 @@ class TestPace:
     def anyio_backend(self, request: pytest.FixtureRequest) -> object:
         return virtual_backend(request.param)
 
-    async def test_requests_of_many_tasks_are_a_delay_apart(self) -> None:
+    async def test_requests_of_concurrent_tasks_are_spaced_by_delay(self) -> None:
         pace, turns = Pace(2.0), []
 
         async def ask() -> None:
@@ -136,7 +136,7 @@ class TestSite:
         assert (page["status"], page["content_type"], page["content"]) == (200, "application/x-test", body)
         assert server.asked == [("/robots.txt", USER_AGENT), ("/b", USER_AGENT)]
 
-    async def test_redirect_is_reported_not_followed(self) -> None:
+    async def test_redirect_is_returned_without_following(self) -> None:
         with SiteServer({"/old": (301, {"Location": "/new"}, b"")}) as server:
             async with open_site(server.url, delay=0) as site:
                 page = await site.fetch(f"{server.url}old")
@@ -151,7 +151,7 @@ class TestSite:
             ((200, {"Content-Length": "9"}, b"short"), "ClientPayloadError"),
         ],
     )
-    async def test_page_that_is_not_had_says_why(self, answer: Answer, reason: str) -> None:
+    async def test_failed_fetch_error_states_reason(self, answer: Answer, reason: str) -> None:
         with SiteServer({"/a": answer}) as server:
             async with open_site(server.url, delay=0) as site:
                 with pytest.raises(NotFetched, match=reason):

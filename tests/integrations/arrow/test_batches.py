@@ -38,7 +38,7 @@ def of_every_entry(number: int) -> bytes:
     return encode_example(row)
 
 
-def test_every_entry_becomes_its_column() -> None:
+def test_every_entry_converts_to_its_column() -> None:
     batch = to_batch([of_every_entry(number) for number in range(4)], EVERY_ENTRY)
     assert batch.schema.metadata[b"asyncrec.schema"]
     assert batch.slice(3).to_pylist() == [
@@ -64,7 +64,7 @@ def test_records_round_trip_through_batch() -> None:
     assert to_batch(to_records(batch), EVERY_ENTRY).equals(batch)
 
 
-def test_sequences_come_back() -> None:
+def test_sequences_round_trip_through_batch() -> None:
     schema = Schema(
         {"n": FixedLen((), "int64"), "frames": Sequence(FixedLen((2,), "int64")), "w": Sequence(VarLen("str"))}
     )
@@ -114,7 +114,7 @@ def test_misfit_record_error_matches_decode_batch(bad: dict[str, object], schema
     assert "record 40 of the batch" in str(raised.value)
 
 
-def test_arrow_schema_may_be_asked_for() -> None:
+def test_batch_follows_requested_arrow_schema() -> None:
     """A column of one value that may be null is one where the record has it."""
     wanted = pa.schema(
         [pa.field("n", pa.int32()), pa.field("s", pa.large_string()), pa.field("t", pa.timestamp("ms"), nullable=False)]
@@ -130,7 +130,7 @@ def test_arrow_schema_may_be_asked_for() -> None:
         to_batch([encode_example({"n": [1, 2], "t": 0})], wanted)
 
 
-def test_times_dictionaries_and_tensors_are_written_by_content() -> None:
+def test_times_dictionaries_and_tensors_are_stored_by_value() -> None:
     table = pa.table(
         {
             "when": pa.array([0, 10**9], pa.timestamp("ns", "UTC")),
@@ -146,7 +146,7 @@ def test_times_dictionaries_and_tensors_are_written_by_content() -> None:
     ]
 
 
-def test_slices_and_chunks_are_written_as_they_are_seen() -> None:
+def test_slices_and_chunks_are_stored_as_viewed() -> None:
     table = pa.table(
         {
             "a": pa.array([1, None, 3, 4]),
@@ -180,7 +180,7 @@ def test_slices_and_chunks_are_written_as_they_are_seen() -> None:
         (pa.array([1e300]), FixedLen((), "float64"), "float32"),
     ],
 )
-def test_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str) -> None:
+def test_unsuitable_column_error_names_column(column: Any, entry: Any, fault: str) -> None:
     with pytest.raises(SchemaError, match=fault) as raised:
         to_records(pa.table({"x": column}), Schema({"x": entry}))
     assert "'x'" in str(raised.value)
@@ -206,7 +206,7 @@ def test_null_inside_list_is_reported_by_row(column: Any, entry: Any) -> None:
             to_records(part, schema)
 
 
-def test_column_that_is_missing_is_named() -> None:
+def test_missing_column_error_names_column() -> None:
     with pytest.raises(SchemaError, match="no column 'b'"):
         to_records(pa.table({"a": [1]}), Schema({"a": FixedLen((), "int64"), "b": FixedLen((), "int64")}))
     assert len(to_records(pa.table({"a": [1]}), Schema({"a": FixedLen((), "int64"), "b": VarLen("int64")}))) == 1
@@ -250,26 +250,26 @@ def tables(draw: st.DrawFn) -> tuple[Any, Schema]:
 
 @pytest.mark.slow
 @given(tables())
-def test_any_table_comes_back(made: tuple[Any, Schema]) -> None:
+def test_any_table_round_trips_through_records(made: tuple[Any, Schema]) -> None:
     table, schema = made
     assert to_batch(to_records(table, schema), schema).to_pylist() == table.to_pylist()
 
 
-def test_wrong_batch_and_schema_types_are_refused() -> None:
+def test_wrong_batch_and_schema_types_are_rejected() -> None:
     with pytest.raises(TypeError, match="RecordBatch or Table"):
         to_records([{"a": 1}])
     with pytest.raises(SchemaError, match="not a dict"):
         to_batch([], {"a": 1})
 
 
-def test_sparse_without_values_is_empty() -> None:
+def test_sparse_entry_without_values_is_empty() -> None:
     schema = Schema({"s": Sparse("float32", (3,), ("i",), "v")})
     batch = to_batch([encode_example({}), encode_example({"i": 1, "v": 2.0})], schema)
     assert batch.to_pylist() == [{"s": {"indices": [], "values": []}}, {"s": {"indices": [[1]], "values": [2.0]}}]
     assert to_batch(to_records(batch), schema).equals(batch)
 
 
-def test_tensor_of_text_comes_back() -> None:
+def test_text_tensor_round_trips_through_batch() -> None:
     schema = Schema({"t": Tensor("str")})
     records = [encode_example({"t": ["a", "b"], "t_shape": [2, 1]}), encode_example({"t": ["c"]})]
     batch = to_batch(records, schema)
@@ -278,7 +278,7 @@ def test_tensor_of_text_comes_back() -> None:
 
 
 @pytest.mark.parametrize("dense", [VarLen("bytes"), FixedLen((2,), "bytes")])
-def test_bytes_feature_serves_two_entries(dense: VarLen | FixedLen) -> None:
+def test_two_entries_may_share_one_bytes_feature(dense: VarLen | FixedLen) -> None:
     schema = Schema({"val": dense, "sparse": Sparse("bytes", (5,), ("at",), "val")})
     records = [encode_example({"val": [b"x", b"yy"], "at": [1, 3]}), encode_example({"val": [b"", b"z"], "at": [0, 4]})]
     batch = to_batch(records, schema)

@@ -48,14 +48,14 @@ async def test_newest_version_of_each_key_is_read(tmp_path: Path, options: dict[
     assert to_table(tmp_path / "d", newest="date", columns=["n"]).to_pydict() == {"n": NEWEST}
 
 
-async def test_workers_together_read_each_once(tmp_path: Path) -> None:
+async def test_workers_together_read_each_newest_version_once(tmp_path: Path) -> None:
     await write(tmp_path / "d", VERSIONS)
     found = [await numbers(tmp_path / "d", worker=(number, 7)) for number in range(7)]
     assert [*chain(*found)] == NEWEST
     assert {len(each) for each in found} == {len(NEWEST) // 7, len(NEWEST) // 7 + 1}
 
 
-async def test_parts_of_a_plan_are_read_by_other_processes(tmp_path: Path) -> None:
+async def test_pickled_plan_parts_are_read_completely(tmp_path: Path) -> None:
     await write(tmp_path / "d", VERSIONS)
     plan = pickle.loads(pickle.dumps(plan_batches(tmp_path / "d", newest="date", part_bytes=200)))
     assert plan.records == len(NEWEST)
@@ -64,7 +64,7 @@ async def test_parts_of_a_plan_are_read_by_other_processes(tmp_path: Path) -> No
     assert [*chain(*found)] == NEWEST
 
 
-async def test_shard_of_old_versions_is_not_read(tmp_path: Path) -> None:
+async def test_shard_holding_only_old_versions_is_not_read(tmp_path: Path) -> None:
     await write(tmp_path / "d", [(f"{n}", 1) for n in range(10)], writer_id="a")
     await write(tmp_path / "d", [(f"{n}", 2) for n in range(10)], writer_id="b")
     (part,) = plan_batches(tmp_path / "d", newest="date").parts
@@ -78,7 +78,7 @@ async def test_shard_of_old_versions_is_not_read(tmp_path: Path) -> None:
     st.integers(1, 9),
     st.integers(1, 4),
 )
-async def test_newest_rows_match_the_data_set(
+async def test_newest_rows_match_data_set(
     anyio_backend: str, versions: list[tuple[str | None, int]], per_shard: int, workers: int
 ) -> None:
     storage: Storage = MemoryStorage()
@@ -89,7 +89,7 @@ async def test_newest_rows_match_the_data_set(
     assert [*chain(*found)] == expected
 
 
-async def test_invalid_newest_is_refused(tmp_path: Path) -> None:
+async def test_invalid_newest_option_is_rejected(tmp_path: Path) -> None:
     await write(tmp_path / "d", VERSIONS[:10])
     await write(tmp_path / "plain", [(None, 1)])
     with pytest.raises(ArgumentValueError, match="no feature 'dote'"):

@@ -44,7 +44,7 @@ async def sizes(path: Path | str, **options: Any) -> list[int]:
         return [batch.num_rows async for batch in reader]
 
 
-async def test_data_set_is_read_in_order_by_manifest_schema(tmp_path: Path) -> None:
+async def test_data_set_is_read_in_order_with_manifest_schema(tmp_path: Path) -> None:
     await write(tmp_path / "d")
     async with open_batches(tmp_path / "d") as reader:
         assert reader.schema.names == ["n", "text"]
@@ -52,13 +52,13 @@ async def test_data_set_is_read_in_order_by_manifest_schema(tmp_path: Path) -> N
     assert await numbers(tmp_path / "d") == list(range(1000))
 
 
-async def test_batches_have_the_rows_asked_for(tmp_path: Path) -> None:
+async def test_batches_have_requested_number_of_rows(tmp_path: Path) -> None:
     await write(tmp_path / "d")
     assert await sizes(tmp_path / "d", batch_rows=300) == [300, 300, 300, 100]
     assert await sizes(tmp_path / "d", batch_rows=1) == [1] * 1000
 
 
-async def test_batches_have_at_most_the_bytes_asked_for(tmp_path: Path) -> None:
+async def test_batches_have_at_most_requested_bytes(tmp_path: Path) -> None:
     await write(tmp_path / "d")
     size = len(record(500))
     found = await sizes(tmp_path / "d", batch_bytes=10 * size)
@@ -68,7 +68,7 @@ async def test_batches_have_at_most_the_bytes_asked_for(tmp_path: Path) -> None:
     assert await sizes(tmp_path / "d", batch_bytes=10 * size, batch_rows=4) == [4] * 250
 
 
-async def test_file_is_read_by_given_schema(tmp_path: Path) -> None:
+async def test_file_is_read_with_given_schema(tmp_path: Path) -> None:
     async with open_writer(tmp_path / "f.tfrecord") as writer:
         await writer.write_many(map(record, range(10)))
     assert await numbers(tmp_path / "f.tfrecord", schema=SCHEMA) == list(range(10))
@@ -79,14 +79,14 @@ async def test_file_is_read_by_given_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_workers_share_the_records_evenly(tmp_path: Path, compression: str) -> None:
+async def test_workers_share_records_evenly(tmp_path: Path, compression: str) -> None:
     await write(tmp_path / "d", compression=compression)
     shares = [await numbers(tmp_path / "d", worker=(i, 7)) for i in range(7)]
     assert [n for share in shares for n in share] == list(range(1000))
     assert {len(share) for share in shares} == {142, 143}
 
 
-async def test_workers_share_uncounted_files_whole(tmp_path: Path) -> None:
+async def test_workers_share_uncounted_files_without_splitting(tmp_path: Path) -> None:
     for name in "abc":
         async with open_writer(tmp_path / f"{name}.tfrecord") as writer:
             await writer.write(record(ord(name)))
@@ -94,32 +94,32 @@ async def test_workers_share_uncounted_files_whole(tmp_path: Path) -> None:
     assert shares == [[97, 99], [98]]
 
 
-async def test_part_of_split_is_read(tmp_path: Path) -> None:
+async def test_split_slice_is_read(tmp_path: Path) -> None:
     await write(tmp_path / "train")
     assert await numbers(tmp_path, split="train[295:305]") == list(range(295, 305))
     assert await numbers(tmp_path, split="train[50%:]", worker=(1, 2)) == list(range(750, 1000))
 
 
-async def test_store_that_is_open_is_read(tmp_path: Path) -> None:
+async def test_data_set_is_read_from_open_store(tmp_path: Path) -> None:
     async with open_storage(f"memory://{tmp_path.name}") as store:
         await write("a/d", storage=store)
         assert await numbers("a/d", storage=store, worker=(1, 2)) == list(range(500, 1000))
 
 
-async def test_columns_are_those_asked_for(tmp_path: Path) -> None:
+async def test_reader_returns_requested_columns_only(tmp_path: Path) -> None:
     await write(tmp_path / "d", count=3)
     async with open_batches(tmp_path / "d", columns=["text"]) as reader:
         assert [batch.to_pydict() async for batch in reader] == [{"text": ["00000000", "00000001", "00000002"]}]
 
 
 @pytest.mark.parametrize("options", [{"batch_rows": 0}, {"batch_bytes": 0}, {"worker": (2, 2)}, {"columns": ["x"]}])
-async def test_senseless_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_invalid_options_are_rejected(tmp_path: Path, options: dict[str, Any]) -> None:
     await write(tmp_path / "d", count=1)
     with pytest.raises(ValueError, match=r"batch_|worker|column"):
         await numbers(tmp_path / "d", **options)
 
 
-async def test_every_record_before_damage_is_given(tmp_path: Path) -> None:
+async def test_every_record_before_damage_is_returned(tmp_path: Path) -> None:
     async with open_writer(tmp_path / "f.tfrecord") as writer:
         await writer.write_many(map(record, range(100)))
     data = bytearray((tmp_path / "f.tfrecord").read_bytes())
@@ -133,7 +133,7 @@ async def test_every_record_before_damage_is_given(tmp_path: Path) -> None:
     assert found == list(range(99))
 
 
-async def test_shard_shorter_than_manifest_is_an_error(tmp_path: Path) -> None:
+async def test_shard_shorter_than_manifest_raises(tmp_path: Path) -> None:
     await write(tmp_path / "d", count=200, num_shards=1, max_shard_records=None)
     (shard,) = tmp_path.glob("d-*.tfrecord")
     frame = len(record(150)) + 16
@@ -169,7 +169,7 @@ async def test_cancelled_reader_is_always_closed(tmp_path: Path) -> None:
     await cancel_at_every_checkpoint(use)
 
 
-async def test_parts_cover_all_records_once_whatever_their_size(tmp_path: Path) -> None:
+async def test_parts_of_any_size_cover_all_records_once(tmp_path: Path) -> None:
     await write(tmp_path / "d", compression="GZIP", num_shards=2, max_shard_records=None)
     await write(tmp_path / "e", num_shards=2, max_shard_records=None)
 

@@ -45,7 +45,7 @@ def test_every_entry_maps_to_its_column() -> None:
     assert [field.name for field in arrow if field.nullable] == ["tags"]
 
 
-def test_sequence_is_list_of_its_steps() -> None:
+def test_sequence_maps_to_list_of_steps() -> None:
     schema = Schema({"frames": Sequence(FixedLen((2,), "int64")), "words": Sequence(VarLen("bytes"))})
     assert [str(kind) for kind in arrow_schema(schema).types] == [
         "list<item: fixed_size_list<item: int64>[2]>",
@@ -53,7 +53,7 @@ def test_sequence_is_list_of_its_steps() -> None:
     ]
 
 
-def test_schema_comes_back_from_metadata() -> None:
+def test_schema_is_recovered_from_metadata() -> None:
     assert schema_of(arrow_schema(EVERY_ENTRY)) == EVERY_ENTRY
     assert schema_of(pickle.loads(pickle.dumps(arrow_schema(EVERY_ENTRY)))) == EVERY_ENTRY
 
@@ -66,13 +66,13 @@ def test_schema_is_recovered_from_remaining_columns() -> None:
     assert found.allow_extra
 
 
-def test_columns_are_chosen_in_the_order_asked_for() -> None:
+def test_columns_are_selected_in_requested_order() -> None:
     assert arrow_schema(EVERY_ENTRY, columns=["tags", "id"]).names == ["tags", "id"]
     with pytest.raises(ValueError, match="no column 'nope'"):
         arrow_schema(EVERY_ENTRY, columns=["nope"])
 
 
-def test_large_asks_for_offsets_of_64_bits() -> None:
+def test_large_option_uses_64_bit_offsets() -> None:
     arrow = arrow_schema(Schema({"a": FixedLen((), "bytes"), "b": VarLen("str")}), large=True)
     assert arrow.types == [pa.large_binary(), pa.list_(pa.large_string())]
 
@@ -114,7 +114,7 @@ def test_every_arrow_type_maps_to_its_entry(kind: Any, entry: Any) -> None:
     ],
     ids=str,
 )
-def test_unsupported_type_is_refused_by_column(kind: Any) -> None:
+def test_unsupported_type_is_rejected_with_column_name(kind: Any) -> None:
     with pytest.raises(SchemaError, match="column 'x' is"):
         schema_of(pa.schema({"x": kind}))
 
@@ -124,12 +124,12 @@ def test_scalar_column_with_nulls_becomes_var_len() -> None:
     assert schema_of(arrow, nulls=["b"]).features == {"a": FixedLen((), "int64"), "b": VarLen("str")}
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_duplicate_column_names_are_rejected() -> None:
     with pytest.raises(SchemaError, match="two columns have the name 'a'"):
         schema_of(pa.schema([pa.field("a", pa.int64()), pa.field("a", pa.int64())]))
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"version": 99, "features": {}}', b"\xff"])
-def test_metadata_that_hold_no_schema_are_refused(text: bytes) -> None:
+def test_invalid_schema_metadata_is_rejected(text: bytes) -> None:
     with pytest.raises(SchemaError):
         schema_of(pa.schema({"a": pa.int64()}, metadata={"asyncrec.schema": text}))

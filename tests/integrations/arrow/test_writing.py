@@ -29,7 +29,7 @@ TABLE = pa.table(
 )
 
 
-async def test_table_comes_back_with_its_types(tmp_path: Path) -> None:
+async def test_table_round_trips_with_types(tmp_path: Path) -> None:
     def use() -> None:
         assert write_batches(tmp_path / "d", TABLE) == 2
         assert read_batches(tmp_path / "d").read_all().replace_schema_metadata().equals(TABLE)
@@ -41,7 +41,7 @@ async def test_table_comes_back_with_its_types(tmp_path: Path) -> None:
     assert Schema.from_json(manifest.schema or {}).features["maybe"] == VarLen("int16")
 
 
-async def test_writer_takes_batches_and_tables_and_keys(tmp_path: Path) -> None:
+async def test_writer_accepts_batches_tables_and_keys(tmp_path: Path) -> None:
     table = pa.table({"url": ["a", "b", "c"], "n": [1, 2, 3]})
     async with open_batch_writer(tmp_path / "d", table.schema, key="url") as writer:
         assert await writer.write(table.slice(0, 2)) == 2
@@ -85,7 +85,7 @@ async def test_row_number_counts_from_start_of_input(tmp_path: Path, last: dict[
             await writer.write(chunks)
 
 
-async def test_large_batch_is_written_piece_by_piece(tmp_path: Path) -> None:
+async def test_large_batch_is_written_in_pieces(tmp_path: Path) -> None:
     body = [bytes([n % 256]) * 10_000 for n in range(500)]
     async with open_batch_writer(tmp_path / "d", pa.schema({"body": pa.binary()}), memory_limit=4 << 20) as writer:
         assert await writer.write(pa.table({"body": body})) == 500
@@ -107,7 +107,7 @@ async def test_any_iterable_of_batches_is_written(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(use)
 
 
-async def test_key_that_is_no_text_is_refused(tmp_path: Path) -> None:
+async def test_non_text_key_column_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such column"):
         async with open_batch_writer(tmp_path / "d", pa.schema({"n": pa.int64()}), key="x"):
             pass
@@ -138,7 +138,7 @@ async def test_wrong_arrow_schema_in_manifest_is_ignored(tmp_path: Path, told: A
         assert [batch.to_pydict() async for batch in reader] == [{"n": [5]}]
 
 
-async def test_batches_written_then_read_equal_direct_conversion(tmp_path: Path) -> None:
+async def test_written_batches_read_back_equal_to_direct_conversion(tmp_path: Path) -> None:
     schema = Schema({"n": FixedLen((), "int64"), "words": VarLen("str")})
     table = pa.table({"n": range(100), "words": [["a"] * (n % 3) for n in range(100)]})
     async with open_batch_writer(tmp_path / "d", schema) as writer:

@@ -18,7 +18,7 @@ class ClientError(OSError):
     host, port = "store.example", 443
 
 
-def test_refused_connection_names_its_address() -> None:
+def test_refused_connection_error_names_address() -> None:
     fault = connection_fault(ClientError(111, "secret"), "az://crawl/x: writing")
     assert str(fault) == "az://crawl/x: writing: ClientError (store.example:443, errno 111)"
     assert isinstance(fault, TransientStorageError)
@@ -48,14 +48,14 @@ def test_unknown_host_is_lasting_fault_unlike_silent_resolver(number: int, lasti
     assert "secret" not in str(fault)
 
 
-def test_ring_of_causes_ends() -> None:
+def test_cyclic_exception_causes_are_handled() -> None:
     first, second = OSError(), OSError()
     first.__cause__, second.__cause__ = second, first
     assert isinstance(connection_fault(first, "what"), TransientStorageError)
 
 
 @pytest.mark.anyio
-async def test_lasting_fault_is_retried_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lasting_fault_is_retried_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = 0
 
     async def fail() -> None:

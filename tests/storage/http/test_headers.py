@@ -12,7 +12,7 @@ from asyncrec.storage.http import parse_content_range, parse_http_date, parse_re
 YEAR = f"Thu, 01 Jan {10**20} 00:00:00 GMT"
 
 
-def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
+def test_retry_after_is_parsed_as_seconds_or_date() -> None:
     assert parse_retry_after("12") == 12.0
     assert parse_retry_after(" 0.5 ") == 0.5
     later = parse_retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
@@ -26,7 +26,7 @@ def test_invalid_retry_after_header_is_ignored(value: str | None) -> None:
     assert parse_retry_after(value) is None
 
 
-def test_date_without_time_zone_is_in_utc() -> None:
+def test_http_date_without_time_zone_is_utc() -> None:
     assert parse_http_date("Sat, 21 Nov 2026 06:38:50") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
     assert parse_http_date("Sat, 21 Nov 2026 07:38:50 +0100") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def test_invalid_http_date_is_ignored(value: str | None) -> None:
     assert parse_http_date(value) is None
 
 
-def test_content_range_says_which_bytes_of_how_many() -> None:
+def test_content_range_parses_to_offsets_and_total() -> None:
     assert parse_content_range("bytes 0-0/1") == (0, 1, 1)
     assert parse_content_range(" bytes 7-9/* ") == (7, 10, None)
 
@@ -45,6 +45,6 @@ BAD = (None, "", "bytes */5", "bytes 5-/6", "5-6/7", "bytes 1-2/-3", "bytes 1-2/
 
 
 @pytest.mark.parametrize("header", BAD)
-def test_invalid_content_range_header_is_refused(header: str | None) -> None:
+def test_invalid_content_range_header_is_rejected(header: str | None) -> None:
     with pytest.raises(ValueError, match="the response has no valid Content-Range header"):
         parse_content_range(header)

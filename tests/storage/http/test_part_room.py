@@ -21,7 +21,7 @@ def address(view: memoryview) -> int:
     return id(view.obj)
 
 
-def test_returned_buffer_is_reused_while_others_are_out() -> None:
+def test_returned_buffer_is_reused_while_others_are_in_use() -> None:
     buffers = PartBuffers(MIB)
     first, second = buffers.take(MIB), buffers.take(10)
     assert (len(first), len(second)) == (MIB, 10)
@@ -52,7 +52,7 @@ def test_oversized_buffer_is_not_reused() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 2 * MIB])
-async def test_part_equals_the_copied_bytes(size: int) -> None:
+async def test_part_equals_copied_bytes(size: int) -> None:
     rest = memoryview(bytes(range(256)) * (size // 256 + 1))[: size - 3]
     part = PartBuffers(size).take(size)
     checksum = await fill_part(part, [b"one", b"", bytearray(rest[:1]), rest[1:]], crc32c(b"before"))
@@ -95,7 +95,7 @@ async def test_event_loop_runs_during_copy_of_part() -> None:
     assert pieces.turns_meanwhile
 
 
-def test_taking_part_buffers_touches_no_memory() -> None:
+def test_part_buffer_allocation_touches_no_memory() -> None:
     """Else the event loop, on which it is taken, would be held by the kernel's clearing of it."""
     # In a process of its own, where nothing else takes memory or gives it back. What it holds is asked, and not the
     # most that it ever held: Linux counts there what the process that started it held.

@@ -101,13 +101,13 @@ async def test_continuous_reader_gets_one_response_from_start() -> None:
         assert slots.left == 1
 
 
-async def test_reader_that_asks_for_little_gets_ranges() -> None:
+async def test_reader_of_small_pieces_gets_ranges() -> None:
     async with Source(slots=StreamSlots(1)) as source:
         assert await receive_all(source, max_bytes=300) == DATA
         assert not source.answers
 
 
-async def test_short_object_is_read_by_one_range() -> None:
+async def test_short_object_is_read_with_one_range() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots, end=9_000) as source:
         assert await receive_all(source, max_bytes=10_000) == DATA[:9_000]
@@ -115,7 +115,7 @@ async def test_short_object_is_read_by_one_range() -> None:
         assert not source.answers
 
 
-async def test_rested_reader_gets_stream_after_quarter_window(
+async def test_paused_reader_gets_stream_after_quarter_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Source(slots=StreamSlots(1)) as source:
@@ -155,7 +155,7 @@ async def test_self_describing_source_passes_source_kit() -> None:
 
 
 @pytest.mark.parametrize("end", [None, len(DATA) + 9])
-async def test_empty_answer_at_end_is_end(end: int | None) -> None:
+async def test_empty_response_at_end_ends_source(end: int | None) -> None:
     class AtEnd(Source):
         async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
             await anyio.lowlevel.checkpoint()
@@ -165,7 +165,7 @@ async def test_empty_answer_at_end_is_end(end: int | None) -> None:
         assert await receive_all(source) == b""
 
 
-async def test_object_of_unknown_length_is_one_answer() -> None:
+async def test_object_of_unknown_length_is_read_in_one_response() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots) as source:
         assert slots.left == 0, "it is under way"
@@ -176,7 +176,7 @@ async def test_object_of_unknown_length_is_one_answer() -> None:
     assert slots.left == 1
 
 
-async def test_small_range_of_unknown_object_holds_nothing() -> None:
+async def test_small_range_of_unknown_object_keeps_no_slot() -> None:
     slots = StreamSlots(1)
     async with Known(slots=slots, start=50, end=300) as source:
         assert (slots.left, source.answers[0].closed, source.buffered) == (1, 1, 250)
@@ -190,7 +190,7 @@ async def test_unknown_object_without_slot_starts_with_small_range() -> None:
         assert source.asked[0] == (312, 10_312)
 
 
-async def test_first_answer_that_fails_keeps_no_slot() -> None:
+async def test_failed_first_response_keeps_no_slot() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.breaks_at = 0
@@ -214,7 +214,7 @@ async def test_source_queries_store_after_incomplete_answer() -> None:
         assert await receive_all(source, max_bytes=10_000) == DATA
 
 
-async def test_known_version_is_not_asked_for_on_entering() -> None:
+async def test_known_version_is_not_requested_on_entry() -> None:
     async with Known(info=INFO, slots=StreamSlots(1)) as source:
         assert source.info == INFO
         assert not source.answers
@@ -222,7 +222,7 @@ async def test_known_version_is_not_asked_for_on_entering() -> None:
         assert len(source.answers) == 1, "by one answer"
 
 
-async def test_source_without_free_slot_continues_by_ranges() -> None:
+async def test_source_without_free_slot_continues_with_ranges() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as first, Source(slots=slots) as second:
         await first.receive(10_000)
@@ -234,7 +234,7 @@ async def test_source_without_free_slot_continues_by_ranges() -> None:
     assert slots.left == 1
 
 
-async def test_broken_stream_continues_by_range_then_another_stream() -> None:
+async def test_broken_stream_continues_with_range_then_another_stream() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as source:
         source.breaks_at = 40_000
@@ -246,7 +246,7 @@ async def test_broken_stream_continues_by_range_then_another_stream() -> None:
         assert slots.left == 1
 
 
-async def test_refused_stream_raises_and_keeps_no_slot() -> None:
+async def test_rejected_stream_raises_and_keeps_no_slot() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as source:
         source.refusal = ObjectChangedError("replaced")
@@ -258,7 +258,7 @@ async def test_refused_stream_raises_and_keeps_no_slot() -> None:
         assert slots.left == 1
 
 
-async def test_rested_reader_gets_range_and_returns_connection(
+async def test_paused_reader_gets_range_and_returns_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slots = StreamSlots(1)
@@ -275,7 +275,7 @@ async def test_rested_reader_gets_range_and_returns_connection(
         assert slots.left == 1
 
 
-async def test_source_cancelled_in_stream_gives_same_bytes_again() -> None:
+async def test_source_cancelled_in_stream_returns_same_bytes_again() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as source:
         read = b""
@@ -291,7 +291,7 @@ async def test_source_cancelled_in_stream_gives_same_bytes_again() -> None:
         assert read + await receive_all(source, max_bytes=10_000) == DATA
 
 
-async def test_source_requests_at_most_a_window() -> None:
+async def test_source_requests_at_most_one_window() -> None:
     async with Source(start=10, end=25_000) as source:
         assert await source.receive(3_500) == DATA[10:3_510]
         assert await source.receive(100) == DATA[3_510:3_610]
@@ -340,6 +340,6 @@ async def test_small_pieces_are_joined_but_large_uncopied() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (0, -1)])
-async def test_offsets_count_from_the_beginning(start: int, end: int | None) -> None:
+async def test_negative_offsets_are_rejected(start: int, end: int | None) -> None:
     with pytest.raises(ValueError, match="from the beginning"):
         Source(start=start, end=end)

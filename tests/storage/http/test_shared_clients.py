@@ -56,7 +56,7 @@ async def test_concurrent_users_wait_for_one_client_creation() -> None:
     assert not seen.pop().open
 
 
-async def test_one_that_could_not_be_made_is_made_anew() -> None:
+async def test_failed_client_creation_is_retried() -> None:
     refuse = True
 
     async def fail(key: str) -> Client:

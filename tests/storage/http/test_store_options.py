@@ -12,7 +12,7 @@ from asyncrec.storage.http import check_options
 TYPES: dict[str, Any] = {"chunk_size": int, "key": str | None}
 
 
-def test_options_that_can_be_are_taken() -> None:
+def test_valid_options_are_accepted() -> None:
     check_options("store", {"chunk_size": 1, "key": None}, TYPES)
 
 
@@ -26,7 +26,7 @@ def test_options_that_can_be_are_taken() -> None:
         ({"key": "c4n4ry\x7f"}, ArgumentValueError, "the option key of store contains a control character"),
     ],
 )
-def test_options_that_cannot_be_are_refused(given: dict[str, Any], kind: type[Exception], words: str) -> None:
+def test_invalid_options_are_rejected(given: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind) as raised:
         check_options("store", given, TYPES)
     assert str(raised.value).startswith(words)

@@ -103,7 +103,7 @@ async def rest(read: Callable) -> bytes:
     return b"".join(blocks)
 
 
-async def test_bodies_come_whole_and_one_connection_brings_them_all(serving: Serving) -> None:
+async def test_bodies_are_read_whole_over_one_connection(serving: Serving) -> None:
     async with serving() as (server, session):
         for size in SIZES * 3:
             _, read = await begun(server, session, size)
@@ -111,7 +111,7 @@ async def test_bodies_come_whole_and_one_connection_brings_them_all(serving: Ser
         assert server.connections == 1
 
 
-async def test_many_bodies_at_once_come_whole(serving: Serving) -> None:
+async def test_many_concurrent_bodies_are_read_whole(serving: Serving) -> None:
     async with serving() as (server, session), anyio.create_task_group() as tasks:
 
         async def one(size: int) -> None:
@@ -151,7 +151,7 @@ async def test_abandoned_body_closes_its_connection(serving: Serving) -> None:
         assert server.connections == 2
 
 
-async def test_cancelled_read_loses_nothing(serving: Serving) -> None:
+async def test_cancelled_read_loses_no_bytes(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{3 << 20}")
         body = StraightBody.of(response, 3 << 20)
@@ -168,7 +168,7 @@ async def test_cancelled_read_loses_nothing(serving: Serving) -> None:
         assert b"".join(blocks) == content(3 << 20)
 
 
-async def test_paused_reader_makes_sender_wait(serving: Serving) -> None:
+async def test_sender_waits_for_paused_reader(serving: Serving) -> None:
     size = 64 << 20
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{size}")
@@ -193,14 +193,14 @@ async def test_body_on_foreign_event_loop_stays_with_aiohttp() -> None:
     assert StraightBody.of(Answer(), 5) is None
 
 
-async def test_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
+async def test_body_of_unexpected_length_is_left_to_aiohttp(serving: Serving) -> None:
     async with serving() as (server, session), session.get(f"{server.url}/{1 << 20}") as response:
         assert StraightBody.of(response, 1000) is None
         assert await response.read() == content(1 << 20)
 
 
 @pytest.mark.parametrize("size", [1, 10_000, BLOCK + 1, 700_000, (3 << 20) + 7])
-async def test_body_that_comes_with_its_head_comes_whole(serving: Serving, size: int) -> None:
+async def test_body_arriving_with_headers_is_read_whole(serving: Serving, size: int) -> None:
     async with serving() as (server, session):
         server.at_once = True
         for _ in range(3):

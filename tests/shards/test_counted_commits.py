@@ -26,7 +26,7 @@ async def records(storage: Storage, at: datetime | None = None) -> list[bytes]:
     return sorted(found)
 
 
-async def test_closed_writer_hides_no_commit_of_longer_ids() -> None:
+async def test_closing_segment_does_not_hide_commits_of_longer_ids() -> None:
     storage = MemoryStorage()
     async with opened(storage, writer_id="ab") as longer:
         await longer.write(b"ab")
@@ -38,7 +38,7 @@ async def test_closed_writer_hides_no_commit_of_longer_ids() -> None:
         assert await records(storage) == [b"a", b"ab", b"b"]
 
 
-async def test_slow_clock_cannot_order_history_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_clock_does_not_reorder_history(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     async with opened(storage) as writer:
         await writer.write(b"old")

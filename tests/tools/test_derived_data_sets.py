@@ -30,7 +30,7 @@ def into(storage: Storage) -> dict[str, Any]:
     return {"storage": storage, "target_storage": storage}
 
 
-async def test_filter_keeps_matching_records_with_their_keys(storage: Storage) -> None:
+async def test_filter_keeps_matching_records_with_keys(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     report = await tools.filter("pages", "some", where=where("label=1", "emb>=10"), **into(storage))
     assert (report.read, report.records, len(report.shards)) == (30, 7, 1)
@@ -46,7 +46,7 @@ async def test_filter_keeps_matching_records_with_their_keys(storage: Storage) -
 
 
 @pytest.mark.parametrize("condition", ["nobody=1", "label=x"])
-async def test_filter_writes_nothing_for_a_condition_that_cannot_be(storage: Storage, condition: str) -> None:
+async def test_filter_with_impossible_condition_writes_nothing(storage: Storage, condition: str) -> None:
     await write_pages(storage)
     before = await names(storage)
     with pytest.raises(ValueError, match="feature"):
@@ -68,7 +68,7 @@ async def test_damaged_source_writes_no_data(storage: Storage) -> None:
     assert await data_names(storage) == before
 
 
-async def test_target_named_like_record_file_becomes_a_file(storage: Storage) -> None:
+async def test_target_named_like_record_file_becomes_file(storage: Storage) -> None:
     await write_pages(storage)
     await tools.filter("pages", "some.tfrecord", where=where("label=2"), compression="gzip", **into(storage))
     async with asyncrec.open_reader("some.tfrecord", storage=storage) as reader:
@@ -100,7 +100,7 @@ async def test_sample_is_reproducible_by_seed_and_ordered(storage: Storage) -> N
 
 
 @pytest.mark.slow
-async def test_any_record_is_as_likely_to_be_drawn(storage: Storage) -> None:
+async def test_sample_draws_every_record_with_equal_probability(storage: Storage) -> None:
     await write_pages(storage)
     seen: Counter[int] = Counter()
     for seed in range(300):
@@ -111,7 +111,7 @@ async def test_any_record_is_as_likely_to_be_drawn(storage: Storage) -> None:
     assert 9 <= min(seen.values()) <= max(seen.values()) <= 51
 
 
-async def test_merge_puts_one_behind_the_other_with_all_keys(storage: Storage) -> None:
+async def test_merge_concatenates_sources_and_keeps_keys(storage: Storage) -> None:
     await write_pages(storage, "a", records=12, compression="GZIP")
     await write_pages(storage, "b", records=5)
     await asyncrec.write_records("c.tfrecord", [b"one"], storage=storage)
@@ -138,7 +138,9 @@ async def test_merge_progress_covers_all_sources_together(storage: Storage) -> N
 
 
 @pytest.mark.parametrize("limit", [64 << 20, 100])
-async def test_dedupe_keeps_one_of_equal_records(storage: Storage, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dedupe_keeps_single_copy_of_equal_records(
+    storage: Storage, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("asyncrec.tools._identity._MEMORY", limit)
     await write_pages(storage, "a", records=12)
     await write_pages(storage, "b", records=20)
@@ -168,7 +170,7 @@ async def test_dedupe_names_unusable_identity(storage: Storage) -> None:
 
 @pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("command", ["dedupe", "sample"])
-async def test_file_changed_between_two_passes_is_refused(
+async def test_file_changed_between_passes_is_rejected(
     storage: Storage, command: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncrec.write_records("x.tfrecord", [example(n) for n in range(20)], storage=storage)
@@ -200,7 +202,7 @@ async def long_lived(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("keep", "kept"), [("first", "old"), ("last", "new"), ("newest-by=n", "old"), ("newest-by=text", "old")]
 )
-async def test_first_is_one_committed_first(storage: Storage, keep: str, kept: str) -> None:
+async def test_dedupe_orders_records_by_commit(storage: Storage, keep: str, kept: str) -> None:
     await long_lived(storage)
     await tools.dedupe("pages", "once", by="key", keep=keep, **into(storage))
     async with asyncrec.open_dataset("once", storage=storage) as dataset:
@@ -211,7 +213,7 @@ async def test_first_is_one_committed_first(storage: Storage, keep: str, kept: s
 
 
 @pytest.mark.parametrize("values", [[b"2026-01", b"2026-02", b""], [-5, 0, 3], [-1.5, -1.0, 0.0, 2.5]])
-async def test_newest_has_largest_value(storage: Storage, values: list[Any]) -> None:
+async def test_dedupe_keeps_record_with_largest_value(storage: Storage, values: list[Any]) -> None:
     records = [asyncrec.encode_example({"of": b"one", "age": value, "n": n}) for n, value in enumerate(values)]
     newest = records[max(range(len(values)), key=values.__getitem__)]
     await asyncrec.write_records("x.tfrecord", [*records, asyncrec.encode_example({"of": b"one"})], storage=storage)
@@ -219,7 +221,7 @@ async def test_newest_has_largest_value(storage: Storage, values: list[Any]) -> 
     assert await asyncrec.read_records("y.tfrecord", storage=storage) == [newest]
 
 
-async def test_age_that_cannot_be_is_refused(storage: Storage) -> None:
+async def test_invalid_keep_option_is_rejected(storage: Storage) -> None:
     record = asyncrec.encode_example({"long": b"x" * 33, "two": [1, 2]})
     await asyncrec.write_records("x.tfrecord", [record], storage=storage)
     for keep, said in (
@@ -237,7 +239,7 @@ async def test_age_that_cannot_be_is_refused(storage: Storage) -> None:
 
 @pytest.mark.parametrize("command", [tools.filter, tools.sample, tools.merge, tools.dedupe])
 @pytest.mark.parametrize("target", ["out/re.warc.gz", "out.jsonl", "out.parquet"])
-async def test_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
+async def test_target_named_for_another_format_is_rejected(storage: Storage, command: Any, target: str) -> None:
     await write_pages(storage)
     before = await names(storage)
     options = {"where": where("label=1")} if command is tools.filter else {}

@@ -78,7 +78,7 @@ async def test_page_shows_non_example_records_by_kind() -> None:
     assert "ff 00" in page
 
 
-async def test_folder_of_several_data_sets_is_one_page() -> None:
+async def test_folder_of_several_data_sets_makes_one_page() -> None:
     storage = MemoryStorage()
     for split in ("train", "eval"):
         async with asyncrec.open_sharded_writer(f"data/{split}", storage=storage, num_shards=2) as writer:
@@ -112,7 +112,7 @@ async def test_page_names_numeric_classes_from_manifest() -> None:
     assert "disc 4 33 %" in page
 
 
-async def test_features_follow_the_schema_and_empty_ones_come_last() -> None:
+async def test_features_follow_schema_order_with_empty_features_last() -> None:
     features = {name: asyncrec.FixedLen((), "str", default="") for name in ("url", "date", "referrer", "charset")}
     rows = [{"url": f"http://localhost/{i}", "date": "2026-11-24", "referrer": "", "charset": ""} for i in range(3)]
     page = await page_of("pages", await written(rows, schema=asyncrec.Schema(features)))

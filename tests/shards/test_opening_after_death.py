@@ -48,7 +48,7 @@ async def stored(path: Any, storage: Any = None) -> list[bytes]:
     return [record for shard in shards for record in await asyncrec.read_records(shard, storage=storage)]
 
 
-async def test_dead_writers_records_and_keys_are_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_and_keys_of_dead_writer_are_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     await killed(tmp_path / "pages", writer_id="one")
     async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
         assert "the writer one died; 100 records that it left in " in caplog.text
@@ -76,7 +76,7 @@ async def test_dead_writer_without_records_reports_no_recovery(
     assert sorted(writer.state for writer in info.writers) == ["closed", "died"]
 
 
-async def test_dead_writers_spool_is_recovered_with_its_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_spool_of_dead_writer_is_recovered_with_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     storage, spool = MemoryStorage(), tmp_path / "spool"
     await killed("pages", storage=storage, spool=spool, writer_id="one")
     async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, on_duplicate="skip") as writer:
@@ -171,7 +171,7 @@ class TestAllOrNothing:
         assert await stored(tmp_path / "pages") == [b"mine"]
         assert (await asyncrec.recover(tmp_path / "pages")).records == (100 if flushes else 0)
 
-    async def test_discard_behaves_as_documented(self, tmp_path: Path) -> None:
+    async def test_dead_fixed_writer_can_be_abandoned_as_documented(self, tmp_path: Path) -> None:
         await killed(tmp_path / "pages", num_shards=2, writer_id="one")
         assert (await asyncrec.recover(tmp_path / "pages", abandon=["one"])).abandoned == ("one",)
         assert headers(tmp_path) == []
@@ -241,7 +241,7 @@ class TestFailing:
             async with asyncrec.open_sharded_writer(tmp_path / "pages"):
                 assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 100
 
-    async def test_living_writer_is_left_alone_without_long_wait(
+    async def test_living_writer_is_not_touched_without_long_wait(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.WARNING, "asyncrec")

@@ -56,7 +56,7 @@ async def test_missing_object_error_names_local_data_set_reader(tmp_path: Path) 
             pass
 
 
-def test_dataset_of_unfinished_writer_is_missing_when_blocking(tmp_path: Path) -> None:
+def test_blocking_read_of_unfinished_data_set_suggests_dataset_reader(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         writer.write(b"a page")
     with pytest.raises(ObjectNotFoundError, match=INSTEAD):
@@ -75,7 +75,7 @@ async def test_dataset_of_unfinished_writer_is_missing_in_store(name: str) -> No
     assert len(storage.asked) == 1, "one page is listed where there is a manifest"
 
 
-async def test_shards_in_no_manifest_are_a_data_set_too(tmp_path: Path) -> None:
+async def test_shards_without_manifest_are_suggested_as_data_set(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "pages-00000-of-00001.tfrecord", [b"as TensorFlow names them"])
     with pytest.raises(ObjectNotFoundError, match=INSTEAD):
         await asyncrec.read_records(tmp_path / "pages")
@@ -101,7 +101,7 @@ async def test_file_with_data_set_name_is_read_without_listing() -> None:
 
 
 @pytest.mark.parametrize("refusal", [StoragePermissionError, ArgumentValueError, OSError, RuntimeError, TimeoutError])
-async def test_failing_listing_leaves_the_error_unchanged(refusal: type[Exception]) -> None:
+async def test_failing_listing_leaves_error_unchanged(refusal: type[Exception]) -> None:
     with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
         await asyncrec.read_records("pages", storage=ListedStorage(refusal))
 
@@ -116,7 +116,7 @@ async def test_store_without_paged_listing_is_not_listed() -> None:
     assert storage.asked == []
 
 
-class TestAStoreThatIsSlow:
+class TestSlowStore:
     """The error waits for no more than two seconds for what would explain it."""
 
     @pytest.fixture(params=["asyncio", "trio"])
@@ -145,7 +145,7 @@ class TestAStoreThatIsSlow:
             await asyncrec.read_records("pages", storage=FlakyStorage(storage, {1: Fault("hang")}))
         assert anyio.current_time() - began == pytest.approx(2)
 
-    async def test_listing_within_two_seconds_explains_the_error(self) -> None:
+    async def test_listing_within_two_seconds_adds_explanation_to_error(self) -> None:
         storage = ListedStorage()
         await begin(storage, "pages")
         with pytest.raises(ObjectNotFoundError, match=INSTEAD):

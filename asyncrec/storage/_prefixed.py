@@ -140,7 +140,7 @@ class _Sink(_Opened[ByteSink], ByteSink):
     """A sink of the whole storage, whose `published` has the key within the part."""
 
     @property
-    def chunk_size(self) -> int:  # type: ignore[override]  # only read, and read again before each chunk
+    def chunk_size(self) -> int:  # type: ignore[override]  # read-only, computed on each access
         return self._inner.chunk_size
 
     def hold_at_most(self, size: int) -> None:
@@ -166,16 +166,16 @@ class _Source(_Opened[ByteSource], ByteSource):
     """A source of the whole storage, whose `info` has the key within the part."""
 
     @property
-    def info(self) -> ObjectInfo:  # type: ignore[override]  # only read, and read again each time
+    def info(self) -> ObjectInfo:  # type: ignore[override]  # read-only, computed on each access
         info = self._inner.info
         return replace(info, key=info.key[self._cut :])
 
     @property
-    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
+    def buffered(self) -> int:  # type: ignore[override]  # read-only, computed on each access
         return self._inner.buffered
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
+    def flowing(self) -> bool:  # type: ignore[override]  # read-only, computed on each access
         return self._inner.flowing
 
     async def receive(self, max_bytes: int) -> bytes:

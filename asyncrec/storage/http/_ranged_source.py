@@ -145,7 +145,7 @@ class RangedSource(ByteSource):
         self._returned_at = math.inf  # the clock's time when the reader last received bytes
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # only read
+    def flowing(self) -> bool:  # type: ignore[override]  # read-only
         return self._answer is not None
 
     @abstractmethod

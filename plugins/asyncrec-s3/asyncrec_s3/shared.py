@@ -33,8 +33,7 @@ class Shared:
         self.streams = StreamSlots(options.max_connections // 4)
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
-        # A separate limit for threads that copy and checksum data, so that the user's blocking work cannot starve
-        # uploads.
+        # Threads for copies and checksums have their own limit, so that the user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = TaskScope()
         self._stack = AsyncExitStack()

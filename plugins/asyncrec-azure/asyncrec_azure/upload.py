@@ -109,9 +109,7 @@ class Upload:
         return {"match_condition": MatchConditions.IfMissing} if self.condition == "none" else {}
 
     def _block(self, number: int) -> str:
-        """Return the name of a block. Azure requires the same length for the names of all blocks of an object, of any
-        writer.
-        """
+        """Return the name of a block. Azure requires equally long names for an object's blocks, even across writers."""
         return f"{self.id}-{number:05}"
 
     async def _stage(self, number: int, part: memoryview) -> None:

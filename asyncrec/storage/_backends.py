@@ -75,8 +75,7 @@ class Backends:
                     "lower-case letters, digits, '+', '-' and '.', starting with a letter"
                 )
             if scheme in self.built_in:
-                # Built-in schemes are opened before plugins are loaded, so loading a plugin must not change their
-                # meaning.
+                # Built-in schemes are opened before plugins are loaded, so a plugin must not change their meaning.
                 what = f"{scheme}://" if scheme else "paths without a scheme"
                 driver = f"{scheme or 'file'}+{name}"
                 raise PluginError(

@@ -180,8 +180,7 @@ class Storage(ABC):
             ObjectChangedError: the object is not the version of ``info``.
             TransientStorageError: the same call may succeed.
 
-            With ``info``, each of these errors may instead be raised by the first `ByteSource.receive` that requests
-            bytes.
+            With ``info``, the first `ByteSource.receive` that requests bytes may raise these errors instead.
         """
 
     @abstractmethod

@@ -126,8 +126,7 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """Evict files until their total size is at most ``max_bytes``. A process with a higher bound may have stored
-        more.
+        """Evict files until ``max_bytes`` is respected. A process with a higher bound may have stored more.
 
         Raises:
             StorageError: the path is not a folder.

@@ -65,7 +65,7 @@ def through(storage: Storage, cache: DiskCache | None) -> Storage:
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
     """Return the version of an object to read through a cache, from the object's manifest entry.
 
-    Return `None` if there is no checksum or no cache. The version's etag is not the store's, and is valid only for
+    Return `None` without a checksum or a cache. The version's etag is not the store's, and is valid only for
     ``folder``.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):

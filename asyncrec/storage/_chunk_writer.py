@@ -18,8 +18,7 @@ from asyncrec.storage._resuming_source import ResumingSource
 
 __all__ = ["END_BYTES", "ChunkWriter", "ResumingSource"]
 
-# Data above this size is copied and checksummed in a thread. Each operation takes 50 to 100 us per MiB, a little less
-# than framing.
+# Data above this size is copied and checksummed in a thread. Each takes 50 to 100 us per MiB, less than framing.
 _MOST_ON_LOOP = 2 << 20
 # Buffers up to this length are copied into slabs, because handling a hundred thousand tiny buffers per chunk would take
 # longer than copying them.

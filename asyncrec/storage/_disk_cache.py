@@ -170,9 +170,7 @@ class DiskCache:
         return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
-        """Claim a piece in order to fetch it. Return `None` if another process is fetching it, or has already fetched
-        it.
-        """
+        """Claim a piece in order to fetch it. Return `None` if another process is fetching it or has fetched it."""
         with self._full_disk(filling.version):
             lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
@@ -211,8 +209,7 @@ class DiskCache:
             os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
-        """Discard a damaged copy. Return whether a damaged record that was read from the cache may be intact when
-        reread.
+        """Discard a damaged copy. Return whether rereading a damaged record from the cache may help.
 
         A copy is damaged if its checksum is wrong. If that cannot be determined (without a checksum, or while some
         pieces are missing), the first call discards the copy.

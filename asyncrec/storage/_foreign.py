@@ -30,8 +30,7 @@ from asyncrec.storage._url import join, redact
 
 logger = logging.getLogger("asyncrec.storage")
 
-# The chunk size is small, because the buffers of a chunk are joined on the event loop (``write`` accepts one bytes
-# object).
+# The chunk size is small, because the buffers of a chunk are joined on the loop (``write`` accepts one object).
 _CHUNK_SIZE = 1 << 20
 # Time limits in seconds for closing and aborting, which are shielded from cancellation.
 _CLOSING = 60.0

@@ -40,8 +40,7 @@ class OtherLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Without this copy, a callback would run in its caller's context, in which sniffio detects the caller's
-        # library.
+        # Without this copy, a callback would run in its caller's context, where sniffio detects another library.
         self._context = contextvars.copy_context()
         self._ending = False
 
@@ -137,8 +136,7 @@ class OtherContext(Generic[T]):
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context, and return the object that it yields. If cancelled, cancel the context and wait for its
-        exit.
+        """Enter the context, and return the object that it yields. If cancelled, wait until the context has exited.
 
         Raises:
             RuntimeError: the context was entered before.

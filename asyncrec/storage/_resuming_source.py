@@ -176,9 +176,7 @@ class ResumingSource(ByteSource):
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
     async def park(self) -> None:
-        """Close the object and keep the position. The next `receive` reopens the same version. Do nothing while reading
-        ahead.
-        """
+        """Close the object but keep the position. The next `receive` reopens it. Do nothing if a task reads ahead."""
         if self._scope is None:
             await self._reader.close(None)
 

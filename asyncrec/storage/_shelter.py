@@ -34,9 +34,7 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
 
 
 async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation on asyncio, whose own cancellation has no scope and is raised only once, so it is caught
-    here.
-    """
+    """Shelter an operation on asyncio, whose own cancellation has no scope, is raised only once, and is caught here."""
     caller = asyncio.current_task()
     before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)

@@ -34,8 +34,7 @@ _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file open for reading, and closed when this object is garbage-collected. It is safe for use by many
-    threads.
+    """A regular file open for reading, and closed when this object is garbage-collected. It is thread-safe.
 
     Args:
         opening: the function that opens the file if it is a cached copy rather than the object itself. A copy never
@@ -146,8 +145,8 @@ class OpenFiles:
         """Return the file if it is open and its path still refers to it.
 
         Without ``waits``, for use on the event loop, return only a ``waitless`` file, and leave a replaced file open. A
-        thread closes it later, because closing the last descriptor of a removed file frees its blocks, which may take
-        long.
+        thread closes it later, because closing the last descriptor of a removed file frees its blocks, which can be
+        slow.
         """
         if not self._lock.acquire(blocking=waits):
             return None

@@ -18,8 +18,8 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.opening import open_object
 
-# The maximum number of bytes copied from the page cache on the event loop at a time. The copy takes about 80 us, less
-# than a thread hop.
+# The maximum number of bytes copied from the page cache on the event loop at a time. It takes about 80 us, less than a
+# thread hop.
 _MOST_ON_LOOP = 512 << 10
 # The same limit for a filesystem in memory, from which blocks are read without another copy. Reading 1 MiB takes 130 to
 # 200 us.

@@ -98,8 +98,7 @@ class UnfinishedFile:
         self._exists()  # raise now, not on publication, if the name is too long or is a folder's
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # Until its zeros are durable, the file has another name, because recovery would take missing zeros for lost
-        # data.
+        # Until its zeros are durable, the file has another name, because missing zeros would count as lost data.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
@@ -157,8 +156,7 @@ class UnfinishedFile:
             if (end := position + nbytes(buffer)) > self._pushed:
                 rest: Sequence[Buffer] = [memoryview(buffer).cast("B")[max(0, self._pushed - position) :]]
                 while len(rest) and len(rest[0]):
-                    # pwrite does not move writev's position, so the next chunk overwrites these bytes with the same
-                    # bytes.
+                    # pwrite does not move writev's position, so the next chunk writes the same bytes again.
                     rest = _after(rest, self._disk.system.pwrite(self._fd, rest[0], end - len(rest[0])))
             position = end
         self._pushed = max(self._pushed, position)

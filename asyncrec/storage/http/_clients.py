@@ -43,8 +43,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class SharedClients(Generic[K, C]):
-    """The clients in use, one for each key and event loop. The first user creates a client, and the last user closes
-    it.
+    """The clients in use, one for each key and event loop. The first user creates a client, and the last closes it.
 
     Args:
         name: a name for this kind of client.

@@ -34,8 +34,7 @@ class SlicedBody:
 
     def __aiter__(self) -> SlicedBody:
         if self._begun:
-            # Clients repeat a request whose connection broke, and older clients would then send only the rest of the
-            # body.
+            # Clients repeat a request whose connection broke, and older clients would send only the rest of the body.
             raise ConnectionResetError("only part of the body was sent")
         return self
 

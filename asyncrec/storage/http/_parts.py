@@ -1,7 +1,6 @@
 """The parts of an upload in transit.
 
-`PartTasks` sends the parts, `PartSlots` limits their number, `PartBuffers` provides their memory, and `fill_part` fills
-it.
+`PartTasks` sends the parts, `PartSlots` limits their number, and `PartBuffers` and `fill_part` provide their memory.
 
 Memory for parts is mapped rather than allocated by the C library, which would retain freed memory for each worker
 thread, and fragment it. With four parts of 8 MiB in transit, a process grew by 75 to 100 MiB. The memory would also

@@ -33,8 +33,7 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 _OF_AN_ANSWER = 512 << 10
 # The seconds without a call after which a reader no longer counts as keeping up.
 _REST = 2.0
-# Blocks smaller than _SMALL are joined into blocks of about _JOINED bytes. For larger blocks, copying would take more
-# time than it saves.
+# Blocks smaller than _SMALL are joined into blocks of about _JOINED bytes. Copying larger blocks would not be worth it.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received completely when it begins. If

@@ -125,8 +125,7 @@ class _FileSink(ByteSink):
             if self._state.leave(exc):
                 await anyio.lowlevel.checkpoint()
                 with self._files.mapped("publish", self._key):
-                    # Settle the whole publication, so that a cancellation takes effect before or after it, but not
-                    # during it.
+                    # Settle the whole publication, so that a cancellation takes effect only before or after it.
                     self.published = await settled(self._publish())
         finally:
             if self.published is None:

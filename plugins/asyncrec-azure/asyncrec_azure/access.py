@@ -1,4 +1,4 @@
-"""`Access` is the account and its credentials. Missing values are taken from the environment."""
+"""The account and its credentials. Missing values are taken from the environment."""
 
 from __future__ import annotations
 

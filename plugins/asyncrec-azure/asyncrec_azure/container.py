@@ -41,8 +41,7 @@ class Container:
     Attributes:
         slots: one slot for each block being copied or in transit, to bound the memory of all sinks together.
         tasks: the tasks that send blocks.
-        has_crc64: whether asyncrec can compute a CRC-64, and every response so far has shown that the store verifies
-            it.
+        has_crc64: whether asyncrec can compute a CRC-64, and the store has verified it in every response so far.
     """
 
     def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:

@@ -31,7 +31,7 @@ from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
 from .upload import MOST_BLOCKS, Upload
 
-# Copying and checksumming more bytes would block the loop for too long, as would a put, whose body the SDK sends all at
+# Copying and checksumming more bytes would block the loop for too long, as would a put, which the SDK sends all at
 # once.
 _ON_LOOP = 1 << 20
 # The seconds for which a cancelled publication may continue, and for the check whether it succeeded.
@@ -169,8 +169,7 @@ class AzureSink(ByteSink):
     async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:
         """Verify the object that the store has assembled."""
         found = await self._ours()
-        # If the object is no longer ours, ours was published, but another writer has since replaced or deleted it, as
-        # is allowed.
+        # If the object is no longer ours, another writer has replaced or deleted ours after publication, as is allowed.
         return self._info(answer) if found is None else await self._intact(found)
 
     async def _intact(self, found: Found) -> ObjectInfo:

@@ -2,8 +2,7 @@
 
 warcio parses the records. The content of a page is the body without its transfer and content encodings. The content of
 a revisit is empty, because the body is in another record with the same digest. A request record adjacent to its
-response adds its method and headers to the page. The key is `asyncrec.pages.page_key`, which is the URL for a GET
-request.
+response adds its method and headers to the page. The key is `asyncrec.pages.page_key`, the URL for a GET request.
 
 A body may decode to a thousand times its size, so records are created in batches that fit in memory, and a record that
 exceeds the limit is bad. A damaged GZIP member or record is bad, and reading continues at the next valid beginning.
@@ -89,9 +88,7 @@ class _Parser:
         self._request: Request | None = None  # the last request, in case its response follows
 
     def feed(self, block: bytes) -> Iterator[Converted]:
-        """Yield the records completed by a block, in groups. The caller must exhaust the iterator. ``b""`` ends the
-        file.
-        """
+        """Yield the records that a block completes, in groups. The caller must exhaust them. ``b""`` ends the file."""
         result, size = Converted(), 0
         for converted in self._each(block):
             if isinstance(converted, Made):

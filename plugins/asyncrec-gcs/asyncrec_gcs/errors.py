@@ -36,9 +36,7 @@ _SECRETS = re.compile(r"(?i)(upload_?id[=:\s\"']+|bearer\s+|ya29\.|(?:access_|re
 
 
 class SessionGoneError(StorageError):
-    """The upload session no longer exists. It expired, was aborted, or was completed by a request whose response was
-    lost.
-    """
+    """The upload session no longer exists. It expired, was aborted, or was completed without a response."""
 
 
 def of_answer(

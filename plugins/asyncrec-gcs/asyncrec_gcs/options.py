@@ -1,4 +1,4 @@
-"""`Options` are the options of a bucket and its client, validated before a storage is opened."""
+"""The options of a bucket and its client, validated before a storage is opened."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ CONNECTIONS = 100
 
 # There is no total timeout, because it would interrupt a body that makes progress. For uploads, see `SlicedBody`.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-# The narrowest scope that permits reading, writing and deleting objects. The account's own rights may restrict it
-# further.
+# The narrowest scope that permits reading, writing and deleting objects. The account's rights may restrict it further.
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
 # The seconds within which a request must make progress: connect, send the next slice, or receive a response.
 _STALLED = 60.0

@@ -96,9 +96,7 @@ class GcsSink(ByteSink):
             self._held = b""
 
     async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
-        """Pass whole units (with ``hold``, all but the last) to the upload. Return the number of bytes from
-        ``buffers``.
-        """
+        """Upload whole units (with ``hold``, all but the last). Return the number of uploaded bytes of ``buffers``."""
         size = len(self._held) + sum(map(len, buffers)) - skip
         whole = max(0, size - hold) // UNIT * UNIT
         if not whole:

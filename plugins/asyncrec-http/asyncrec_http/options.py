@@ -1,4 +1,4 @@
-"""`Options` are the options of a server, validated before a storage is opened. They also convert keys to URLs."""
+"""The options of a server, validated before a storage is opened, and the conversion of keys to URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Findings` are the contents of a report, for the whole data set and for each shard. This module does no I/O."""
+"""The findings of a report, for the whole data set and for each shard. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ from .reading_ahead import read_parts
 
 # The maximum size of a sample in bytes. Reading and counting its records takes a few seconds.
 SAMPLE_BYTES = 256 << 20
-# If the number of records is unknown, the beginnings of at most this many shards are read, with one or two requests
-# each.
+# If the number of records is unknown, at most this many shards are read, from the beginning, with few requests each.
 _BEGINNINGS = 1000
 
 Progress = Callable[[int, "int | None"], None]
@@ -189,8 +188,7 @@ def _note_count(shard: ShardFindings) -> None:
         shard.faults.append(Fault(shard.shard.display_path, message))
 
 
-# The maximum number of stretches. Each requires a request to a store, and in a GZIP shard, a member is read from its
-# beginning.
+# The maximum number of stretches. Each needs a request to a store, and in a GZIP shard, reading begins at a member.
 _PLACES = 200
 
 

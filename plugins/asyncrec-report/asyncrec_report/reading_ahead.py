@@ -192,8 +192,8 @@ class _Ahead(InTurn):
 
 
 class _Room:
-    """The memory that all parts share. Requests are granted in order, but a part that must continue is served
-    immediately.
+    """The memory that all parts share. Requests are granted in order, except that a part that must continue comes
+    first.
 
     The last quarter is reserved for columns, because a part that waits for room for columns already has records.
 

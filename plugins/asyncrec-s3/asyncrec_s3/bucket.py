@@ -90,8 +90,7 @@ class Bucket:
 
         Raises:
             StorageError: the translated error.
-            TransientStorageError: also if the time limit has expired, or if another server responded instead of the
-                store.
+            TransientStorageError: also if the time limit has expired, or if the response is from another server.
         """
         condition: Condition = "none" if "IfNoneMatch" in params else ""
         with Limited(what, condition, self._patience, size):

@@ -92,8 +92,8 @@ class Download:
             self._straight.leave()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._body.aclose()
-            # httpx nests five generators, and not every one closes the inner generator. Reading from the closed stream
-            # ends them.
+            # httpx nests five generators, and some do not close the inner one. Reading from the closed stream ends
+            # them.
             with suppress(Exception):
                 while self._chunks is not None and await self._next():
                     pass

@@ -191,8 +191,7 @@ class S3Sink(ByteSink):
             await self._publication.refuse_existing()
         data = self._short
         threads = self._shared.threads
-        # Only parts are used to test whether the store supports a checksum, because a put may be rejected for other
-        # reasons.
+        # Only parts test whether the store supports a checksum, because a put may be rejected for other reasons.
         kind = "crc32c" if self._bucket.checksum == "crc32c" else "md5"
         if len(data) <= MIB // 4:
             digest = Digest(data, kind)
@@ -212,7 +211,7 @@ class S3Sink(ByteSink):
                 **self._publication.condition,
             )
 
-        # The ETag is not certain, because that of an encrypted object is not an MD5, but the store has verified the MD5
+        # The ETag is not certain, because that of an encrypted object is not an MD5. The store has verified the MD5
         # sent.
         crc = self._crc if kind == "crc32c" else None
         content = Content(size=len(data), crc32c=crc, etag=digest.md5, certain=False)

@@ -216,8 +216,7 @@ class MultipartUpload:
         try:
             await self._upload_part(number, data)
         finally:
-            # After a response, nothing reads the memory, but after a fault, a connection that is being closed may read
-            # it.
+            # After a response, nothing reads the memory, but after a fault, a connection that is closing may.
             self._shared.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
 
     async def _upload_part(self, number: int, data: memoryview) -> None:

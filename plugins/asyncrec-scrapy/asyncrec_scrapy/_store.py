@@ -2,8 +2,7 @@
 
 The task that enters a context must also exit it, but Scrapy calls handlers in many tasks, so one task owns the writers.
 If a handler raises an error, Scrapy only logs it and exits with status 0. So an error in the store stops the crawl with
-the reason ``asyncrec_failed``, appears in the statistics as ``asyncrec/failed``, and makes the process exit with status
-1.
+the reason ``asyncrec_failed``, sets ``asyncrec/failed`` in the statistics, and makes the process exit with status 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stores of objects, and the tools for writing a storage plugin. The names below are public.
+"""Object stores, and the tools for writing a storage plugin. The names below are public.
 
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
     UnfinishedUploads, ExclusiveParts, LocalFiles     optional interfaces of a storage
@@ -14,9 +14,9 @@
     ReadOnlyStorage                                   a base class for storages that cannot write
     TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner; protection from cancellation
 
-The common code of backends over HTTP is in `asyncrec.storage.http`, whose names are not stable.
+Code shared by HTTP backends is in `asyncrec.storage.http`, whose names are not stable.
 
-The names are imported on first use, so a plugin's module that imports only `StorageFactory` loads nothing else.
+Names are imported on first use, so a plugin module that imports only `StorageFactory` loads nothing else.
 
 _base             the interface of a backend: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table

@@ -1,7 +1,7 @@
-"""Find the storage backends: the built-in ones, and those of the installed plugins.
+"""Find the storage backends, both those built in and those provided by installed plugins.
 
-A built-in scheme has the same meaning whatever is installed, and is opened without looking for plugins, because no
-plugin can claim it.
+No plugin can claim a built-in scheme. So its meaning does not depend on the installed packages, and it is opened
+without loading plugins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Backends:
     """The backends found so far.
 
     Attributes:
-        plugins: the installed plugins; messages name those in their ``broken`` and ``disabled``.
+        plugins: the installed plugins; error messages list its ``broken`` and ``disabled`` plugins.
         by_scheme: the factories that serve each scheme.
         built_in: the schemes of the built-in backends.
         loaded: whether the factories of plugins are included.
@@ -43,7 +43,7 @@ class Backends:
         return [f"{scheme}://" for scheme in sorted(self.by_scheme) if scheme]
 
     def load(self) -> None:
-        """Add the factories of plugins, once. Call it in a worker thread, because plugins may take long to import."""
+        """Add the factories of plugins, once. Call this in a worker thread, because importing plugins can be slow."""
         with self._loading:
             if not self.loaded:
                 self.plugins.load()
@@ -75,8 +75,7 @@ class Backends:
                     "lower-case letters, digits, '+', '-' and '.', starting with a letter"
                 )
             if scheme in self.built_in:
-                # Built-in schemes are opened without looking for plugins, and must not change their meaning when
-                # plugins are found.
+                # Built-in schemes are opened before plugins are loaded, so a plugin must not change their meaning.
                 what = f"{scheme}://" if scheme else "paths without a scheme"
                 driver = f"{scheme or 'file'}+{name}"
                 raise PluginError(

@@ -1,17 +1,16 @@
-"""The interface of a storage backend: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
+"""The interface of a storage backend: `Storage`, `ByteSink`, `ByteSource`, and the values that they exchange.
 
-An object store is not a file system. Objects are written once, whole, and appear in one step; there are no folders, no
-renames and no appends. The contract is five methods, and every backend, built in or not, passes the same conformance
-kit.
+An object store is not a file system. Each object is written once, as a whole, and appears in one step. There are no
+folders, renames or appends. The contract has five methods, and every backend, built in or not, passes the same
+conformance kit.
 
-A *short* exclusive object, smaller than one chunk of its sink, decides between writers. Creating it is atomic on every
-store that may be used for exclusive writing; a backend rejects a store that ignores the condition. For a longer object,
-a store may ignore the condition (Ceph 16 does when a multipart upload is completed), and a check before or after the
-upload can only detect the conflict. So a program that needs exactly one winner first creates a short object, which
-decides.
+A *short* exclusive object, smaller than one chunk of its sink, is how writers agree on a winner. Its creation is
+atomic, because a backend rejects exclusive writes to a store that ignores the condition. For a longer object, a store
+may ignore the condition (as Ceph 16 does when a multipart upload is completed), and a check before or after the upload
+can only detect the conflict. So a program that needs exactly one winner creates a short object first.
 
-Keys are relative to the root of the `Storage`, have ``/`` between their parts, and never begin with ``/``. A prefix is
-a plain string: ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
+Keys are relative to the root of the `Storage`, use ``/`` as the separator, and never begin with ``/``. A prefix is a
+plain string: ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
 A backend maps its errors to `asyncrec.errors`, and raises transient ones as `TransientStorageError`. The core resumes
 reads (`ResumingSource`, `Storage.get`), so a backend's source simply raises the error. For everything else, a backend
@@ -37,15 +36,15 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """An object as a store describes it.
+    """A store's description of an object.
 
     Attributes:
         key: the key, relative to the root of the storage.
         size: the size in bytes.
         etag: an opaque string that changes whenever the content changes; never empty. For local files, it consists of
-            inode, size and mtime.
-        crc32c: the checksum of the whole content, unmasked, if the store keeps one.
-        modified: the time of the last change, with a time zone.
+            the inode, size and mtime.
+        crc32c: the unmasked CRC32C of the whole content; `None` if the store keeps no such checksum.
+        modified: the time of the last change, as an aware `datetime`.
     """
 
     key: str
@@ -56,12 +55,12 @@ class ObjectInfo:
 
 
 class ByteSink(ABC):
-    """One object being written. `Storage.open_sink` opens it, and one task uses it.
+    """An object that is being written. Opened by `Storage.open_sink`, and used by one task.
 
     Attributes:
-        chunk_size: the number of bytes that the next `send` must carry. Read it again before each `send` (S3 increases
-            it as it approaches its maximum number of parts). It is also the maximum number of bytes that the caller has
-            to hold.
+        chunk_size: the number of bytes to pass to the next `send`. Read it again before each `send`, because it can
+            change (S3 increases it as the upload approaches the maximum number of parts). The caller never has to
+            buffer more bytes than this.
         published: `None` until the context has exited cleanly, then the store's description of the object.
     """
 
@@ -72,43 +71,41 @@ class ByteSink(ABC):
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Accept the next chunk.
 
-        Together the buffers have exactly `chunk_size` bytes. Only the last chunk of an object is shorter (never empty),
-        and nothing is sent after it. The buffers are never joined for the backend. After this returns, they belong to
-        the caller again, so a backend that still needs them must copy them. The call waits while the backend's memory
-        is full.
+        The buffers contain exactly `chunk_size` bytes in total. Only the last chunk of an object may be shorter, but it
+        must not be empty. Callers do not join the buffers, and may reuse them once this method returns, so a backend
+        that still needs them must copy them. Waits while the backend's memory is full.
 
         After a cancellation or any error, the object can only be abandoned.
         """
 
     def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
-        """Use chunks of ``size`` bytes, or the smallest that the store allows, because the caller has many sinks.
+        """Reduce the chunk size to ``size`` bytes, or to the smallest that the store allows.
 
-        Called before the first `send`, if at all. The default implementation does nothing.
+        A caller with many open sinks may call this before the first `send`. The default implementation does nothing.
         """
 
     @abstractmethod
     async def flush(self, tail: Sequence[Buffer]) -> int:
         """Make the bytes sent so far durable, and as much of ``tail`` as the store allows.
 
-        ``tail`` holds the caller's unsent bytes, shorter than `chunk_size`; they will be sent again as part of the next
-        chunk. Return the number of bytes of ``tail`` that have left this process: all of them for a local file, none
-        for S3, a multiple of 256 KiB for GCS.
+        ``tail`` contains the caller's unsent bytes, fewer than `chunk_size`. They will be sent again as part of the
+        next chunk. Return the number of bytes of ``tail`` that have left this process: all of them for a local file,
+        none for S3, a multiple of 256 KiB for GCS.
 
-        If `Storage.flush_level` is ``"spooled"``, this call is an fsync, and the bytes that it has acknowledged are
-        never discarded. If the context then exits with an exception, the unfinished file is kept for recovery, but
-        never becomes visible under its key.
+        If `Storage.flush_level` is ``"spooled"``, this method calls fsync, and the bytes that it acknowledges are never
+        discarded. If the context then exits with an exception, the unfinished file is kept for recovery, but never
+        becomes visible under its key.
         """
 
 
 class ByteSource(ABC):
-    """One object being read, in a fixed version. `Storage.open_source` opens it, and one task uses it.
+    """A fixed version of an object that is being read. Opened by `Storage.open_source`, and used by one task.
 
     Attributes:
         info: the description of the version being read.
-        buffered: the number of bytes that have arrived but have not yet been received. The source keeps them as they
-            arrived, because joining them would need a copy. They count towards the limit of the caller that requested
-            them.
-        flowing: whether the next bytes arrive without another request, because a response is in progress. Little then
+        buffered: the number of bytes that have arrived but have not yet been returned by `receive`. They are kept as
+            they arrived, to avoid a copy. They count towards the limit of the caller that requested them.
+        flowing: whether a response is in progress, so that the next bytes arrive without another request. If so, little
             needs to be read ahead.
     """
 
@@ -120,26 +117,26 @@ class ByteSource(ABC):
     async def receive(self, max_bytes: int) -> bytes:
         """Return the next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
 
-        However many sources of a storage are idle, only a few hold a connection. After a cancellation, the same bytes
-        can be received again.
+        The idle sources of a storage together use only a few connections. After a cancellation, the same bytes can be
+        received again.
 
         Raises:
-            TransientStorageError: the same call may succeed; the position has not moved.
+            TransientStorageError: a retry may succeed; the position has not moved.
             ObjectChangedError: the object was replaced since it was opened.
         """
 
 
 class Storage(ABC):
-    """A root under which objects are written and read. Any number of tasks may use it at once.
+    """A root under which objects are read and written. Any number of tasks may use it concurrently.
 
     Attributes:
         root: the URL with which the storage was opened, without credentials; shown in errors.
         read_ahead: the number of bytes that a reader should request ahead while it processes earlier bytes. 0 if a read
             has almost no latency (local files, memory).
-        flush_level: the level that `ByteSink.flush` reaches: ``"spooled"`` if the bytes survive the process, otherwise
-            ``"buffered"``.
-        lists_by_pages: whether the beginning of a listing is cheap, however long the listing is. If it is false, no
-            listing is made merely to explain an error.
+        flush_level: the level that `ByteSink.flush` reaches: ``"spooled"`` if flushed bytes survive the process,
+            otherwise ``"buffered"``.
+        lists_by_pages: whether the beginning of a listing is cheap even if the listing is long. If false, no listing is
+            requested merely to explain an error.
     """
 
     root: str
@@ -149,17 +146,16 @@ class Storage(ABC):
 
     @abstractmethod
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
-        """Write an object. On a clean exit, the verified object becomes visible, complete, in one step.
+        """Open a sink for an object. On a clean exit, the complete, verified object becomes visible in one step.
 
-        On any exception, cancellation included, nothing becomes visible and no data is left behind; the clean-up is
-        shielded and limited in time. With ``exclusive``, entering or exiting the context raises `ObjectExistsError` if
+        On any exception, including a cancellation, nothing becomes visible and no data remains. The clean-up is
+        shielded and has a time limit. With ``exclusive``, entering or exiting the context raises `ObjectExistsError` if
         the object exists; without it, the object is replaced. If two exclusive writers race, exactly one wins, provided
-        that their objects are shorter than `ByteSink.chunk_size`. With longer objects, the outcome depends on the
-        store. Both writers may win, and the last object stays. A caller that needs exactly one winner lets a short
-        object decide.
+        that their objects are shorter than `ByteSink.chunk_size`. With longer objects, both writers may succeed on some
+        stores, and the last object then remains. A caller that needs exactly one winner creates a short object.
 
         Raises:
-            ValueError: the key is empty, absolute, or leads out of the root.
+            ValueError: the key is empty, absolute, or outside the root.
             StorageError: ``exclusive`` is set, but the store is known not to support it.
             IntegrityError: the stored object differs from the bytes sent; it was deleted if possible.
         """
@@ -168,14 +164,15 @@ class Storage(ABC):
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        """Read the bytes ``[start, end)`` of an object, or up to its end if ``end`` is `None` or past the end.
+        """Open a source of the bytes ``[start, end)`` of an object, or up to its end if ``end`` is `None` or past the
+        end.
 
         If ``start`` is at or past the end, the source is empty. Without ``info``, the source is pinned to the version
         found on opening.
 
-        ``info`` describes the version to read, as returned before by this storage: from `head`, a listing, `put` or
-        another source. The source is pinned to its etag and need not look at the object first. A backend over a network
-        requests the bytes immediately, under the condition that they belong to this version.
+        ``info`` describes the version to read. It must come from this storage: from `head`, a listing, `put` or another
+        source. The source is pinned to its etag, and need not look up the object first. A network backend requests the
+        bytes immediately, on the condition that they belong to this version.
 
         Raises:
             ObjectNotFoundError: the object does not exist. The message names the key.
@@ -183,12 +180,12 @@ class Storage(ABC):
             ObjectChangedError: the object is not the version of ``info``.
             TransientStorageError: the same call may succeed.
 
-            With ``info``, each of these errors may also come from the first `ByteSource.receive` that requests bytes.
+            With ``info``, the first `ByteSource.receive` that requests bytes may raise these errors instead.
         """
 
     @abstractmethod
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the objects whose key begins with ``prefix`` and is greater than ``start_after``.
+        """List the objects whose keys begin with ``prefix`` and are greater than ``start_after``.
 
         The listing is in ascending order of the UTF-8 bytes of the keys. Unpublished objects are never listed. If no
         key has the prefix, the listing is empty.
@@ -209,7 +206,7 @@ class Storage(ABC):
         """Delete an object. It is not an error if the object does not exist."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """Return the whole content of a small object, from one version. After a transient fault, start again.
+        """Return the content of a small object, all from one version. After a transient fault, start again.
 
         Raises:
             ValueError: the object is larger than ``max_bytes``; nothing was read.
@@ -227,7 +224,7 @@ class Storage(ABC):
             while block := await source.receive(1 << 20):
                 blocks.append(block)
         content = b"".join(blocks)
-        if len(content) < size:  # half a claim would look like another writer's
+        if len(content) < size:  # a truncated claim would look like another writer's
             raise TransientStorageError(
                 f"{join(self.root, key)}: the response ended early, at byte {len(content):,} of {size:,}"
             )
@@ -251,7 +248,7 @@ class Storage(ABC):
 
 @runtime_checkable
 class UnfinishedUploads(Protocol):
-    """An optional interface of a `Storage` whose uploads can be left unfinished, and are billed (S3)."""
+    """An optional interface of a `Storage` whose uploads can remain unfinished and are then billed (S3)."""
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """List the uploads that were begun but neither completed nor aborted.
@@ -266,10 +263,10 @@ class UnfinishedUploads(Protocol):
 
 @runtime_checkable
 class LocalFiles(Protocol):
-    """An optional interface of a `Storage` whose objects are the files of a folder on a disk of this machine.
+    """An optional interface of a `Storage` whose objects are the files of a folder on a local disk.
 
-    Writers then keep their journals in that folder, as in a local data set: flushed records survive the process, and
-    the next writer, or `asyncrec.recover`, commits them. asyncrec reads and writes the files itself, but only if
+    Writers then keep their journals in that folder, as in a local data set. Flushed records survive the process, and
+    the next writer, or `asyncrec.recover`, commits them. asyncrec accesses the files itself, which requires that
 
     - the file of the key ``a/b`` is ``a/b`` below the folder, and holds exactly the bytes of the object;
     - a file that is linked or renamed to that name is the object from then on;
@@ -293,7 +290,7 @@ class ExclusiveParts(Protocol):
 
 
 class ReadOnlyStorage(Storage):
-    """Base class for storages that cannot be written in the way that asyncrec requires.
+    """Base class for storages that do not support writing as asyncrec requires it.
 
     Attributes:
         why: the reason, as the end of a sentence after "cannot be written: ".
@@ -308,10 +305,10 @@ class ReadOnlyStorage(Storage):
         self._refuse(key, "deleted")
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the objects, if the backend overrides this.
+        """List the objects. This implementation always raises; a backend that can list overrides it.
 
         Raises:
-            StorageError: the backend cannot list.
+            StorageError: the backend cannot list objects.
         """
         raise StorageError(f"{redact(join(self.root, prefix))}: its objects cannot be listed: {self.why}")
 

@@ -18,7 +18,7 @@ from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors, read_a
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import open_own
 
-# Large enough for a negligible cost per request (0.125 requests per MiB), but small enough to arrive soon.
+# Large enough that few requests are made (0.125 per MiB), but small enough to arrive quickly.
 PIECE_BYTES = 8 << 20
 # A copy of a shard keeps the suffix, so that any tool can read it; all other copies have the second suffix.
 SUFFIXES = (_SHARD, _OTHER) = (".tfrecord", ".copy")
@@ -49,7 +49,7 @@ class CachedVersion:
 
     @property
     def number(self) -> int:
-        """A number from the beginning of the name, which spreads the pieces over the locks."""
+        """A number derived from the beginning of the name. It distributes the pieces over the locks."""
         return int(self.name[:8], 16)
 
     @property
@@ -66,7 +66,7 @@ class CachedVersion:
 
 
 class Filling:
-    """An open file that has some pieces of an object.
+    """An open file that contains some pieces of an object.
 
     Attributes:
         there: one byte for each piece, nonzero once the piece has been seen in the file.
@@ -82,9 +82,9 @@ class Filling:
         return 0 not in self.there
 
     def look(self) -> None:
-        """Determine which pieces are in the file."""
+        """Update `there` from the file."""
         version = self.version
-        if os.fstat(self.fd).st_size == version.size:  # the file was renamed meanwhile
+        if os.fstat(self.fd).st_size == version.size:  # the file is complete and was renamed
             self.there[:] = b"\1" * version.pieces
         else:
             marks = read_at(self.fd, version.pieces, version.size)
@@ -105,15 +105,15 @@ def checksum_of(fd: int, size: int, path: str) -> int:
     return checksum
 
 
-# An unfinished file of this age was left by a process that was killed.
+# The age at which an unfinished file is assumed to belong to a process that was killed.
 _ABANDONED_SECONDS = 24 * 3600
-# The folder, name and inode of files that this process has verified, in folders that others can write to.
+# The folder, name and inode of each file that this process has verified, in folders that others can write to.
 _trusted: set[tuple[str, str, int]] = set()
 _MOST_TRUSTED = 1 << 16
 
 
 class CacheRoom:
-    """The folder of a `DiskCache`, whose files, except locks, are bounded in total size. All methods block.
+    """The folder of a `DiskCache`. The total size of its files, excluding locks, is bounded. All methods block.
 
     Args:
         folder: created if it does not exist; nothing else should be kept in it.
@@ -126,7 +126,7 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """Evict files until ``max_bytes`` holds, because a process with a higher bound may have left more.
+        """Evict files until ``max_bytes`` is respected. A process with a higher bound may have stored more.
 
         Raises:
             StorageError: the path is not a folder.

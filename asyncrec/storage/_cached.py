@@ -1,10 +1,10 @@
 """`CachedStorage` is a storage that is read through a `DiskCache`. It implements ``cache=`` for all readers.
 
-The version of an object determines whether the cache has its copy. The version comes from a caller, from the manifest
-(`by_content`), or from a listing by this storage; otherwise the store is asked once, by a HEAD request. The bytes then
-come from the copy, or from the pieces in the cache. One process fetches a missing piece for all others. Bytes for which
-the cache or the disk has no room are read from the store. No task runs in the background, because a reader that needs a
-piece fetches it itself. So no task has to be ended at an exit, and only pieces that a reader needs are fetched.
+A copy is looked up by the version of its object. The caller, the manifest (`by_content`) or an earlier listing by this
+storage provides the version; otherwise one HEAD request determines it. The bytes are then read from the copy, or from
+the pieces in the cache. One process fetches a missing piece for all others. Bytes for which the cache or the disk has
+no room are read from the store. No task runs in the background, because a reader fetches the pieces that it needs. So
+no task has to be stopped on exit, and no unneeded piece is fetched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._retry import BRIEF, patience
 from asyncrec.storage._url import join
 
-# The bound for all cached files, which fits beside other data on the disk of a training machine.
+# The default bound for all cached files. It leaves room for other data on the disk of a training machine.
 CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
-# The first and the longest pause between two checks of whether another process has fetched a piece.
+# The shortest and longest pauses between two checks of whether another process has fetched a piece.
 _POLL_SECONDS = (0.01, 0.1)
 # The longest wait for a piece, so that a stopped process does not block the others for ever.
 _MOST_SECONDS = 60.0
@@ -63,10 +63,10 @@ def through(storage: Storage, cache: DiskCache | None) -> Storage:
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Return the version to read through a cache, from an object's entry in a manifest.
+    """Return the version of an object to read through a cache, from the object's manifest entry.
 
-    Return `None` without a checksum or a cache. The version's etag is not the store's, and is valid only for ``folder``
-    and the objects that it returns.
+    Return `None` without a checksum or a cache. The version's etag is not the store's, and is valid only for
+    ``folder``.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
@@ -74,7 +74,7 @@ def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> Obje
 
 
 def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
-    """Record the manifest's entry of a small object in a storage that is read through a cache, before `get`."""
+    """Record a small object's manifest entry before a `get`. Do nothing unless ``folder`` is read through a cache."""
     info = by_content(folder, key, size, crc32c)
     if info is not None and isinstance(folder, CachedStorage):
         folder.note(info)
@@ -84,7 +84,7 @@ class CachedStorage(ReadOnlyStorage):
     """A storage whose objects are read through a cache, on one event loop. It does not close the inner storage.
 
     Attributes:
-        cache: the cache, a folder.
+        cache: the cache through which the objects are read.
     """
 
     why = "this storage reads through a cache and cannot write"
@@ -126,7 +126,7 @@ class CachedStorage(ReadOnlyStorage):
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key in self._listed:
-            # A version that differs from the listing or the manifest is returned; the caller judges it.
+            # If the version differs from the listing or the manifest, return it anyway; the caller checks it.
             with suppress(ObjectChangedError, IntegrityError):
                 return await super().get(key, max_bytes=max_bytes)
             self._listed.pop(key, None)
@@ -146,7 +146,7 @@ class CachedStorage(ReadOnlyStorage):
         return CachedVersion.of(join(self.root, key), info)
 
     def copy_of(self, key: str, info: ObjectInfo) -> tuple[Place, Callable[[object], bool], Callable[[], int]]:
-        """Return the path of the copy of a version, for `OpenFiles.open`."""
+        """Return the arguments of `OpenFiles.open` for the copy of a version."""
         version = self.version_of(key, info)
         path = self.cache.path_of(version)
         return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
@@ -178,7 +178,7 @@ class CachedStorage(ReadOnlyStorage):
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Return whether a damaged record of this version may be intact when it is read again. See `DiskCache`."""
+        """Return whether rereading a damaged record of this version may help. See `DiskCache.drop_damaged`."""
         return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
 
     async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
@@ -215,7 +215,7 @@ class CachedStorage(ReadOnlyStorage):
         try:
             name, (start, end) = filling.version.name, filling.version.piece(piece)
             known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
-            # The reader has its own, longer patience, with which it resumes after a broken connection.
+            # Retry only briefly, because the reader itself resumes after a fault, with a longer policy.
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:

@@ -50,7 +50,7 @@ class _Copy(LocalSource):
 
 
 class CachedSource(ByteSource):
-    """One object, read from its copy, from the cached pieces, or from the store."""
+    """A source of one object: its copy, the cached pieces, or the object in the store."""
 
     def __init__(self, storage: ReadsThrough, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._storage = storage
@@ -106,11 +106,11 @@ class CachedSource(ByteSource):
         return await self._source.receive(max_bytes)
 
     @property
-    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
+    def buffered(self) -> int:  # type: ignore[override]  # read-only, computed on each access
         return 0 if self._source is None else self._source.buffered
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
+    def flowing(self) -> bool:  # type: ignore[override]  # read-only, computed on each access
         return self._source is not None and self._source.flowing
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:

@@ -1,6 +1,6 @@
 """Checksums of stored objects.
 
-`check_sent` compares an object with the bytes sent. For stores that keep no checksum, `stored_crc32c` reads an object
+`check_sent` compares an object with the bytes sent. If a store keeps no checksum, `stored_crc32c` reads the object
 back, and `end_crc32c` reads only its end.
 """
 
@@ -12,17 +12,17 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-# The checksum of a block is computed on the event loop, in about 50 us.
+# The size of a block, whose checksum is computed on the event loop in about 50 us.
 _BLOCK = 1 << 20
 
 
 def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: int | None, then: str) -> None:
-    """Compare the object that a sink has published at ``path`` with the bytes sent.
+    """Compare an object that a sink has published at ``path`` with the bytes sent.
 
-    ``then`` ends the message, and says what happens to the object.
+    The error message ends with ``then``, which describes the consequence for the object.
 
     Raises:
-        IntegrityError: the two differ.
+        IntegrityError: the size or the checksum differs.
     """
     assert published is not None, "a sink that exits cleanly has published"
     known = published.crc32c is not None and crc32c is not None
@@ -34,7 +34,7 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
 
 
 async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:
-    """Read an object, in the version ``info`` if given, and return the CRC32C of its bytes.
+    """Read an object, in the version ``info`` if passed, and return the CRC32C of its bytes.
 
     Raises:
         ObjectNotFoundError: the object, or this version of it, does not exist.

@@ -1,6 +1,6 @@
-"""`ChunkWriter` gathers the bytes of records into the chunks that a sink accepts.
+"""`ChunkWriter` collects the bytes of records into the chunks that a sink accepts.
 
-Like the sink that it wraps, it is used by one task at a time.
+Like the sink that it wraps, a writer is used by one task at a time.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from asyncrec.storage._resuming_source import ResumingSource
 
 __all__ = ["END_BYTES", "ChunkWriter", "ResumingSource"]
 
-# Data above this size is copied and checksummed in a thread. For 1 MiB, either takes 50 to 100 us, and framing takes a
-# little more.
+# Data above this size is copied and checksummed in a thread. Each takes 50 to 100 us per MiB, less than framing.
 _MOST_ON_LOOP = 2 << 20
-# Buffers up to this length are gathered in slabs, because keeping and passing on a hundred thousand tiny buffers in a
-# chunk would cost more than copying them.
+# Buffers up to this length are copied into slabs, because handling a hundred thousand tiny buffers per chunk would take
+# longer than copying them.
 _SMALL = 4 << 10
 _SLAB = 64 << 10
-# The maximum number of bytes that `end_crc32c` covers: less than a page to read, but several records of a kilobyte.
+# The maximum number of bytes that `end_crc32c` covers: at most one page to read, but several records of a kilobyte.
 END_BYTES = 4 << 10
 
 
 class ChunkWriter:
     """Writer that accepts buffers of any length and sends them, unjoined, in chunks of exactly ``sink.chunk_size``.
 
-    A buffer must not be changed until it has been sent. The last buffers, at most ``chunk_size`` bytes, are kept until
-    the next call. These bytes keep no larger buffer alive, because the rest of a long buffer is copied.
+    A buffer must not be changed until it has been sent. Fewer than ``chunk_size`` bytes are kept until the next call.
+    The rest of a long buffer is copied, so that it does not keep the whole buffer alive.
 
     After an error or a cancellation, every later call raises; the object can only be abandoned.
 
     Attributes:
         size: the number of bytes accepted.
-        crc32c: the checksum of the accepted bytes; 0 without ``checksum``, for callers that do not need it.
+        crc32c: the CRC32C of the accepted bytes; 0 without ``checksum``.
         end: the last `END_BYTES` of the accepted bytes, or all if there are fewer; empty without ``checksum``.
     """
 
@@ -56,11 +55,11 @@ class ChunkWriter:
 
     @property
     def held(self) -> int:
-        """The number of bytes accepted but not yet sent. Always less than one chunk."""
+        """The number of bytes accepted but not yet sent, always less than one chunk."""
         return self._held_size
 
     def tail(self) -> Sequence[Buffer]:
-        """Return the unsent bytes, for a caller that makes them durable before the next `write`."""
+        """Return the unsent bytes, so that a caller can make them durable before the next `write`."""
         return self._held
 
     async def write(self, buffers: Sequence[Buffer]) -> None:
@@ -103,7 +102,7 @@ class ChunkWriter:
         return durable
 
     async def finish(self) -> None:
-        """Send the rest as the last chunk. The object is published when the sink's context exits. Idempotent."""
+        """Send the rest as the last chunk. Idempotent. The object is published when the sink's context exits."""
         if self._finished and self._error is None:
             return
         self._check()
@@ -140,7 +139,7 @@ class ChunkWriter:
         self._held_size += size
         if size <= _SMALL:
             last = self._held[-1] if self._held else None
-            # Only our own slabs are bytearrays here, because `_bytewise` converts the caller's bytearrays.
+            # A bytearray here is always one of our slabs, because `_bytewise` converts the caller's bytearrays.
             if isinstance(last, bytearray) and len(last) + size <= _SLAB:
                 last += buffer
             elif size:
@@ -161,7 +160,7 @@ class ChunkWriter:
             raise anyio.ClosedResourceError
 
     def _begin(self) -> None:
-        # Set during a call, so that a concurrent call raises it, as does any later call if this call is cancelled.
+        # Set during a call, so that a concurrent call raises it, as does every later call if this call is cancelled.
         self._error = StorageError(
             "an earlier write was cancelled, so the object can only be abandoned; write it again"
         )
@@ -173,7 +172,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """Return the buffer as bytes or as a view of bytes, never as a bytearray, the type of the writer's own slabs."""
+    """Return the buffer as bytes or as a view of bytes, but never as a bytearray, the type of the writer's slabs."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)

@@ -1,22 +1,22 @@
-"""`DiskCache` is a local folder with copies of stored objects, for all processes of a machine.
+"""`DiskCache` is a local folder with copies of stored objects, shared by all processes of a machine.
 
-*The problem.* Sixteen workers of one machine read the same shards, and each would request all of them from the store.
-*The naive solution* is to download a shard to a file when it is first read. Then the first batch waits for whole
-shards, and for all shards of the window at once. Reading ranges from the store meanwhile would request the same bytes a
-second time, and once for each worker. *The design:* an object is fetched in pieces of 8 MiB, the requested piece first.
-One process fetches a piece, under a lock. The others wait for it, and all of them read it as soon as it is complete.
+Without a cache, each of the 16 workers of a machine would request the same shards from the store. If each shard were
+downloaded completely when it is first read, the first batch would have to wait for every shard of the window. Reading
+ranges from the store during the download would request the same bytes again, once for each worker. So an object is
+fetched in pieces of 8 MiB, beginning with the requested piece. One process fetches a piece under a lock, while the
+others wait. All processes can read the piece as soon as it is complete.
 
-Until all pieces are complete, they are in one file, each at its offset, and only processes of this user read that file.
-After the object's bytes, the file has one more byte for each piece, set when the piece is complete. If a process is
-killed, the byte stays unset and the lock is released. The process that fetches the last piece compares the checksum,
-truncates these bytes, and renames the file. From then on the file is never changed. Files are evicted one at a time,
-the least recently used first (a file's modification time is the time of its last use). The lock for evicting also
-covers creating and renaming a file, so the bound holds, and no incomplete file gets a whole object's name. A file that
-is evicted while it is read stays readable until it is closed.
+Until all pieces are complete, they are kept in one file, each at its offset. Only processes of this user read that
+file. The object's bytes are followed by one byte for each piece, which is set when the piece is complete. If a process
+is killed, the byte remains unset and the lock is released. The process that fetches the last piece compares the
+checksum, truncates these bytes, and renames the file, which then never changes. Files are evicted one at a time, the
+least recently used first (a file's modification time is the time of its last use). The lock for eviction is also held
+while a file is created or renamed, so the bound holds, and an incomplete file never gets the name of a complete copy. A
+file that is evicted while it is being read remains readable until it is closed.
 
-A file's name is derived from the object's address, its size, and its checksum or else its etag. So another version has
-another file, and an object listed in a manifest is found without a request to the store. All functions block, and
-belong in worker threads.
+A file's name is derived from the object's URL, size, and checksum (or etag, if there is no checksum). So each version
+has its own file, and an object listed in a manifest is found without a request to the store. All functions block, so
+call them in worker threads.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 
 _log = logging.getLogger("asyncrec.storage")
 
-# The maximum number of lock files in the folder. Two pieces that share a lock wait for each other.
+# The maximum number of lock files in the folder. Two pieces with the same lock cannot be fetched at the same time.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# The maximum number of attempts. Each failure means that another task discarded the file at that moment.
+# The maximum number of attempts. An attempt fails if another task discards the file at that moment.
 _TRIES = 10
 
 
 class NotCachedError(Exception):
-    """The cache cannot hold the data, because the disk is full or the fetcher is stuck. Read from the store instead."""
+    """The data cannot be cached, because the disk is full or the fetcher is stuck. Read from the store instead."""
 
 
 class DiskCache:
@@ -69,18 +69,18 @@ class DiskCache:
         self.room = CacheRoom(os.path.abspath(os.fspath(folder)), max_bytes)
         self.downloads = 0
         self.full = False
-        self._looked_at: set[str] = set()  # files with a damaged record that match the fetched object
+        self._looked_at: set[str] = set()  # names of files that need not be checked again
         self._dropped: set[str] = set()
 
     def takes(self, size: int) -> bool:
-        """Return whether objects of this size are cached. One object must not evict all others."""
+        """Return whether objects of this size are cached. An object larger than the bound is not."""
         return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
         return os.path.join(self.room.folder, version.name)
 
     def open_copy(self, version: CachedVersion) -> int:
-        """Open the copy of an object, and record its use. In a folder that others can write to, verify the copy once.
+        """Open the copy of an object and record its use. If others can write to the folder, verify the copy once.
 
         Raises:
             FileNotFoundError: the copy does not exist, or is not trusted.
@@ -110,8 +110,8 @@ class DiskCache:
 
         Raises:
             NotCachedError: the disk is full.
-            IntegrityError: all pieces are there, but differ from the expected object; they are discarded.
-            StorageError: the path is not a file of this user's.
+            IntegrityError: all pieces are complete, but differ from the expected object; they were discarded.
+            StorageError: the path is not a regular file owned by this user.
         """
         if self.full:
             raise NotCachedError
@@ -119,9 +119,9 @@ class DiskCache:
         with self._full_disk(version):
             fd = self._opened(path, version)
             if fd is None:
-                # Make room and create the file under one lock. Otherwise two processes would both use the same room.
+                # Make room and create the file under one lock. Otherwise, two processes might use the same room.
                 with self.room.evicting():
-                    # Another process may have renamed its file since the copy was looked for.
+                    # Another process may have completed the copy in the meantime.
                     with suppress(FileNotFoundError):
                         os.close(self.open_copy(version))
                         return None
@@ -142,7 +142,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces; return `None` if it does not exist, or does not yet have its full length."""
+        """Open a file of pieces. Return `None` if the file does not exist or does not yet have its full length."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:
@@ -153,7 +153,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Create a file of pieces. Retry if another task discards an existing file while it is opened."""
+        """Create a file of pieces. Retry if another task discards an existing file while it is being opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -170,7 +170,7 @@ class DiskCache:
         return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
-        """Claim the fetching of a piece; return `None` if another process is fetching it, or has already fetched it."""
+        """Claim a piece in order to fetch it. Return `None` if another process is fetching it or has fetched it."""
         with self._full_disk(filling.version):
             lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
@@ -193,7 +193,7 @@ class DiskCache:
 
         Raises:
             NotCachedError: the disk is full.
-            IntegrityError: the object is not the expected one; it is discarded.
+            IntegrityError: the object is not the expected one, and was discarded.
         """
         self.write(filling, b"\1", filling.version.size + piece)
         self.downloads += 1
@@ -209,14 +209,14 @@ class DiskCache:
             os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
-        """Return whether a damaged record read from the cache may be intact when read again.
+        """Discard a damaged copy. Return whether rereading a damaged record from the cache may help.
 
-        A copy that differs from the fetched object is discarded. If this cannot be determined (without a checksum, or
-        while some pieces are missing), the first call discards the copy.
+        A copy is damaged if its checksum is wrong. If that cannot be determined (without a checksum, or while some
+        pieces are missing), the first call discards the copy.
         """
         name, path = version.name, self.path_of(version)
         if name in self._looked_at:
-            return name in self._dropped  # read while another task discarded it
+            return name in self._dropped  # the record was read before another task discarded the copy
         try:
             fd = open_own(path, os.O_RDONLY, linked=True, anyones=True)
         except StorageError as error:
@@ -235,7 +235,7 @@ class DiskCache:
         if found is None or found == version.crc32c or version.crc32c is None:
             self._looked_at.add(name)
         if found is not None and found == version.crc32c:
-            return True  # perhaps because another process fetched it again
+            return True  # another process may have fetched it again
         self._dropped.add(name)
         _log.warning(
             "%s: the cached copy of %s is damaged%s; the data is read from the store again",
@@ -257,10 +257,9 @@ class DiskCache:
         found = version.crc32c if cut or version.crc32c is None else checksum_of(fd, version.size, path)
         with mapped_errors("renaming", path):
             if found == version.crc32c and version.pieces == 1:
-                # A longer object need not be durable, because the checksums of its records reveal any part lost in a
-                # crash.
+                # A longer object need not be durable, because the checksums of its records reveal any loss in a crash.
                 os.fsync(fd)
-            # Under the lock, so that no other process puts another file under this name meanwhile.
+            # The lock prevents other processes from replacing the file at this path in the meantime.
             with self.room.evicting(), suppress(FileNotFoundError):
                 status, named = os.fstat(fd), os.lstat(path)
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):

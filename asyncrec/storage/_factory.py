@@ -1,4 +1,4 @@
-"""`StorageFactory`, which a plugin returns from the hook ``asyncrec_storage_factories``. It imports nothing heavy."""
+"""`StorageFactory`, which a plugin returns from the hook ``asyncrec_storage_factories``. Cheap to import."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ class StorageFactory:
 
     Attributes:
         name: the name shown to users, e.g. ``"s3"``.
-        schemes: the schemes of the URLs that the backend serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a
+        schemes: the URL schemes that the backend serves, e.g. ``("s3", "s3a")``; ``""`` stands for paths without a
             scheme.
-        open: ``open(url, **options)`` returns a context in which the `Storage` rooted at ``url`` can be used; heavy
-            imports belong inside this function. Options are plain values, so that other processes can open their own
-            storages.
+        open: ``open(url, **options)`` returns an async context manager that yields the `Storage` rooted at ``url``.
+            Heavy imports belong in this function. Options are plain values that can be passed to other processes.
         backends: the event loops on which the backend runs.
     """
 

@@ -1,6 +1,6 @@
-"""`open_file` and `directory_check`, for files by path in any store, and `make_valid_tf_name`.
+"""`open_file` and `directory_check`, for paths in any store, and `make_valid_tf_name`.
 
-The names and their meanings are those of tensorboardX (``tensorboardX.record_writer``, ``tensorboardX.summary``).
+The names and their meanings are the same as in tensorboardX (``tensorboardX.record_writer``, ``tensorboardX.summary``).
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._registry import foreign_factory, located
 from asyncrec.storage._url import join
 
-# The maximum number of bytes that are copied on the event loop.
+# Data above this size is copied in a thread.
 _MOST_ON_LOOP = 1 << 20
 
 
 async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Make sure that objects can be written below ``path``, a folder or a prefix.
 
-    A local folder is created, with its parents. An object store is asked for an object that does not exist. Any answer
-    shows that the store can be reached, even if access is denied: S3 reports a missing object only to callers that may
-    list, a permission that writing does not need. A factory of `register_writer_factory` makes the check itself.
+    A local folder is created, with its parents. For an object store, a HEAD request for a nonexistent object shows that
+    the store can be reached, even if the response denies access: S3 reports a missing object only to callers that may
+    list objects, and writing does not need that permission. A factory of `register_writer_factory` performs its own
+    check.
 
     Raises:
         StorageError: the store cannot be reached, or the folder cannot be created.
@@ -52,13 +53,13 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
 
 
 class FileWriter:
-    """An object being written by `open_file`. One task uses it."""
+    """An object that is being written, yielded by `open_file` and used by one task."""
 
     def __init__(self, chunks: ChunkWriter) -> None:
         self._chunks = chunks
 
     async def write(self, data: Buffer) -> None:
-        """Write ``data``, which may be changed afterwards.
+        """Write ``data``. The caller may change the buffer afterwards.
 
         Raises:
             TypeError: ``data`` is not a buffer of bytes.
@@ -79,7 +80,7 @@ class FileWriter:
 async def open_file(
     path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[FileWriter]:
-    """Write bytes of any format to ``path``, as an object that appears, whole, only if the context exits cleanly.
+    """Write bytes of any format to ``path``. The complete object appears only if the context exits cleanly.
 
     Raises: as `open_storage`, and `StorageError`.
     """

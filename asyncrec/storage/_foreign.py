@@ -1,12 +1,13 @@
-"""Use an object of another program, which has only ``open(path)`` and ``directory_check(path)``, as a `Storage`.
+"""Use an object that has only ``open(path)`` and ``directory_check(path)`` as a `Storage`.
 
 tensorboardX calls such an object a writer factory. ``open`` returns a file object with ``write(bytes)``, ``close()``
-and, optionally, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in
-worker threads. Paths reach the factory exactly as the user passed them, and its errors reach the user unchanged.
+and, optionally, ``flush()`` and ``abort()`` or ``discard()``. Coroutine functions are awaited, and other functions run
+in worker threads. Paths are passed to the factory exactly as the user wrote them, and its errors propagate unchanged.
 
-On a clean exit the file is closed. On an exception it is aborted or discarded if it supports that, and otherwise never
-closed: the file object then decides whether the bytes written so far are visible. This is the documented exception to
-"all or nothing". Such a storage can only write; reading, listing and deleting raise `io.UnsupportedOperation`.
+On a clean exit, the file is closed. On an exception, the file is aborted or discarded if it supports that; otherwise it
+is never closed, and whether the bytes written so far are visible depends on the file object. This is the documented
+exception to "all or nothing". Such a storage can only write, so reading, listing and deleting raise
+`io.UnsupportedOperation`.
 """
 
 from __future__ import annotations
@@ -29,16 +30,15 @@ from asyncrec.storage._url import join, redact
 
 logger = logging.getLogger("asyncrec.storage")
 
-# The buffers of a chunk are joined, because such a file accepts one bytes object. This is the maximum number of bytes
-# that are copied on the event loop.
+# The chunk size is small, because the buffers of a chunk are joined on the loop (``write`` accepts one object).
 _CHUNK_SIZE = 1 << 20
-# Seconds for closing or aborting, which no cancellation interrupts.
+# Time limits in seconds for closing and aborting, which are shielded from cancellation.
 _CLOSING = 60.0
 _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """A factory that `asyncrec.storage.register_writer_factory` accepts in place of a `StorageFactory`."""
+    """A simple factory that `asyncrec.storage.register_writer_factory` accepts in place of a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...
@@ -51,7 +51,7 @@ async def call(func: Callable[..., Any], *args: Any) -> Any:
 
 
 class ForeignStorage(Storage):
-    """The storage of a `ForeignFactory`. It is its own context manager, with nothing to open or close."""
+    """The storage of a `ForeignFactory`, and its own context manager. There is nothing to open or close."""
 
     def __init__(self, root: str, factory: ForeignFactory) -> None:
         self.root = redact(root)
@@ -131,7 +131,7 @@ class _ForeignSink(ByteSink):
             return
         with anyio.fail_after(_CLOSING, shield=True):
             await call(self._file.close)
-        # The etag is invented, because nothing else is known about the file.
+        # The etag is synthetic, because the file object provides none.
         self.published = ObjectInfo(self._key, self._size, f"written-{self._size}", None, datetime.now(UTC))
 
     async def _write(self, buffers: Sequence[Buffer]) -> None:
@@ -153,7 +153,7 @@ class _ForeignSink(ByteSink):
         try:
             with anyio.fail_after(_ABORTING, shield=True):
                 await call(abort)
-        except Exception as error:  # the error that led here is raised; this one must not hide it
+        except Exception as error:  # log it, because it must not replace the original error
             logger.warning(
                 "%s: the file could not be aborted: %r", redact(self._path), error, extra={"path": redact(self._path)}
             )

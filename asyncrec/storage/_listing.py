@@ -1,6 +1,6 @@
-"""A part of a listing: its beginning (`list_some`), or the names that match a pattern (`matching`).
+"""Partial listings: the first objects (`list_some`), or those that match a pattern (`matching`).
 
-A pattern may have ``*``, ``?`` and ``[...]`` in the last part of a path, as in `fnmatch`.
+A pattern may contain ``*``, ``?`` and ``[...]`` in the last part of a path, as in `fnmatch`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from asyncrec.storage._base import ObjectInfo, Storage
 
 _SPECIAL = re.compile(r"[*?\[]")
 
-# One page of a store's listing, so that no request is made for less than a page.
+# The number of objects in one page of a store's listing. A smaller number would waste requests.
 LISTED = 1_000
 
 
 async def list_some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
-    """Return the first objects, at most `LISTED`; fewer if there are no more. The listing is closed on return."""
+    """Return the first `LISTED` objects, or all if there are fewer. The listing is closed before this returns."""
     listing = storage.list_objects(prefix, start_after=start_after)
     found: list[ObjectInfo] = []
     try:
@@ -38,14 +38,14 @@ def is_pattern(name: str) -> bool:
 
 
 def beginning_of(pattern: str) -> str:
-    """Return the literal prefix of every matching name."""
+    """Return the literal text before the first special character, with which every matching name begins."""
     return _SPECIAL.split(pattern, maxsplit=1)[0]
 
 
 async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
-    """List the objects whose keys match. The part before the last slash of ``pattern`` is literal.
+    """List the objects whose keys match ``pattern``. The part before its last slash is literal.
 
-    Only objects with the pattern's literal prefix are listed.
+    Only objects with the pattern's literal prefix are requested from the storage.
     """
     folder, slash, name = pattern.rpartition("/")
     prefix = folder + slash

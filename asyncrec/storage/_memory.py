@@ -1,8 +1,8 @@
-"""`MemoryStorage` (``memory://name/...``) keeps objects in this process, for tests, examples and small caches.
+"""`MemoryStorage` (``memory://name/...``) keeps objects in this process. It is for tests, examples and small caches.
 
-All storages of one name share one store for the life of the process; `MemoryStorage()` without a name has a store of
-its own. It follows the contract to the letter, so it serves as the reference. Every operation is a checkpoint, reads
-are pinned to a version, and checksums are kept.
+All storages with the same name share one store for the life of the process; `MemoryStorage()` without a name has its
+own store. It follows the contract exactly, so it serves as the reference. Every operation is a checkpoint, reads are
+pinned to a version, and checksums are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._url import check_key, join
 
 # Small enough for several chunks in a test of a few hundred kilobytes, large enough that copying is the main cost.
 _CHUNK_SIZE = 64 << 10
-# The number of keys processed between two checkpoints of a listing.
+# The number of listed keys between two checkpoints.
 _LIST_BATCH = 1_000
 
 
@@ -70,10 +70,10 @@ _named: dict[str, _Objects] = {}
 
 
 class MemoryStorage(Storage):
-    """A store in memory, which follows the contract to the letter.
+    """A storage in memory that follows the contract exactly.
 
     Args:
-        name: the name of the store; `None` means a new store that is not shared.
+        name: the name of the store. With `None`, a new store is created and not shared.
         chunk_size: the chunk size of the store's sinks.
     """
 
@@ -201,7 +201,7 @@ def _order(key: str) -> bytes:
 
 @asynccontextmanager
 async def open_memory(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """Open the store that ``memory://name`` names, or its part below a prefix."""
+    """Open the store ``memory://name``, or the part of it below a prefix."""
     name, _, prefix = url.partition("://")[2].partition("/")
     storage = MemoryStorage(name, chunk_size=chunk_size)
     yield PrefixedStorage(storage, prefix) if prefix else storage

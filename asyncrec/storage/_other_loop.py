@@ -1,15 +1,14 @@
-"""Make calls and enter contexts on an asyncio loop in another thread, from tasks of any loop.
+"""Make calls and enter contexts on an asyncio loop in another thread, from tasks of any event loop.
 
-- One asyncio task enters, uses and exits a context (of a storage, a sink or a source), so the context may hold task
-  groups and cancel scopes, as on its own loop.
-- If a call is cancelled, its operation is cancelled on that loop and awaited in a shielded scope; then the cancellation
-  is raised in the caller. If the operation has succeeded meanwhile, its result is returned, and the cancellation is
-  raised at the next await.
-- A context that exits with an exception is cancelled on its loop. Its clean-up must limit its own time, as
+- One asyncio task enters, uses and exits a context (of a storage, a sink or a source), so the context may contain task
+  groups and cancel scopes.
+- If a call is cancelled, its operation is cancelled on the asyncio loop and awaited in a shielded scope before the
+  caller raises the cancellation. If the operation has succeeded in the meantime, its result is returned, and the
+  cancellation is raised at the next await.
+- A context that exits with an exception is cancelled on the asyncio loop. Its clean-up must have a time limit, as
   `Storage.open_sink` requires.
-- Neither loop ever blocks until the other responds, because messages are passed without blocking.
-- A call never waits for a context that is not open. It raises `ClosedResourceError` before the context is entered,
-  after the context has exited, and once the loop has begun to end.
+- Neither loop ever blocks while the other works, because messages are passed without waiting.
+- A call in a context that is not open raises `ClosedResourceError`, as does a call after the loop has begun to end.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ class OtherLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Without this copy, a callback would run in its caller's context, which names the other async library.
+        # Without this copy, a callback would run in its caller's context, where sniffio detects another library.
         self._context = contextvars.copy_context()
         self._ending = False
 
     def soon(self, func: Callable[..., object], *args: object) -> None:
-        """Call ``func`` on the loop, without waiting. Calls from the thread that uses the loop keep their order.
+        """Call ``func`` on the loop, without waiting. Calls from one thread keep their order.
 
         Raises:
             ClosedResourceError: `refuse` has been called.
@@ -56,19 +55,19 @@ class OtherLoop:
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
 
     def refuse(self) -> None:
-        """Reject further calls, because the loop is about to end. Earlier calls end by themselves, or are cancelled."""
+        """Reject further calls, because the loop is about to end. Earlier calls either finish or are cancelled."""
         self._ending = True
 
 
 class OtherCall(Generic[T]):
-    """One operation on the asyncio loop, its outcome, and a way to cancel it."""
+    """A cancellable operation on the asyncio loop, and its outcome."""
 
     def __init__(self, loop: OtherLoop, operation: Callable[[], Awaitable[T]]) -> None:
         self._loop = loop
         self._operation = operation
         self._callers = current_deadline()
         self._listener = fault_listener()
-        self._deadline = Deadline()  # the caller's, by this loop's clock; set on cancellation
+        self._deadline = Deadline()  # the caller's deadline, by the asyncio loop's clock; set on cancellation
         self._scope: anyio.CancelScope | None = None
         self._cancelled = False
         self.outcome: Future[T] = Future()
@@ -78,13 +77,13 @@ class OtherCall(Generic[T]):
         self._task = asyncio.create_task(self.run())  # the loop itself keeps only a weak reference
 
     async def run(self) -> None:
-        """Run the operation to its end; only `outcome` holds the result or error. Called on the asyncio loop."""
+        """Run the operation, and store its result or error in `outcome`. Called on the asyncio loop."""
         with self._deadline.applied(), telling_faults(self._listener), anyio.CancelScope() as self._scope:
             if self._cancelled:
                 self._scope.cancel()
             try:
                 result = await self._operation()
-                del self._operation  # release a sent chunk before its sender fills the next
+                del self._operation  # release a sent chunk before its sender fills the next one
             except asyncio.CancelledError:
                 self.outcome.cancel()
                 raise
@@ -94,7 +93,7 @@ class OtherCall(Generic[T]):
                 self.outcome.set_result(result)
 
     def cancel(self) -> None:
-        """Cancel the operation, from the caller's thread. The operation has ended when `outcome` is done."""
+        """Cancel the operation from the caller's thread. The operation has ended when `outcome` is done."""
         left = math.inf if self._callers is None else self._callers.at - anyio.current_time()
         with suppress(anyio.ClosedResourceError):  # the loop is ending, and cancels all operations
             self._loop.soon(self._cancel, left)
@@ -106,7 +105,7 @@ class OtherCall(Generic[T]):
             self._scope.cancel()
 
     async def result(self) -> T:
-        """Wait for the outcome, on the caller's loop. If cancelled, cancel the operation and still wait for its end.
+        """Wait for the outcome on the caller's loop. If cancelled, cancel the operation and wait until it has ended.
 
         Raises:
             ClosedResourceError: the operation was cancelled on its loop, because its context has ended.
@@ -125,19 +124,19 @@ class OtherCall(Generic[T]):
 
 
 class OtherContext(Generic[T]):
-    """A context on the asyncio loop. One task there enters it, makes the submitted calls one by one, and exits it."""
+    """A context on the asyncio loop, where one task enters it, runs the submitted calls one by one, and exits it."""
 
     def __init__(self, loop: OtherLoop, open_factory: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._loop = loop
         self._open = open_factory
         self._entered: Future[T] = Future()
-        self._inbox: asyncio.Queue[OtherCall[Any] | None] = asyncio.Queue()  # at most one: a sink has one user
+        self._inbox: asyncio.Queue[OtherCall[Any] | None] = asyncio.Queue()  # at most one call: a sink has one user
         self._life = OtherCall(loop, self._live)
         self._begun = False
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context, and return the object that it yields. If cancelled, exit the context again.
+        """Enter the context, and return the object that it yields. If cancelled, wait until the context has exited.
 
         Raises:
             RuntimeError: the context was entered before.
@@ -157,8 +156,8 @@ class OtherContext(Generic[T]):
         """Run ``operation`` in the task that entered the context.
 
         Raises:
-            ClosedResourceError: the context was not entered, or has exited.
-            Exception: the context has ended by itself, with this error.
+            ClosedResourceError: the context is not open.
+            Exception: the context has ended early, with this error.
         """
         if not self._begun or self._left:
             raise anyio.ClosedResourceError("its context is not open")
@@ -175,7 +174,7 @@ class OtherContext(Generic[T]):
             raise
 
     async def leave(self, *, cancel: bool) -> None:
-        """Exit the context, cleanly or by cancelling it. The error of a cancelled context is not raised.
+        """Exit the context, either cleanly or by cancelling it. Errors of a cancelled context are not raised.
 
         Raises:
             RuntimeError: the context was not entered.
@@ -202,7 +201,7 @@ class OtherContext(Generic[T]):
                 self._entered.set_exception(error)
             raise
         finally:
-            # From now on, no task would run a submitted call.
+            # From now on, no task runs submitted calls, so they must be rejected.
             asyncio.get_running_loop().call_soon(self._refuse)
 
     def _submit(self, call: OtherCall[Any] | None) -> None:
@@ -218,7 +217,7 @@ class OtherContext(Generic[T]):
 
 
 async def _done(future: Future[Any]) -> None:
-    """Wait, on the caller's loop, until a future of the asyncio thread is done."""
+    """Wait on the caller's loop until a future of the asyncio thread is done."""
     event = anyio.Event()
     soon = run_soon()
 
@@ -226,15 +225,15 @@ async def _done(future: Future[Any]) -> None:
         with suppress(RuntimeError):  # the caller's loop has ended, and so has the caller
             soon(event.set)
 
-    # Called on the asyncio thread, or on this thread if the future is already done; `soon` works in either.
+    # The callback runs in the asyncio thread, or in this thread if the future is already done. `soon` works in both.
     future.add_done_callback(wake)
     await event.wait()
 
 
 def run_soon() -> Callable[[Callable[[], object]], object]:
-    """Return a callable that runs a function on the current event loop from another thread, without waiting for it.
+    """Return a callable with which other threads run a function on the current event loop, without waiting for it.
 
-    `anyio.from_thread` would wait, and so block each loop while the other works.
+    `anyio.from_thread` would wait, which would block one loop while the other works.
     """
     if on_asyncio():
         return asyncio.get_running_loop().call_soon_threadsafe

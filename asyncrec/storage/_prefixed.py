@@ -1,4 +1,4 @@
-"""`PrefixedStorage` is the part of another storage below a prefix, as a storage of its own."""
+"""`PrefixedStorage` is the part of another storage below a prefix."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ def folder_at(storage: Storage, prefix: str) -> Storage:
 
 
 class PrefixedStorage(Storage):
-    """The part of ``storage`` whose keys begin with ``prefix``, which the part's keys omit. It never closes
-    ``storage``.
+    """The objects of ``storage`` below ``prefix``, with keys relative to ``prefix``. It never closes ``storage``.
 
     Args:
-        prefix: a folder; a trailing slash is added if missing. It must be a valid key.
+        prefix: a folder, which must be a valid key. A trailing slash is optional.
 
     If ``storage`` offers `UnfinishedUploads`, so does this storage.
     """
 
     def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
-        # The type of a storage shows its optional interfaces, so this storage must have the matching type.
+        # Optional interfaces are detected by type, so the type of this storage must match that of the inner storage.
         return super().__new__(_PrefixedUploads if isinstance(storage, UnfinishedUploads) else PrefixedStorage)
 
     def __init__(self, storage: Storage, prefix: str) -> None:
@@ -45,12 +44,12 @@ class PrefixedStorage(Storage):
 
     @property
     def storage(self) -> Storage:
-        """The storage of which this is a part."""
+        """The inner storage."""
         return self._storage
 
     @property
     def prefix(self) -> str:
-        """The prefix of the part's keys in `storage`, with a slash at the end."""
+        """The prefix of this part's keys in `storage`, with a trailing slash."""
         return self._prefix
 
     def __repr__(self) -> str:
@@ -85,7 +84,7 @@ class PrefixedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._storage.delete(self._inner(key))
 
-    # Use the storage's own, perhaps faster, methods for whole objects.
+    # Call the inner storage's methods for whole objects, which may be faster than the defaults.
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         return await self._storage.get(self._inner(key), max_bytes=max_bytes)
@@ -113,7 +112,7 @@ class _PrefixedUploads(PrefixedStorage):
 
 
 class _Opened(Generic[T]):
-    """The sink or source of the whole storage, with its context."""
+    """A sink or source of the inner storage, with its context."""
 
     def __init__(self, opening: AbstractAsyncContextManager[T], cut: int) -> None:
         self._opening = opening
@@ -137,10 +136,10 @@ class _Opened(Generic[T]):
 
 
 class _Sink(_Opened[ByteSink], ByteSink):
-    """A sink of the whole storage, whose `published` has the key within the part."""
+    """A sink of the inner storage. The key in `published` is relative to the prefix."""
 
     @property
-    def chunk_size(self) -> int:  # type: ignore[override]  # only read, and read again before each chunk
+    def chunk_size(self) -> int:  # type: ignore[override]  # read-only, computed on each access
         return self._inner.chunk_size
 
     def hold_at_most(self, size: int) -> None:
@@ -163,19 +162,19 @@ class _Sink(_Opened[ByteSink], ByteSink):
 
 
 class _Source(_Opened[ByteSource], ByteSource):
-    """A source of the whole storage, whose `info` has the key within the part."""
+    """A source of the inner storage. The key in `info` is relative to the prefix."""
 
     @property
-    def info(self) -> ObjectInfo:  # type: ignore[override]  # only read, and read again each time
+    def info(self) -> ObjectInfo:  # type: ignore[override]  # read-only, computed on each access
         info = self._inner.info
         return replace(info, key=info.key[self._cut :])
 
     @property
-    def buffered(self) -> int:  # type: ignore[override]  # only read, and read again each time
+    def buffered(self) -> int:  # type: ignore[override]  # read-only, computed on each access
         return self._inner.buffered
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # only read, and read again each time
+    def flowing(self) -> bool:  # type: ignore[override]  # read-only, computed on each access
         return self._inner.flowing
 
     async def receive(self, max_bytes: int) -> bytes:

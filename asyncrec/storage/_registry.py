@@ -1,6 +1,6 @@
 """Find the backend that serves a path.
 
-Plugins provide backends through the hook ``asyncrec_storage_factories``. Plugins are imported when a path without a
+Plugins provide backends through the hook ``asyncrec_storage_factories``. They are imported when a path without a
 built-in backend is first opened.
 
 A path is local unless it has a scheme: ``scheme://``, or ``prefix:`` if that prefix was registered with
@@ -32,7 +32,7 @@ from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
 from asyncrec.storage._url import join, redact, scheme_of, split_path
 
-# The distribution that provides a scheme; "" if no distribution is known to provide it.
+# The distribution that provides each scheme; "" for a scheme that no known distribution provides.
 _PACKAGES = {
     "s3": "asyncrec-s3",
     "s3a": "asyncrec-s3",
@@ -46,16 +46,17 @@ _PACKAGES = {
 }
 
 _backends = Backends()
-registered: dict[str, StorageFactory | ForeignFactory] = {}  # by the text before the first colon
+registered: dict[str, StorageFactory | ForeignFactory] = {}  # by the prefix before the first colon
 
 
 def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
-    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, rather than to a plugin or an earlier factory.
+    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, instead of a plugin or an earlier factory.
 
     Args:
         prefix: the text before the first colon, exactly as in paths.
-        factory: a `StorageFactory`, or a simple object with ``open(path)``, which returns a file object to write, and
-            ``directory_check(path)``, sync or async. Both receive the path exactly as the user passed it.
+        factory: a `StorageFactory`, or a simple object with the sync or async methods ``open(path)``, which returns a
+            writable file object, and ``directory_check(path)``. Both methods receive the path exactly as the user
+            passed it.
 
     Raises:
         ValueError: the prefix is empty or contains a colon.
@@ -76,13 +77,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
-    """Return the `ForeignFactory` that is registered for a path, or `None`."""
+    """Return the `ForeignFactory` registered for a path, or `None`."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a local file. ``prefix:name`` also does, unless the prefix is registered."""
+    """Return whether a path is local. A path ``prefix:name`` is local unless the prefix is registered."""
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return registered_for(path) is None
@@ -90,12 +91,12 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 
 
 def schemes() -> list[str]:
-    """List the schemes of the URLs that can be opened here, sorted: ``["file", "memory", "s3", ...]``.
+    """List the supported URL schemes in sorted order: ``["file", "memory", "s3", ...]``.
 
     The list has the schemes of the built-in backends and of the installed plugins, and the prefixes registered with
-    `register_writer_factory`. Plugins that cannot be used are omitted; `asyncrec doctor` says why.
+    `register_writer_factory`. Plugins that cannot be used are omitted; `asyncrec doctor` explains why.
 
-    The first call imports the plugins, which takes some milliseconds, so call it in a thread if an event loop runs.
+    The first call imports the plugins, which takes some milliseconds. Make it in a thread if an event loop is running.
     """
     _backends.load()
     return sorted({*(scheme for scheme in _backends.by_scheme if scheme), *registered})
@@ -106,14 +107,14 @@ async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIter
     """Open the storage at a URL or a folder, for use within the context.
 
     Args:
-        options: options for the backend, as its documentation lists them. They are plain values, so that they can be
-            passed to other processes.
+        options: options for the backend, which its documentation lists. They are plain values that can be passed to
+            other processes.
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: no single backend can serve the URL; the
-            message names the remedy.
+            message suggests a remedy.
         TypeError: the backend has no such option.
-        ValueError: the path is not valid.
+        ValueError: the path is invalid.
     """
     async with await _opening(os.fspath(url), options, path=url) as storage:
         yield storage
@@ -123,13 +124,13 @@ async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIter
 async def located(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds ``path``, and yield the storage and the key in it.
+    """Open the storage that contains ``path``, and yield the storage and the object's key.
 
-    If ``storage`` is passed, the path is a key in that storage, which is not closed. Otherwise, the path's root is
-    opened with ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` if the path
-    names only a root.
+    If ``storage`` is passed, the path is a key in that storage, which is not closed. Otherwise, the path's root (the
+    folder of a local path, the bucket of a URL) is opened with ``storage_options``. The key is ``""`` if the path is
+    only a root.
 
-    Raises: as `open_storage`; TypeError if both are given.
+    Raises: as `open_storage`; TypeError if both are passed.
     """
     if storage is not None:
         if storage_options is not None:
@@ -153,13 +154,13 @@ async def located(
 async def located_folder(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the storage that holds the folder ``path``, and yield the storage and the prefix of the folder's keys.
+    """Open the storage that contains the folder ``path``, and yield the storage and the prefix of the folder's keys.
 
     The prefix is ``""``, or ends with a slash.
 
-    Arguments and errors are those of `located`.
+    The arguments and errors are those of `located`.
     """
-    # Located by the name of a file in the folder, so that a local folder is itself the storage's root.
+    # Locate a file in the folder, so that a local folder itself becomes the storage's root.
     async with located(join(os.fspath(path), "_"), storage=storage, storage_options=storage_options) as (opened, key):
         yield opened, key[:-1]
 
@@ -175,7 +176,7 @@ def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFact
 async def _opening(
     root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
 ) -> AbstractAsyncContextManager[Storage]:
-    """Call the factory of a path. ``path`` is the user's, for messages, and to distinguish a path from a URL."""
+    """Call the factory for ``root``. The user's ``path`` is for messages, and to distinguish a path from a URL."""
     factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
@@ -191,7 +192,7 @@ async def _opening(
     try:
         return factory.open(root, **options)
     except TypeError as error:
-        # Raised by a factory that lists its options as parameters.
+        # A factory whose parameters are its options raises this for an unknown option.
         if _takes(factory.open, root, options):
             raise
         _, unexpected, option = str(error).partition(" got an unexpected keyword argument ")
@@ -210,7 +211,7 @@ def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) 
 
 
 async def factory_among(backends: Backends, url: str) -> StorageFactory:
-    """Return the backend that serves a URL, ignoring `register_writer_factory`.
+    """Return the backend that serves a URL, ignoring registered factories.
 
     Raises:
         UnknownSchemeError, AmbiguousSchemeError: as `open_storage`.
@@ -221,8 +222,8 @@ async def factory_among(backends: Backends, url: str) -> StorageFactory:
 
 async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
     if scheme not in backends.built_in and not backends.loaded:
-        # Reading the metadata of all installed distributions and importing the plugins takes tens of milliseconds,
-        # once.
+        # This reads the metadata of all installed distributions and imports the plugins, which takes tens of
+        # milliseconds.
         await in_thread(backends.load)
     shown = redact(os.fspath(path))
     factories = backends.by_scheme.get(scheme, [])
@@ -232,9 +233,9 @@ async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathL
             raise ArgumentValueError(
                 f"{shown}: write {scheme}:// for the backend {factories[0].name!r}, or ./{shown} for a local file"
             )
-        factories = backends.by_scheme[""]  # the name of a local file
+        factories = backends.by_scheme[""]  # it is the name of a local file
     if scheme_of(root) and not is_url:
-        root = f"./{root}"  # the backend gets only the root, and must not interpret it as a URL
+        root = f"./{root}"  # the backend receives only the root, and must not interpret it as a URL
     if not factories:
         base, _, driver = scheme.rpartition("+")
         factories = [factory for factory in backends.by_scheme.get(base, []) if factory.name == driver]
@@ -267,7 +268,7 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     error = UnknownSchemeError(message)
     if not package:
         error.with_remedy("to add a backend of your own, use register_writer_factory", command="")
-    # The broken plugin whose name is the scheme most likely provides it; otherwise name the first.
+    # A broken plugin named like the scheme most likely provides it. Otherwise, chain the first broken plugin's error.
     error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error
 

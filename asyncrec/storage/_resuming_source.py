@@ -1,11 +1,11 @@
-"""`ResumingSource` continues after a fault, and reads ahead of its reader if the storage has latency.
+"""`ResumingSource` continues after a fault, and reads ahead if the storage has latency.
 
-Backends simply raise `TransientStorageError`. The object is then opened again at the offset reached, pinned to the
-version first found, after the back-off of `storage._retry`. After progress, the next fault counts as the first. A body
-that ends before its declared size also counts as such a fault.
+Backends simply raise `TransientStorageError`. After the back-off of `storage._retry`, the object is reopened at the
+current offset, in the same version. Any progress resets the back-off. A body that ends before its declared size is also
+treated as a transient fault.
 
-A source returns the bytes it has, at least one and at most the number requested. `receive_exactly` returns an exact
-number of bytes; `read_head` returns the beginning of an object.
+A source returns at least one byte and at most the number requested. `receive_exactly` returns an exact number of bytes,
+and `read_head` returns the beginning of an object.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
 from asyncrec.storage._url import join, redact
 
-# The size of the first request when reading ahead; each later request may be twice as large. So a reader that needs
-# only the head of an object waits for no more than this.
+# The size of the first request when reading ahead. Each later request may be twice as large. So a reader that needs
+# only the beginning of an object does not wait for more.
 _FIRST_AHEAD = 1 << 20
 
 
-# If bytes arrive without requests, this many are received at a time, and twice as many are held. Larger reads would
-# save no request, and memory that has just been used is still in the processor's cache.
+# While a response is in progress, this many bytes are received at a time, and twice as many are buffered. Larger reads
+# would save no request, and small buffers stay in the processor's cache.
 _FLOWING = 1 << 20
 
 
 @runtime_checkable
 class KeepsCopies(Protocol):
-    """An optional interface of a `Storage` that may return bytes of a local copy, which can be damaged."""
+    """An optional interface of a `Storage` that may return bytes of a local copy, which may be damaged."""
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
-        """Discard a version's damaged copy; return whether reading the version again may help."""
+        """Discard a version's damaged copy. Return whether rereading the version may help."""
 
 
 class ResumingSource(ByteSource):
-    """`ByteSource` that continues where a connection broke. It is its own context manager.
+    """A `ByteSource` that continues after a connection breaks. It is its own context manager.
 
     Args:
         start, end, info: as for `Storage.open_source`.
-        read_ahead: the maximum number of bytes that a task holds and requests; `None` means `Storage.read_ahead`. With
-            0, no task runs, and each call reads from the storage.
+        read_ahead: the maximum number of bytes that a background task requests and buffers; by default,
+            `Storage.read_ahead`. With 0, there is no task, and each call reads from the storage.
 
     Attributes:
-        info: the version being read, as the store described it; confirmed once bytes have arrived.
+        info: the store's description of the version being read; confirmed once bytes have arrived.
         retries: the number of times that reading was resumed.
 
     Raises (on entering and by `receive`):
-        ObjectChangedError: the version no longer exists, or is not that of ``info``.
+        ObjectChangedError: the version no longer exists, or differs from ``info``.
         TransientStorageError: all retries failed.
-        StorageError: any other error of the storage, at once.
+        StorageError: any other error of the storage, without retries.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ResumingSource(ByteSource):
         self._scope: TaskScope | None = None
         self._stop = anyio.CancelScope()  # of the task
         self._entered = False
-        # The task, if it runs, passes these to the reader.
+        # Passed from the background task, if there is one, to the reader.
         self._blocks: deque[bytes] = deque()
         self._taken = 0  # bytes of the first block already returned
         self._held = 0
@@ -155,7 +155,7 @@ class ResumingSource(ByteSource):
         return block
 
     async def seek(self, position: int) -> None:
-        """Move to this byte of the same version. If cancelled, call `seek` again before reading."""
+        """Move to a byte of the same version. After a cancellation, call `seek` again before reading."""
         if self._scope is None:
             await self._reader.close(None)
         else:
@@ -171,14 +171,12 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Report the bytes read as damaged. Return whether they came from a copy and may be intact when read again."""
+        """Report that the bytes read are damaged. Return whether rereading may help, because they came from a copy."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
     async def park(self) -> None:
-        """Close the object, keeping the position, so that the next `receive` opens the same version again. If a task
-        reads ahead, do nothing.
-        """
+        """Close the object but keep the position. The next `receive` reopens it. Do nothing if a task reads ahead."""
         if self._scope is None:
             await self._reader.close(None)
 
@@ -187,7 +185,7 @@ class ResumingSource(ByteSource):
         await self._changed.wait()
 
     async def _read_ahead(self) -> None:
-        """Read ahead whenever fewer bytes than the limit are held. Run in a task."""
+        """Read ahead whenever fewer bytes than the limit are buffered. Runs in a task."""
         try:
             with self._stop:
                 await self._keep_reading()
@@ -197,21 +195,21 @@ class ResumingSource(ByteSource):
 
     @property
     def _most_held(self) -> int:
-        """The maximum number of bytes that the task holds and requests."""
+        """The maximum number of bytes that the task requests and buffers."""
         return min(self._limit, 2 * _FLOWING) if self._reader.flowing else self._limit
 
     async def _keep_reading(self) -> None:
-        """Open, read and close in one task, so that scopes are entered and exited in the same task."""
+        """Open, read and close in one task, so that cancel scopes are entered and exited in the same task."""
         error: BaseException | None = None
-        # Half of the limit is requested at a time, so that one half is processed while the other arrives. Filling each
-        # small space as soon as it is free would cost a request for each space.
+        # Request half of the limit at a time, so that one half is processed while the other arrives. Filling each small
+        # space as soon as it is free would require many requests.
         most = max(1, self._limit // 2)
         wanted = min(_FIRST_AHEAD, most)
         try:
             await self._reader.open()
             self._changed.set()
             while True:
-                # Bytes that the source already holds take no more memory here than in the source.
+                # Bytes that the source has already buffered take no more memory here than in the source.
                 while not self._reader.buffered and self._held > self._most_held - wanted:
                     self._room = anyio.Event()
                     await self._room.wait()
@@ -232,7 +230,7 @@ class ResumingSource(ByteSource):
 
 
 async def receive_exactly(source: ByteSource, size: int) -> bytes:
-    """Return the next ``size`` bytes, fewer only if the range ends earlier. A single block is not copied."""
+    """Return the next ``size`` bytes, or fewer if the range ends earlier. A single block is not copied."""
     blocks = []
     while size > 0 and (block := await source.receive(size)):
         blocks.append(block)
@@ -241,7 +239,7 @@ async def receive_exactly(source: ByteSource, size: int) -> bytes:
 
 
 async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
-    """Return the first ``size`` bytes of an object, fewer only if it is shorter, and the store's description of it.
+    """Return the first ``size`` bytes of an object (or all, if it is shorter) and the store's description of it.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.
@@ -252,7 +250,7 @@ async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, Objec
 
 
 class _Reader:
-    """Reader of one object from ``start`` on, which reopens the object as needed, and closes it in the same task."""
+    """A reader of one object from ``start``, which reopens the object as needed, and closes it in the same task."""
 
     def __init__(self, storage: Storage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self.storage = storage
@@ -295,7 +293,7 @@ class _Reader:
                 if block:
                     self.position += len(block)
                     self._backoff.reset()
-                    # Pin the version only now. On opening, only one response was known, and responses may be wrong.
+                    # Pin the version only now, because the response on opening may have been wrong.
                     self._pinned = self.info = self._source.info
                     return block
                 raise TransientStorageError(
@@ -311,7 +309,7 @@ class _Reader:
     async def close(self, error: BaseException | None) -> None:
         opening, self._opening, self._source = self._opening, None, None
         if opening is not None:
-            with suppress(StorageError):  # the source is abandoned or has been read
+            with suppress(StorageError):  # the source is no longer needed
                 await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _open(self) -> None:
@@ -322,7 +320,7 @@ class _Reader:
         if self.info is None:
             self._end = info.size if self._end is None else min(self._end, info.size)
         elif info.size != self.info.size:
-            # The version is not yet pinned, because no byte has arrived, but the caller already knows the size.
+            # The version is not yet pinned, because no byte has arrived, but the caller already relies on the size.
             raise ObjectChangedError(
                 f"{self._shown} has {info.size:,} bytes, but had {self.info.size:,} when it was opened: open it "
                 "again and read from the start"

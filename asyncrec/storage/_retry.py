@@ -1,10 +1,10 @@
-"""The back-off: how often and how long a request is retried after a transient fault, and the log messages.
+"""The back-off: the number and timing of retries after transient faults, and the log messages.
 
-A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. Only the type of an error
-marks it as transient (`TransientStorageError`): all other errors propagate at once.
+A backend wraps each request in `retrying`, and a reader that resumes uses the same `Backoff`. Only a
+`TransientStorageError` is retried. All other errors propagate immediately.
 
-The delays are exponential with full jitter (a uniform draw below the bound), because many tasks that were throttled
-together must not retry together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+The delays are exponential with full jitter (uniform below a bound), so that tasks that were throttled together do not
+retry together. See Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ T = TypeVar("T")
 OnRetry = Callable[[TransientStorageError, int, float], None]
 
 logger = logging.getLogger("asyncrec.storage")
-# A separate generator, because draws from the module's own would make results after a user's `random.seed` depend on
-# timing.
+# A separate generator, because using the global one would make results after a user's `random.seed` depend on timing.
 _jitter = random.Random()
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Policy for retries: how often to try again, and for how long.
+    """The limits on the number, delay and total time of retries.
 
     Attributes:
         attempts: the maximum number of calls, including the first. With 10 attempts, the delays add up to about 40 s on
-            average, which outlasts the throttling of a prefix that S3 is splitting, and a restart of a gateway.
-        base: the bound of the first delay, in seconds: about the time of one request, so that a single reset costs
+            average. That is longer than S3 throttles a prefix that it is splitting, or a gateway takes to restart.
+        base: the bound of the first delay in seconds: about the time of one request, so that a single reset delays
             little.
-        cap: the limit of every delay, and of a store's ``Retry-After``, in seconds. A longer wait would occupy a
-            writer's memory without an error.
-        total: the time in seconds, from the first fault, after which no other call is begun, so that a caller that
-            waits at an exit gets the error within about two minutes.
+        cap: the limit of every delay, and of a store's ``Retry-After``, in seconds. A longer delay would fill a
+            writer's memory without any error.
+        total: the time in seconds from the first fault after which no further attempt is made, so that an exit that
+            waits raises the error within about two minutes.
     """
 
     attempts: int = 10
@@ -55,7 +54,7 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
-# For requests after a failure that has exhausted the retries. The delays add up to a second or two.
+# A policy for requests after a failure that has exhausted the retries. The delays add up to a second or two.
 BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)
@@ -63,7 +62,7 @@ _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEF
 
 @contextmanager
 def patience(policy: RetryPolicy) -> Iterator[None]:
-    """Retry the requests of this task by ``policy`` instead of `DEFAULT`. Not for requests that write records."""
+    """Retry the requests of this task with ``policy`` instead of `DEFAULT`. Not for requests that write records."""
     token = _patience.set(policy)
     try:
         yield
@@ -76,7 +75,7 @@ _on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_
 
 @contextmanager
 def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
-    """Call ``listener`` at each retried fault of a request of this task, or of a task that it starts.
+    """Call ``listener`` for each retried fault of a request made by this task, or by a task that it starts.
 
     ``listener`` receives the seconds until the next attempt. It may be called in another thread.
     """
@@ -88,15 +87,15 @@ def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
 
 
 def fault_listener() -> Callable[[float], None] | None:
-    """Return the ``listener`` of `telling_faults` in this task, or `None`."""
+    """Return this task's ``listener`` of `telling_faults`, or `None`."""
     return _on_fault.get()
 
 
 class Backoff:
-    """State of one series of attempts.
+    """The state of one series of attempts.
 
     Args:
-        what: the operation and its object, for the log and the note. Secrets in a URL are removed.
+        what: the operation and its object, for the log and the error's note. Secrets in a URL are removed.
         on_retry: called with the error, the number of failed attempts and the delay, before each wait.
     """
 
@@ -108,7 +107,7 @@ class Backoff:
         self._began: float | None = None
 
     def reset(self) -> None:
-        """Start again, because progress was made: the next fault counts as the first."""
+        """Start a new series, because progress was made."""
         self.failed = 0
         self._began = None
 
@@ -116,9 +115,9 @@ class Backoff:
         """Sleep until the next attempt is due.
 
         Raises:
-            TransientStorageError: ``error`` itself, with a note, if the attempts or the time are exhausted. The time
-                counts from the first fault of the series. The error is raised immediately if Python is shutting down
-                and starts no more threads, or if the time for the writer's exit is over.
+            TransientStorageError: ``error`` itself, with a note, if the attempts or the time (since the first fault of
+                the series) are exhausted. The error is raised immediately if Python is shutting down and starts no more
+                threads, or if the deadline of the writer's exit has passed.
         """
         if is_refused_by_the_end(error):
             raise error
@@ -130,7 +129,7 @@ class Backoff:
         bound = min(policy.cap, policy.base * 2.0 ** (self.failed - 1))
         delay = _jitter.uniform(0.0, bound)
         if error.retry_after is not None:
-            # The jitter is added; otherwise all clients that received the same time would retry together.
+            # Add the jitter, because otherwise all clients that received the same delay would retry together.
             delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
         spent = now - self._began
         deadline = current_deadline()
@@ -160,10 +159,10 @@ class Backoff:
 async def retrying(
     operation: Callable[[], Awaitable[T]], *, what: str, policy: RetryPolicy = DEFAULT, on_retry: OnRetry | None = None
 ) -> T:
-    """Call ``operation`` until it returns, raises any error but `TransientStorageError`, or the attempts are exhausted.
+    """Call ``operation`` until it returns, raises a non-transient error, or the attempts are exhausted.
 
-    ``operation`` must be safe to repeat after a fault whose effect is unknown. If it is not (a Complete, an exclusive
-    put), it must determine the effect itself by looking at the store. Cancellation is not delayed::
+    ``operation`` must be safe to repeat after a fault whose effect is unknown. A request that is not (a Complete, an
+    exclusive put) must first look at the store to determine the effect. Cancellation is not delayed::
 
         async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
             return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")
@@ -177,5 +176,5 @@ async def retrying(
             return await operation()
         except TransientStorageError as error:
             fault = error
-        # Outside the handler, so that an error of the next attempt is not chained to this one.
+        # Wait outside the handler, so that an error of the next attempt is not chained to this one.
         await backoff.wait(fault)

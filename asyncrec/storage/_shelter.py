@@ -1,4 +1,4 @@
-"""`sheltered` lets a request finish despite cancellation if its effect cannot be undone or determined otherwise."""
+"""`sheltered` lets a request finish despite cancellation if its effect could not be undone or determined."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ T = TypeVar("T")
 
 
 async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
-    """Return the result of ``operation``. If the caller is cancelled meanwhile, the operation may continue for
-    ``limit`` more seconds.
+    """Return the result of ``operation``, which may continue for ``limit`` seconds after the caller is cancelled.
 
-    A finite ``limit`` is shortened if a writer's exit has to end earlier (`shielded`).
+    A finite ``limit`` is shortened if a writer's exit must end earlier (`shielded`).
 
     If the operation then succeeds, its result is returned, and the cancellation is raised at the caller's next await.
-    If the operation fails, or has to be cancelled, the cancellation is raised immediately. This is the same on asyncio
-    and on trio, and ``operation`` runs in a separate task on both.
+    If the operation fails or has to be cancelled, the cancellation is raised immediately. ``operation`` runs in a
+    separate task, on both asyncio and trio.
 
     A cancellation ends with the scope that requested it. If this call is the last await inside an `anyio.move_on_after`
-    or an `asyncio.timeout`, the block exits with the result, in time or not, and nothing after it is cancelled.
+    or an `asyncio.timeout`, the block exits with the result even after its deadline, and nothing after it is cancelled.
     """
     if on_asyncio():
         return await _on_asyncio(operation, limit)
@@ -35,14 +34,14 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
 
 
 async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation on asyncio, whose own cancellation has no scope and is raised once, so it is caught here."""
+    """Shelter an operation on asyncio, whose own cancellation has no scope, is raised only once, and is caught here."""
     caller = asyncio.current_task()
     before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError as error:
-        # A scope repeats its cancellation when it is no longer shielded, but asyncio does not repeat its own.
+        # A scope's cancellation is repeated once it is no longer shielded, but asyncio's own is not.
         taken = [] if anyio.current_effective_deadline() == -math.inf else [error.args]
         taken += await _outlast(task, asyncio.ensure_future(_end_within(task, limit)))
         if task.cancelled() or task.exception() is not None:
@@ -57,14 +56,14 @@ def _limited(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
 
 
 async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
-    """Cancel ``task`` if it takes longer than ``seconds``."""
+    """Cancel ``task`` unless it ends within ``seconds``."""
     with _limited(seconds):
         await asyncio.wait([task])
     task.cancel()
 
 
 async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
-    """Wait for ``tasks`` despite cancellations by asyncio; return the arguments of each such cancellation."""
+    """Wait for ``tasks`` despite cancellations by asyncio. Return the arguments of each cancellation."""
     taken = []
     with anyio.CancelScope(shield=True):
         while not all(task.done() for task in tasks):
@@ -76,23 +75,23 @@ async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
 
 
 def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
-    """Cancel the caller's next await, unless at most ``settled`` requests are left by then.
+    """Cancel the caller's next await, unless at most ``settled`` cancellation requests remain by then.
 
-    An `asyncio.timeout` or a TaskGroup that exits before then withdraws its own request, and no scope would then catch
-    the cancellation. So the cancellation is requested only when the caller waits, because Python before 3.13 does not
-    withdraw an earlier request.
+    An `asyncio.timeout` or a TaskGroup that exits before then withdraws its own request, so no scope would catch the
+    cancellation. Python before 3.13 does not withdraw an earlier request, so the cancellation is requested only when
+    the caller waits.
     """
 
     def ask() -> None:
         if not caller.done() and caller.cancelling() > settled:
-            caller.uncancel()  # the request is counted once
+            caller.uncancel()  # so that the request is counted only once
             caller.cancel(*taken[-1])
 
     asyncio.get_running_loop().call_soon(ask)
 
 
 async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation on trio, where every cancellation is a scope's, and is repeated at the next checkpoint."""
+    """Shelter an operation on trio, where a scope repeats its cancellation at every checkpoint."""
     results: list[T] = []
     errors: list[BaseException] = []
     ended = anyio.Event()
@@ -121,7 +120,7 @@ async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
                     await ended.wait()
                 if not results:
                     raise
-            around.shield = True  # exiting the group is also an await, but the result must be returned
+            around.shield = True  # exiting the group is an await, which must not lose the result
     if errors:
         raise errors[0]
     return results[0]

@@ -1,9 +1,8 @@
-"""`SinkState` tracks the state of a sink, and decides which calls are allowed. It is for authors of a `ByteSink`.
+"""`SinkState` tracks the state of a sink and rejects invalid calls. It is for authors of a `ByteSink`.
 
-A sink is entered once, accepts chunks, and is exited once. A call that failed or was cancelled cannot be repaired, even
-if its caller swallows the exception, because the store may have part of a chunk but not the rest. So the object can
-then only be abandoned. The table `TRANSITIONS` defines the allowed events of each state, and the state that follows.
-Any other event raises an error.
+A sink is entered once, accepts chunks, and is exited once. After a call that failed or was cancelled, the object can
+only be abandoned, even if the caller swallows the exception, because the store may have received part of a chunk. The
+table `TRANSITIONS` maps each state and allowed event to the next state. Any other event raises an error.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "open": {"begin": "busy", "leave": "closed"},
     "busy": {"succeed": "open", "fail": "failed", "leave": "closed"},
     "failed": {"leave": "closed"},
-    # A call of another task may end only after the exit.
+    # A call by another task may end after the exit.
     "closed": {"succeed": "closed", "fail": "closed"},
 }
 
 
 class SinkState:
-    """State of one `ByteSink`, advanced by the sink's own methods::
+    """The state of one `ByteSink`, updated by the sink's own methods::
 
         class ListSink(ByteSink):
             def __init__(self, key):
@@ -74,8 +73,7 @@ class SinkState:
 
     @contextmanager
     def entering(self) -> Iterator[None]:
-        """Run the body of ``__aenter__``. If the block raises an exception, the sink is closed, because its
-        ``__aexit__`` is not called.
+        """Run the body of ``__aenter__``. If it raises, the sink is closed, because ``__aexit__`` is not called.
 
         Raises:
             RuntimeError: the sink was entered before.
@@ -90,13 +88,12 @@ class SinkState:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run the body of `send` or `flush`. If the block raises an exception, cancellation included, the sink has
-        failed.
+        """Run the body of `send` or `flush`. If it raises any exception, including a cancellation, the sink has failed.
 
         Raises:
             ClosedResourceError: the context was not entered, or has exited.
-            StorageError: an earlier call failed or was cancelled. The cause is that call's exception.
-            BusyResourceError: another task is in a call.
+            StorageError: an earlier call failed or was cancelled. Its exception is the cause.
+            BusyResourceError: a call by another task is in progress.
         """
         self._move("begin")
         try:
@@ -108,26 +105,26 @@ class SinkState:
         self._move("succeed")
 
     def check(self) -> None:
-        """Raise the errors that `working` would, for a sink that checks its arguments first."""
+        """Raise the errors that `working` would raise, for a sink that checks its arguments first."""
         if "begin" not in TRANSITIONS[self._now]:
             raise self._refusal("begin")
 
     def leave(self, error: BaseException | None) -> bool:
-        """Close the sink, at the beginning of ``__aexit__``, and return whether the object is to be published.
+        """Close the sink at the beginning of ``__aexit__``. Return whether to publish the object.
 
         Args:
-            error: the exception of the ``async with`` body, the second argument of ``__aexit__``.
+            error: the exception raised by the ``async with`` body: the second argument of ``__aexit__``.
 
         Returns:
-            `True` after a clean exit; `False` on an error, after which the object is abandoned.
+            `True` after a clean exit; `False` on an error, in which case the object must be abandoned.
 
         Raises:
-            StorageError: a call failed or was cancelled, but the body swallowed the exception. The object must then
-                also be abandoned.
+            StorageError: a call failed or was cancelled, but the body swallowed the exception. The object must also be
+                abandoned.
         """
         before, cause = self._now, self._cause
         self._move("leave")
-        self._cause = None  # the error holds the frames of the failed call, and so the chunk
+        self._cause = None  # its traceback would keep the chunk alive
         if error is not None:
             return False
         if before != "open":

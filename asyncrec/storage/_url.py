@@ -1,11 +1,10 @@
 """Split, join and redact paths and URLs. Pure functions.
 
-A path is local unless it has a scheme. In URLs of object stores the key is literal: ``%``, ``?``, ``#``, spaces and
-unicode are characters of the name, and nothing is decoded, because S3 and GCS name objects in this way. Only ``file:``
-URLs are decoded, as in RFC 8089.
+A path is local unless it has a scheme. In URLs of object stores, the key is literal: ``%``, ``?``, ``#``, spaces and
+non-ASCII characters are part of the name, as in S3 and GCS. Only ``file:`` URLs are decoded, according to RFC 8089.
 
-A scheme before a single colon (``foo:bar.rec``) counts only if ``foo`` was registered; these functions only parse, and
-the registry decides.
+These functions only parse. A scheme before a single colon (``foo:bar.rec``) is valid only if ``foo`` is registered,
+which the registry checks.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-# RFC 3986, but at least two characters, because no store has a scheme of one letter, and ``c:`` is a Windows drive.
+# As in RFC 3986, but with at least two characters, because ``c:`` is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
-# A mistyped "https:/user:..." has one slash; so may a local path after a colon, which is not an authority.
+# A mistyped URL "https:/user:..." has one slash. A local path may also have one after a colon, but has no authority.
 _AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
 _WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
 _PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
 _PLAIN = re.compile(r"[A-Za-z0-9._~:%/+-]*")
-# Parameters whose values grant no access but help to diagnose a fault: the requested version or part of an object, the
-# prefix of a listing, and the times at which a redacted signature was made and expires.
+# Parameters whose values grant no access but help to diagnose a fault: the version or part of an object, the prefix of
+# a listing, and the creation and expiry times of a redacted signature.
 _HARMLESS = {
     *("versionid", "partnumber", "uploadid", "generation", "comp", "restype", "alt"),
     *("list-type", "prefix", "delimiter", "max-keys", "start-after"),
@@ -36,7 +35,7 @@ _SECRET_HEADERS = ("authorization", "cookie", "password", "-token", "-key", "-se
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """Return the scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
+    """Return the scheme before the first colon, in lower case. Return ``""`` for a local path and any `PathLike`."""
     if not isinstance(path, str):
         return ""
     match = _SCHEME.match(path)
@@ -44,15 +43,15 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
 
 
 def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """Split a path into ``(root, key)``: the root to open as a storage, and the key in it.
+    """Split a path into ``(root, key)``: the root of a storage, and the key of an object in that storage.
 
     - ``"data/pages.tfrecord"`` -> ``("data", "pages.tfrecord")``; a bare name has the root ``"."``.
     - ``"file:///my%20data/x"`` -> ``("/my data", "x")``: decoded.
-    - ``"file+aiofiles:///my%20data/x"`` -> ``("file+aiofiles:///my%20data", "x")``: the root still names the driver.
+    - ``"file+aiofiles:///my%20data/x"`` -> ``("file+aiofiles:///my%20data", "x")``: the root keeps the driver.
     - ``"s3://bucket/a/b"`` -> ``("s3://bucket", "a/b")``: literal.
 
-    The key is ``""`` if the path names a root and no object in it (``"data/"``, ``".."``, ``"s3://bucket"``).
-    Any other ``scheme:`` without ``//`` is the name of a local file.
+    The key is ``""`` if the path is only a root (``"data/"``, ``".."``, ``"s3://bucket"``). Except for ``file:``, a
+    path with ``scheme:`` but without ``//`` is the name of a local file.
 
     Raises:
         ValueError: the path is empty, contains a NUL, or is a ``file:`` URL of another machine.
@@ -76,12 +75,12 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def local_path(path: str) -> str:
-    """Return the local path that a ``file:`` or ``file+driver:`` URL names; a plain path is returned unchanged.
+    """Return the local path of a ``file:`` or ``file+driver:`` URL. Return a plain path unchanged.
 
     ``file:/x``, ``file:///x`` and ``file://localhost/x`` are equivalent (RFC 8089). Percent escapes are decoded.
 
     Raises:
-        ValueError: the URL names another machine, is relative, or has an escaped NUL.
+        ValueError: the URL refers to another machine, is relative, or contains an escaped NUL.
     """
     scheme = scheme_of(path)
     if not _is_file(scheme):
@@ -99,7 +98,7 @@ def local_path(path: str) -> str:
         raise ArgumentValueError(
             f"{redact(path)}: a file URL must hold an absolute path; write a relative path without {scheme}:"
         )
-    # Bytes that are not UTF-8 become lone surrogates, as everywhere in `os`.
+    # Bytes that are not UTF-8 become lone surrogates, as in `os`.
     decoded = unquote(rest, errors="surrogateescape")
     if "\0" in decoded:
         raise ArgumentValueError(f"{redact(path)}: the path contains a NUL character")
@@ -107,7 +106,7 @@ def local_path(path: str) -> str:
 
 
 def join(root: str, key: str) -> str:
-    """Join ``root`` and ``key`` into a path, for messages and keys; `split_path` reverses it, except for file URLs."""
+    """Join ``root`` and ``key`` into a path. Except for file URLs, `split_path` is the inverse."""
     if root in ("", "."):
         return key
     if not key:
@@ -118,8 +117,8 @@ def join(root: str, key: str) -> str:
 def check_key(key: str) -> str:
     """Return the key unchanged if it is valid.
 
-    A local file name that is not UTF-8 is a key with lone surrogates, as everywhere in `os`. A backend whose keys are
-    text rejects such a key itself.
+    The key of a local file whose name is not UTF-8 contains lone surrogates, as in `os`. A backend that cannot store
+    such a key rejects it.
 
     Raises:
         ValueError: the key is empty, begins with ``/``, has a segment ``.`` or ``..``, or contains a NUL.
@@ -139,10 +138,10 @@ def check_key(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Replace the secrets of every URL in ``text``: user-info, and values of queries and fragments unless harmless.
+    """Replace the secrets in every URL in ``text``: user-info, and query and fragment values unless harmless.
 
-    The word after ``Bearer``, ``Basic`` or the name of a secret header is replaced, too. If the end of a secret is
-    unclear, more is replaced rather than less, because a password may contain ``/`` (AWS keys do), ``@`` and spaces.
+    The word after ``Bearer``, ``Basic`` or the name of a secret header is also replaced. If the end of a secret is
+    ambiguous, the longer text is replaced, because passwords may contain ``/`` (as AWS keys do), ``@`` and spaces.
     """
     shown: list[str] = []
     done = 0  # the text before this position has been processed
@@ -165,7 +164,7 @@ def redact(text: str) -> str:
 
 
 def _is_told_by(word: str) -> bool:
-    """Return whether the word after this one is a secret: after ``Bearer``, or ``x-amz-security-token:``."""
+    """Return whether a secret follows this word, such as ``Bearer`` or ``x-amz-security-token:``."""
     word = word.lower().rstrip("\"'")
     if word.endswith(":"):
         return any(each in word for each in _SECRET_HEADERS)
@@ -173,7 +172,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Return the start of user-info that has a colon and continues beyond the word, or 0."""
+    """Return the start of a URL's user-info that contains a colon and does not end in this word, or 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)
@@ -181,7 +180,7 @@ def _of_open_user(word: str) -> int:
 
 
 def _without_users(text: str) -> str:
-    """Remove user-info from the URLs of a word. No part is searched twice, so this takes linear time."""
+    """Remove user-info from the URLs in a word. No part is searched twice, so this takes linear time."""
     if "@" not in text:
         return text
     shown: list[str] = []
@@ -209,7 +208,7 @@ def _without_users(text: str) -> str:
 
 
 def _without_values(word: str) -> str:
-    """Replace the values of parameters. In a web address, also replace values without a name, which may be keys."""
+    """Replace the values of parameters. In an HTTP URL, also replace values without a name, which may be keys."""
     begin = word.find("?"), word.find("#")
     first = min((each for each in begin if each >= 0), default=-1)
     if first < 0 and ";" not in word and "&" not in word:

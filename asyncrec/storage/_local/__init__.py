@@ -1,1 +1,1 @@
-"""Files on a local disk: the storage, its sinks and sources, and their calls of the file system."""
+"""Files on a local disk: the storage, its sinks and sources, and their file system calls."""

@@ -1,4 +1,4 @@
-"""Shared parts of the local backend: threads, folders, names of unfinished files, and mapped errors."""
+"""Code shared by the local backend: threads, folders, names of unfinished files, and mapped errors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-"""The flag that makes preadv(2) return cached bytes without waiting for the rest; Linux only, else 0."""
+"""The flag with which preadv(2) returns only cached bytes, without waiting for a disk; 0 except on Linux."""
 
-# The maximum number of threads that work for one storage. This is more than a disk serves well, but few enough
-# that a stuck disk leaves the process's other threads (anyio's default is 40) to the user.
+# The maximum number of threads of one storage. A disk hardly benefits from more, and if the disk is stuck, the user
+# still has most of the process's threads (40 by default in anyio).
 _THREADS = 16
-# The maximum number of folders remembered as durable. A forgotten folder costs one more fsync.
+# The maximum number of folders remembered as durable. A forgotten folder only needs another fsync.
 _MOST_FOLDERS = 1000
-# The errors of filesystems without hard links (FAT, some FUSE and SMB); Linux returns EPERM for them.
+# The errors of filesystems without hard links (FAT, some FUSE and SMB). Linux returns EPERM.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -53,10 +53,10 @@ class Place:
 
 
 class Disk:
-    """The operating system, as used by one storage.
+    """One storage's access to the operating system.
 
     Attributes:
-        system: the functions of `os`; tests substitute an object that fails.
+        system: the functions of `os`; tests substitute an object that injects failures.
     """
 
     def __init__(self, system: Any = None) -> None:
@@ -68,7 +68,7 @@ class Disk:
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
-        """Return a shared buffer of ``size`` bytes. Use it only in the loop's thread, and only until the next await."""
+        """Return a shared buffer of ``size`` bytes, for use only on the event loop and until the next await."""
         if len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
@@ -82,7 +82,7 @@ class Disk:
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
-        """Link an unfinished file to a new name. Return whether its old name still exists. Blocks.
+        """Give an unfinished file its final name. Return whether the old name still exists. Blocks.
 
         Raises:
             FileExistsError: the new name exists.
@@ -108,14 +108,14 @@ class Disk:
             lock.release()
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
-        """Create the folder with its parents, each durable in its own parent before it is used. Blocks.
+        """Create a folder and its missing parents. Each is durable before it is used. Blocks.
 
-        ``mode`` applies to the folder itself, if it is created here; its parents get the default mode, less the umask.
+        ``mode`` applies to the folder itself, if this call creates it. Parents get the default mode, less the umask.
         """
         if path in self._durable and os.path.isdir(path):
             return
         wanted = path
-        # Hold the lock so that no thread takes a folder for durable that another thread has created but not yet synced.
+        # The lock prevents a thread from using a folder that another thread has created but not yet synced.
         with self._making_folders:
             missing = []
             while not os.path.isdir(path):
@@ -134,7 +134,7 @@ class Disk:
                 try:
                     self.sync_folder(os.path.dirname(each))
                 except OSError:
-                    with suppress(OSError):  # a remaining folder would later be taken for durable
+                    with suppress(OSError):  # a remaining folder would later be assumed durable
                         self.system.rmdir(each)
                     raise
             if len(self._durable) >= _MOST_FOLDERS:
@@ -142,14 +142,14 @@ class Disk:
             self._durable.add(wanted)
 
     def lives_in_memory(self, device: int) -> bool:
-        """Return whether the filesystem with this ``st_dev`` has no disk to wait for. Blocks."""
+        """Return whether the filesystem with this ``st_dev`` is in memory, without a disk to wait for. Blocks."""
         known = self._in_memory.get(device)
         if known is None:
             known = self._in_memory[device] = is_in_memory(device)
         return known
 
     def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable. Blocks."""
+        """Make the entries of a folder durable. Blocks."""
         fd = open_folder(path, system=self.system)
         try:
             self.system.fsync(fd)
@@ -162,7 +162,7 @@ class Disk:
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
-    """Return a hidden name of at most 255 bytes for an unfinished file, with its owner's id or a random id."""
+    """Return a hidden name of at most 255 bytes for an unfinished file. It contains the owner's id or a random id."""
     end = f".{secrets.token_hex(4) if owner is None else owner}.partial"
     most = 255 - 1 - len(end)
     encoded = os.fsencode(name)
@@ -172,12 +172,12 @@ def partial_name(name: str, owner: str | None = None) -> str:
 
 
 def is_partial(name: str) -> bool:
-    """Return whether a file of that name is unfinished."""
+    """Return whether ``name`` is the name of an unfinished file."""
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
-    """Read ``size`` bytes of a file, fewer only at its end, in as many calls as needed (NFS, FUSE, signals). Blocks."""
+    """Read ``size`` bytes of a file, or fewer at its end. Repeat short reads (NFS, FUSE, signals). Blocks."""
     blocks = []
     pread = (os if system is None else system).pread
     while size and (block := pread(fd, size, position)):
@@ -188,7 +188,7 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
 
 
 def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
-    """Write all of ``data`` into a file at ``position``, in as many calls as needed (a full disk, NFS). Blocks."""
+    """Write all of ``data`` into a file at ``position``. Repeat short writes (a full disk, NFS). Blocks."""
     view = memoryview(data).cast("B")
     pwrite = (os if system is None else system).pwrite
     while view:
@@ -198,7 +198,7 @@ def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
 
 
 def tells_what_is_cached(fd: int, system: Any = None) -> bool:
-    """Return whether the file system supports `NOWAIT`. NFS and FUSE, whose check may have to wait, do not. Blocks."""
+    """Return whether the filesystem supports `NOWAIT`. NFS and FUSE do not, because their check may wait. Blocks."""
     if not NOWAIT:
         return False
     try:
@@ -211,7 +211,7 @@ def tells_what_is_cached(fd: int, system: Any = None) -> bool:
 
 
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    """Return the description of the object in a file, from its status."""
+    """Return the description of an object, from the status of its file."""
     return ObjectInfo(
         key=key,
         size=status.st_size,

@@ -1,7 +1,7 @@
-"""`FileLock` is a lock held by one process. Taking the lock blocks, so take it in a worker thread.
+"""`FileLock` is a lock that one process holds. Acquiring it blocks, so acquire it in a worker thread.
 
-Only this module calls flock(2). The system releases a lock when its process ends, for any reason. A forked child
-would keep the lock after its parent has ended, so a child immediately closes its copy.
+Only this module calls flock(2). The system releases a lock when its process ends, for any reason. A forked child would
+keep the lock after its parent has ended, so the child immediately closes its copy of the descriptor.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._local.opening import local_error
 
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-"""The errors of file systems without locks."""
+"""The errors of filesystems that do not support locks."""
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class FileLock:
-    """A lock on a file. It owns the file's descriptor.
+    """A lock on a file, which owns the file's descriptor.
 
     Attributes:
         fd: the descriptor; -1 once the lock has been released, and in a forked child.
@@ -31,22 +31,22 @@ class FileLock:
     """
 
     def __init__(self, fd: int, path: str, *, wait: bool = False, needed: bool = True) -> None:
-        """Take the lock.
+        """Acquire the lock.
 
         Args:
-            fd: the open file; closed if the lock cannot be taken.
+            fd: the descriptor of the open file; closed if the lock cannot be acquired.
             path: the path of the file, for errors.
-            wait: wait until the process that holds the lock releases it.
-            needed: if false, the descriptor is kept even if the lock cannot be taken, as on a filesystem without locks.
+            wait: whether to wait until another process releases the lock.
+            needed: if false, keep the descriptor even if the lock cannot be acquired, as on a filesystem without locks.
 
         Raises:
-            StorageError: another process holds the lock (``errno`` is EWOULDBLOCK, and the text names the process), or
-                no process can take the lock (ENOLCK if the file system has no locks).
+            StorageError: another process holds the lock (``errno`` is EWOULDBLOCK, and the message identifies the
+                process), or no process can acquire it (ENOLCK if the filesystem does not support locks).
         """
         self.fd = fd
         self.path = path
-        # If this object is lost (asyncio's own cancellation loses a thread's result), its lock would otherwise be held
-        # for the life of the process.
+        # Without the finalizer, the lock would be held for the life of the process if this object is lost (asyncio's
+        # own cancellation loses a thread's result).
         self._finalizer = weakref.finalize(self, _close_quietly, fd)
         self._finalizer.atexit = False
         on_fork(self)
@@ -67,10 +67,10 @@ class FileLock:
 
     @classmethod
     def attempt(cls, fd: int, path: str) -> FileLock | None:
-        """Take the lock. If another process holds it, close the descriptor and return `None`.
+        """Acquire the lock. If another process holds it, close the descriptor and return `None`.
 
         Raises:
-            StorageError: no process can take the lock.
+            StorageError: no process can acquire the lock.
         """
         try:
             return cls(fd, path)
@@ -80,21 +80,21 @@ class FileLock:
             return None
 
     def release(self) -> None:
-        """Release the lock, and close the descriptor. Repeated calls have no effect."""
+        """Release the lock and close the descriptor. Further calls have no effect."""
         if self.fd >= 0:
             self.fd = -1
             self._finalizer()
 
     def forked(self) -> None:
-        """Close the forked child's copy of the descriptor, so that only the parent holds the lock."""
+        """Close a forked child's copy of the descriptor, so that only the parent holds the lock."""
         self.release()
 
 
 def try_flock(fd: int, *, shared: bool = False) -> bool:
-    """Try to lock an open file, exclusively or shared, without waiting. Return whether that succeeded.
+    """Try to lock an open file without waiting. Return whether the lock was acquired.
 
     Raises:
-        OSError: the system's error, for example because the filesystem has no locks.
+        OSError: the system call failed, for example because the filesystem does not support locks.
     """
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -106,13 +106,13 @@ def try_flock(fd: int, *, shared: bool = False) -> bool:
 
 
 def unlock(fd: int) -> None:
-    """Release a lock before its descriptor is closed, because a forked child may have a copy of the descriptor."""
+    """Release a lock explicitly, because closing the descriptor is not enough if a forked child has a copy."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Return the error that names the process with the lock, whose id is at the start of the file."""
+    """Return the error that identifies the process with the lock. Its id is on the first line of the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

@@ -1,8 +1,8 @@
-"""Facts about mounts on Linux: which filesystems have no disk, and where a lock proves that its holder has died.
+"""Facts about mounts on Linux: which filesystems are in memory, and where a lock proves that its holder is dead.
 
-If a lock can be taken, the process that held it is dead, provided that its lock would have been visible here. A lock is
-visible to every process of the same machine, through the same mount. Two machines may not see each other's locks on NFS
-(with ``nolock``), sshfs, 9p, virtiofs, Lustre, or in a sandbox.
+If a lock can be acquired, its previous holder is dead, provided that the holder's lock would have been visible here. A
+lock is visible to all processes of the same machine that use the same mount. Locks of other machines may be invisible
+on NFS (with ``nolock``), sshfs, 9p, virtiofs and Lustre, and in sandboxes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import socket
 
-# Filesystems that only one kernel at a time can mount, because they lie in its memory or on a device that no other
-# kernel may write to. A lock taken under another boot id was therefore taken before a reboot. Filesystems of clusters
-# (gfs2, ocfs2), networks, FUSE and hypervisors are excluded, as are unknown filesystems.
+# Filesystems that only one kernel can mount at a time, because they are in its memory or on a device to which no other
+# kernel may write. So a lock with another boot id was acquired before a reboot. Filesystems of clusters (gfs2, ocfs2),
+# networks, FUSE and hypervisors are excluded, as are unknown filesystems.
 _ONE_MACHINE = frozenset(
     (
         *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "reiserfs", "xfs", "zfs"),
@@ -25,30 +25,30 @@ _ONE_MACHINE = frozenset(
 def is_in_memory(device: int) -> bool:
     """Return whether the filesystem with this ``st_dev`` always stays in memory. Blocks.
 
-    A tmpfs does not support RWF_NOWAIT, and Python has no statfs, so this reads Linux's table of mounts
-    (proc_pid_mountinfo(5)). If the system swaps, reading a page may wait for a disk, so the result is `False`.
+    A tmpfs does not support RWF_NOWAIT, and Python has no statfs, so this reads Linux's mount table
+    (proc_pid_mountinfo(5)). If there is swap space, reading a tmpfs may wait for a disk, so the result is `False`.
     """
     filesystem = _filesystem(device)
     return filesystem == "ramfs" or (filesystem == "tmpfs" and not _swaps())
 
 
 def lock_proves(fd: int, machine: str) -> bool:
-    """Return whether holding the lock of this file proves that its holder on ``machine`` is dead. Blocks.
+    """Return whether holding this file's lock proves that its previous holder on ``machine`` is dead. Blocks.
 
-    ``machine`` is the result of `this_machine` in the process that held the lock.
+    ``machine`` is the result of `this_machine` in the previous holder's process.
     """
     return is_one_machines(mount_of(fd)[0]) or machine == this_machine(fd)
 
 
 def is_one_machines(kind: str) -> bool:
-    """Return whether only one machine at a time mounts a filesystem of this type."""
+    """Return whether only one machine at a time can mount a filesystem of this type."""
     return kind in _ONE_MACHINE
 
 
 def this_machine(fd: int) -> str:
-    """Name the scope in which a lock on this file is visible: this machine, until it reboots, and the mount. Blocks.
+    """Return an identifier of a lock's scope on this file: this machine, until it reboots, and the mount. Blocks.
 
-    The host name is used only if the system has no boot id (macOS), because a container gets a new one at each start.
+    The host name is used only if the system has no boot id (macOS), because each start of a container changes it.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
@@ -59,13 +59,13 @@ def this_machine(fd: int) -> str:
 
 
 def mount_of(fd: int) -> tuple[str, str]:
-    """Return the type and the device of the filesystem through which a file was opened. Blocks.
+    """Return the type and the device of the filesystem that contains an open file. Blocks.
 
-    The type is empty if the system does not report it.
+    The type is empty if it is unknown.
     """
     device = os.fstat(fd).st_dev
     try:
-        # Find the mount by its number, because files of btrfs and overlays have devices that are not in the table.
+        # Find the mount by its number, because the mount table lacks the devices of files on btrfs and overlays.
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
             number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
         return next((kind, name) for each, name, kind in _mounts() if each == number)
@@ -74,13 +74,13 @@ def mount_of(fd: int) -> tuple[str, str]:
 
 
 def _filesystem(device: int) -> str:
-    """Return the type of the filesystem mounted from a device; empty if the system does not report it."""
+    """Return the type of the filesystem on a device; empty if it is unknown."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     return next((kind for _, name, kind in _mounts() if name == wanted), "")
 
 
 def _mounts() -> list[tuple[str, str, str]]:
-    """Return the number, device and type of each mount, as far as the table can be read."""
+    """Return the number, device and type of each mount. The list ends where the table cannot be parsed."""
     mounts = []
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
@@ -94,7 +94,7 @@ def _mounts() -> list[tuple[str, str, str]]:
 
 
 def _swaps() -> bool:
-    """Return whether the system has swap space, or does not report it."""
+    """Return whether the system has swap space; `True` if that is unknown."""
     try:
         with open("/proc/swaps", encoding="utf-8", errors="surrogateescape") as swaps:
             return len(swaps.readlines()) > 1  # the first line is the heading

@@ -1,7 +1,7 @@
-"""`OpenFiles` keeps a few files of a folder open, so that a read need not open and close its file.
+"""`OpenFiles` keeps a few files open, so that each read need not open and close its file.
 
-It is for random reads of files that do not change. Each read checks that the path still names the same file. The system
-makes this check in memory, because it caches the name of an open file.
+It is for random reads of files that do not change. Each read checks that the path still refers to the same file. The
+check is made in memory, because the system caches the names of open files.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ Range = tuple[int, int]
 
 _NOWAIT = NOWAIT
 _WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
-# The maximum number of open files of one data set: enough for the shards of most data sets, and at most a 16th of the
-# process's limit, because other code also opens files.
+# The maximum number of open files of one data set: enough for the shards of most data sets, and at most a sixteenth of
+# the process's limit, because other code also opens files.
 _MOST_OPEN = 64
 _PART_OF_LIMIT = 16
-# The seconds between two marks that a copy is in use. The least recently used copy is evicted first.
+# The interval in seconds at which the use of a copy is recorded. The least recently used copy is evicted first.
 _USED_SECONDS = 60.0
 
 
 class OpenFile:
-    """A regular file open for reading, closed when this object is garbage-collected. Any number of threads may use it.
+    """A regular file open for reading, and closed when this object is garbage-collected. It is thread-safe.
 
     Args:
-        opening: opens the file, if it is a cached copy rather than the object itself. A copy never changes, and its
-            modification time is the time of its last use.
+        opening: the function that opens the file if it is a cached copy rather than the object itself. A copy never
+            changes, and its modification time is the time of its last use.
 
     Attributes:
-        info: the object as it was when it was opened.
-        shown: the path, for messages.
-        waitless: whether bytes in memory can be read without waiting for a disk. Otherwise, `cached` reads nothing.
+        info: the description of the object when the file was opened.
+        shown: the path as shown in errors.
+        waitless: whether cached bytes can be read without waiting for a disk. Otherwise, `cached` reads nothing.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: the file cannot be opened, or is not a regular file.
@@ -67,7 +67,7 @@ class OpenFile:
         self._flags = 0 if self._in_memory else _NOWAIT
 
     def is_current(self) -> bool:
-        """Return whether the path still leads to the unchanged file. If ``waitless``, this never waits for a disk."""
+        """Return whether the path still refers to the unchanged file. If ``waitless``, this never waits for a disk."""
         try:
             found = _identity(self._system.stat(self._path))
         except OSError:
@@ -75,17 +75,17 @@ class OpenFile:
         return found == self._identity or (self._is_copy and found[:2] == self._identity[:2])
 
     def note_use(self) -> None:
-        """Show other processes that a copy is in use. Blocks."""
+        """Record that a copy is in use, for other processes. Blocks."""
         if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
             self._used = time.monotonic()
             with suppress(OSError):  # another user's file
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Copy the bytes of the ranges that are in memory into the view, in which the ranges follow one another.
+        """Copy the ranges that are in memory into ``view``, in which all ranges follow one another.
 
-        Return the size, the position and the offset in the view of each range that would have to wait for a disk, or
-        that reaches beyond the end of the file.
+        Return the size, the position and the offset in the view of each range that is not in memory, or that extends
+        beyond the end of the file.
         """
         missing = []
         at = 0
@@ -93,7 +93,7 @@ class OpenFile:
         for size, position in ranges:
             try:
                 there = preadv(self._fd, [view[at : at + size]], position, self._flags)
-            except OSError:  # BlockingIOError, or an error that a read in a thread will raise again
+            except OSError:  # BlockingIOError, or an error that the read in a thread will raise
                 there = 0
             if there != size:
                 missing.append((size, position, at))
@@ -101,22 +101,22 @@ class OpenFile:
         return missing
 
     def read(self, size: int, position: int) -> bytes:
-        """Return ``size`` bytes, fewer only if the file ends earlier. Blocks.
+        """Return ``size`` bytes, or fewer at the end of the file. Blocks.
 
         Raises:
-            OSError: the system's error.
+            OSError: the file cannot be read.
         """
         return read_at(self._fd, size, position, self._system)
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Ask the system to fetch all these ranges at once, before they are read. Blocks."""
+        """Advise the system to prefetch all of these ranges at once. Blocks."""
         if not self._in_memory and _WILLNEED:
-            with suppress(OSError):  # without this, the ranges are fetched one by one
+            with suppress(OSError):  # without prefetching, the ranges are read one by one
                 for size, position in ranges:
                     self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
-        """Close the file; later reads raise OSError. Call this only if no other thread reads the file."""
+        """Close the file. Later reads raise OSError. Call this only if no other thread reads the file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -125,9 +125,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Files kept open, by key. The least recently used file is closed to make room. Any number of threads may use it.
+    """A thread-safe cache of open files, by key. The least recently used file is closed to make room.
 
-    A forked child closes the files, and opens its own. After `close`, no file is kept.
+    A forked child closes the inherited files and opens its own. After `close`, no file is kept open.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -142,11 +142,11 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Return the file if it is open and its path still leads to it.
+        """Return the file if it is open and its path still refers to it.
 
-        Without ``waits``, on the event loop, return only a ``waitless`` file. A replaced file is left for a thread to
-        close, because closing the last descriptor of a removed file frees its blocks, which takes longer for a larger
-        file.
+        Without ``waits``, for use on the event loop, return only a ``waitless`` file, and leave a replaced file open. A
+        thread closes it later, because closing the last descriptor of a removed file frees its blocks, which can be
+        slow.
         """
         if not self._lock.acquire(blocking=waits):
             return None
@@ -170,7 +170,7 @@ class OpenFiles:
     def open(
         self, key: Hashable, place: Place, accept: Callable[[OpenFile], bool], opening: Callable[[], int] | None = None
     ) -> OpenFile | None:
-        """Open a file, and keep it open under the key if it is accepted; otherwise return `None`. Blocks.
+        """Open a file and keep it open under the key, or return `None` if ``accept`` rejects it. Blocks.
 
         Raises:
             StorageError: as `OpenFile`.
@@ -179,7 +179,7 @@ class OpenFiles:
         if not accept(file):
             return None
         with self._lock:
-            dropped = [self._files.pop(key, None)]  # closed outside the lock, which is held only for a moment
+            dropped = [self._files.pop(key, None)]  # closed outside the lock, so that it is held only briefly
             if not self._closed:
                 self._files[key] = file
             while len(self._files) > self._most:
@@ -187,14 +187,14 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close the files that are not being read, and each other file after its read. Keep no more files. Blocks."""
+        """Close each file as soon as no thread reads it, and keep no more files. Blocks."""
         with self._lock:
             self._closed = True
             dropped, self._files = self._files, OrderedDict()
         dropped.clear()
 
     def forked(self) -> None:
-        """Close the files in a forked child, which has no other thread."""
+        """Close the files in a forked child, which has no other threads."""
         self._lock = threading.Lock()  # another thread may have held it
         for file in self._files.values():
             file.close()

@@ -1,8 +1,8 @@
-"""The only module that calls open(2). Its functions are named for the kind of file expected at a path. All block.
+"""The only module that calls open(2). Each function is named for the kind of file that it opens. All of them block.
 
-Callers name objects, but the library itself names the files that it keeps next to objects. In a folder that other users
-can write to, another user may have put a file under such a name. `make lint` and `tests/test_structure.py` reject
-``os.open`` in other modules. The operating system's errors are raised as asyncrec's, with advice to the user.
+Callers choose the names of objects, but asyncrec chooses the names of the files that it keeps beside them. If other
+users can write to the folder, one of them may have created a file with such a name. `make lint` and
+`tests/test_structure.py` reject ``os.open`` in other modules. System errors are converted to asyncrec's.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)
 
 
 def open_folder(path: str, *, system: Any = None) -> int:
-    """Open a folder, to sync or to lock it.
+    """Open a folder in order to sync or lock it.
 
     Raises:
-        OSError: the system's error.
+        OSError: the system call failed.
     """
     fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     return fd
 
 
 def create_file(path: str, mode: int = 0o600, *, system: Any = None) -> int:
-    """Create a file under a name that does not exist, and open it for writing.
+    """Create a file that must not yet exist, and open it for writing.
 
     Raises:
-        OSError: the system's error, such as `FileExistsError` if the name exists, even as a dangling link.
+        OSError: the file cannot be created, for example because the name exists, even as a dangling link.
     """
     fd: int = (os if system is None else system).open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     return fd
 
 
 def open_object(path: str, *, system: Any = None) -> int:
-    """Open for reading a path that the caller named, following links. The caller checks that it is a regular file.
+    """Open a user's file for reading. Links are followed. The caller must check that it is a regular file.
 
     Raises:
-        OSError: the system's error.
+        OSError: the system call failed.
     """
     # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -51,12 +51,12 @@ def open_object(path: str, *, system: Any = None) -> int:
 
 
 def open_in_place(path: str, *, append: bool = False) -> int:
-    """Open for reading and writing a path that the caller named, following links. Create the file if it is missing.
+    """Open a user's file for reading and writing, or create it. Links are followed.
 
-    With ``append``, the system appends each write to the file.
+    With ``append``, every write goes to the end of the file.
 
     Raises:
-        OSError: the system's error.
+        OSError: the system call failed.
     """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if append else 0), 0o666)
 
@@ -70,23 +70,23 @@ def open_own(
     anyones: bool = False,
     system: Any = None,
 ) -> int:
-    """Open a regular file of this user's (or root's), in a folder that may have other users' files.
+    """Open a regular file that belongs to this user or root, in a folder that may contain other users' files.
 
-    This is for the files that the library keeps beside objects (locks, headers, journals) in a folder that others may
-    write to, or that came from an archive. Symbolic links, pipes and devices (on which opening would wait) and other
-    users' files are rejected. Only the last name of the path is checked; the folder is the caller's choice.
+    This is for the files that asyncrec keeps beside objects (locks, headers, journals) in a folder that others can
+    write to, or that was extracted from an archive. Symbolic links, pipes and devices (on which opening could block)
+    and other users' files are rejected. Only the last component of the path is checked.
 
     Args:
-        flags: as for `os.open`. With ``O_TRUNC``, the file is truncated only after it has been found to be this user's.
+        flags: as for `os.open`. With ``O_TRUNC``, the file is truncated only after its owner has been checked.
         mode: the mode of a new file, before the umask.
-        linked: whether the file may have another name, as during its publication: any name, or one of these paths.
-        anyones: whether the file may be another user's, such as a lock in a shared folder, whose content is not
-            trusted.
+        linked: whether the file may have another hard link, as during its publication: any, or only one of these paths.
+        anyones: whether the file may belong to another user. This is for files whose content is not trusted, such as a
+            lock in a shared folder.
 
     Raises:
-        ObjectNotFoundError: the file does not exist, or was removed meanwhile.
-        StoragePermissionError: the file is another user's.
-        StorageError: the file is a link, has another name, is not a regular file, or the system failed.
+        ObjectNotFoundError: the file does not exist, or was removed while it was being opened.
+        StoragePermissionError: the file belongs to another user.
+        StorageError: the file is a link, has another hard link, or is not a regular file, or the system call failed.
     """
     system = os if system is None else system
     with mapped_errors("opening", path):
@@ -122,7 +122,7 @@ def own_file(path: str, *, system: Any = None) -> bool:
     """Return whether `open_own` would accept a file, judging by its type and owner, without opening it.
 
     Raises:
-        OSError: the system's error, unless the file does not exist.
+        OSError: the file exists, but its status cannot be read.
     """
     try:
         status = (os if system is None else system).lstat(path)
@@ -132,7 +132,7 @@ def own_file(path: str, *, system: Any = None) -> bool:
 
 
 def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
-    """Return the number of these paths that are names of the file."""
+    """Return the number of paths that refer to the file."""
     found = 0
     for path in paths:
         with suppress(OSError):
@@ -144,7 +144,7 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
 def is_not_own(error: StorageError) -> bool:
     """Return whether `open_own` raised this error because the file is not trusted or does not exist.
 
-    Other errors say nothing about the file: the disk may have failed, or too many files may be open.
+    Other errors have other causes, such as a failed disk or too many open files.
     """
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
@@ -155,7 +155,7 @@ def _not_own(kind: type[StorageError], path: str, what: str, code: int, then: st
     return error
 
 
-# For these operations, a file in place of a folder only means that the object does not exist.
+# For these operations, a file in place of a folder means that the object does not exist.
 _LOOKING = ("looking up", "opening", "deleting", "listing")
 
 _ADVICE = {
@@ -175,7 +175,7 @@ _ADVICE = {
 
 
 def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """Return asyncrec's error for a system error while ``doing`` (a gerund) ``path``. Raise it from that error."""
+    """Return asyncrec's error for a system error, to be raised from it. ``doing`` is a gerund, such as "reading"."""
     code = error.errno or 0
     kind: type[StorageError] = StorageError
     if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):

@@ -1,7 +1,8 @@
 """`LocalSink`, the async side of an `UnfinishedFile`, writes a file that is not visible until it is complete.
 
-The disk operations are in `unfinished`. They run in worker threads that are awaited, so that a cancellation leaves
-neither a descriptor nor a file. Only small chunks for a filesystem in memory are copied on the event loop.
+The disk operations are in `unfinished`. They run in worker threads that are always awaited, so that neither a
+descriptor nor a file remains after a cancellation. Only small chunks for a filesystem in memory are copied on the event
+loop.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ from asyncrec.storage._local.disk import Disk, mapped_errors
 from asyncrec.storage._local.unfinished import Target, UnfinishedFile, nbytes
 from asyncrec.storage._sink_state import SinkState
 
-# Chunks up to this size are copied into a filesystem in memory on the event loop, in about 0.6 ms. No disk has to be
-# waited for, and a thread hop costs more than it saves, because the two threads would compete for the GIL.
+# Chunks up to this size are copied into a filesystem in memory on the event loop, in about 0.6 ms. No write waits for a
+# disk, and a thread would only compete with the loop for the GIL.
 _MOST_TO_MEMORY = 2 << 20
-# With hundreds of shards open, a write of this size still costs less than the records in it.
+# With hundreds of open shards, a write of this size still takes less time than processing its records.
 _LEAST_CHUNK = 64 << 10
 _SMALL = 64 << 10
-# All files together make one copy per turn of the loop, because the chunks of many open shards are due together.
+# At most one file copies a chunk in each iteration of the loop, because the chunks of many shards fill up together.
 _turn: anyio.lowlevel.RunVar[anyio.Lock] = anyio.lowlevel.RunVar("asyncrec_turn_to_copy")
 
 
 class LocalSink(ByteSink):
-    """`ByteSink` of one local file.
+    """A `ByteSink` of one local file.
 
     An exception leaves no file, unless a `flush` has acknowledged bytes. In that case, the unfinished file is kept,
-    with at least those bytes. If asyncio's own ``task.cancel()`` arrives during the thread hop that publishes, the exit
+    with at least those bytes. If asyncio's own ``task.cancel()`` arrives while a thread publishes the file, the exit
     raises `CancelledError` although the complete object exists. `published` is then set.
 
     Args:
         target: the object to write, and its options.
-        keep: whether bytes that a flush acknowledged survive an exception.
+        keep: whether flushed bytes survive an exception. If not, a flush acknowledges nothing.
 
     Attributes:
-        on_sent: called with the number of bytes that each `send` has written to the file.
+        on_sent: called after each `send` with the number of bytes written to the file.
     """
 
     def __init__(self, disk: Disk, target: Target, *, chunk_size: int, keep: bool = True) -> None:
@@ -67,15 +68,14 @@ class LocalSink(ByteSink):
         """Write the unsent bytes of ``other`` to its file before each write to this one, from now on.
 
         ``tail`` returns these bytes. So after a crash of the process, every byte of this file has its counterpart in
-        the other file. The same holds after a failure, because the other unfinished file is kept if this one is.
+        the other file. That is also true after a failure, because the other unfinished file is kept if this one is.
         """
         self._file.write_behind(other._file, tail)
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         with self._state.working(), mapped_errors("writing", self._target.shown):
             if self._file.in_memory and (size := sum(map(nbytes, buffers))) <= _MOST_TO_MEMORY:
-                # Copying a small chunk takes less time than a turn of the loop, for which each of many files would
-                # wait.
+                # Copying a small chunk takes less time than waiting for one iteration of the loop per file.
                 if size <= _SMALL:
                     await anyio.lowlevel.checkpoint_if_cancelled()
                     size = self._file.write(buffers)
@@ -108,14 +108,13 @@ class LocalSink(ByteSink):
             self._file.create()
 
     def _publish(self) -> None:
-        # Set `published` in the thread, so that it is set however the hop back ends. Also close the file there, which
-        # saves a hop.
+        # Set `published` in the thread, so that it is set even if the await is cancelled. Closing here saves a hop.
         self.published = self._file.publish()
         self._file.abandon()
 
     async def _clean_up(self) -> None:
         if self._file.there:
-            # No time limit, because a limit cannot interrupt a system call that does not return.
+            # There is no time limit, because it could not interrupt a system call.
             await self._disk.surely_in_thread(self._file.abandon)
 
 

@@ -1,7 +1,7 @@
 """`LocalSource` reads one file, in the version that was opened.
 
-If the file is replaced, reading continues from the old inode. If it grows, it is read to the size found on opening. If
-it is truncated, reading raises `ObjectChangedError`.
+If the file is replaced, reading continues from the old inode. If the file grows, it is read up to its size on opening.
+If the file is truncated, reading raises `ObjectChangedError`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.opening import open_object
 
-# The maximum number of bytes copied from the page cache on the event loop at a time. This takes about 80 us, less than
-# a hop to a thread.
+# The maximum number of bytes copied from the page cache on the event loop at a time. It takes about 80 us, less than a
+# thread hop.
 _MOST_ON_LOOP = 512 << 10
-# The same limit for a filesystem in memory, which is read directly into the block. One record of 1 MiB takes 130 to
+# The same limit for a filesystem in memory, from which blocks are read without another copy. Reading 1 MiB takes 130 to
 # 200 us.
 _MOST_FROM_MEMORY = 1 << 20
-# If the page cache cannot be queried, a hop fetches as many blocks as fit in this size, and the source holds them.
+# If the page cache cannot be queried, each thread hop reads at most this many bytes into the source's buffer.
 _MOST_AHEAD = 1 << 20
-# A read below this size reads a header, for which nothing is read ahead.
+# A read below this size is assumed to be a frame's header, and reads nothing ahead.
 _SMALL = 4 << 10
-# The number of hops after a cache miss before the cache is queried again. By then the kernel's read-ahead has begun.
+# The number of thread hops after a cache miss before the cache is queried again. By then, the kernel reads ahead.
 _HOPS_AFTER_MISS = 8
 
 _NOWAIT = NOWAIT
@@ -37,10 +37,10 @@ _NOWAIT = NOWAIT
 class LocalSource(ByteSource):
     """An open file and a position in it.
 
-    Bytes in the page cache are copied on the event loop, without a hop: ``RWF_NOWAIT`` promises not to wait for the
-    disk (at 256 KiB, in a quarter of a hop's time). So are all bytes of a filesystem that lives in memory, which has no
-    disk to wait for. Bytes that are not cached, or whose state the filesystem does not report (FUSE, NFS), are read in
-    a thread, several blocks at once, which share the hop (in half the time). A block of more than 1 MiB is read alone,
+    Bytes in the page cache are copied on the event loop, because ``RWF_NOWAIT`` guarantees that the copy does not wait
+    for the disk. Copying 256 KiB takes a quarter of the time of a thread hop. Bytes of a filesystem in memory are also
+    copied on the loop. All other bytes, including those of a filesystem that does not report its cached bytes (FUSE,
+    NFS), are read in a thread, several blocks per hop, which halves the time. A block of more than 1 MiB is read alone,
     without a copy.
     """
 
@@ -52,12 +52,12 @@ class LocalSource(ByteSource):
         self._end = start
         self._known = info
         self._fd = -1
-        self._ahead: deque[bytes] = deque()  # the bytes after the position, at most _MOST_AHEAD bytes and a header
+        self._ahead: deque[bytes] = deque()  # blocks read ahead, at most _MOST_AHEAD bytes and a header
         self._taken = 0  # bytes of the first block already returned
-        self._blocks = 1  # the number to read in the next hop
+        self._blocks = 1  # the number of blocks to read in the next hop
         self._header = 0  # the size of the last small read
         self._in_memory = False
-        self._hops = 0  # before the cache is queried again; -1: never
+        self._hops = 0  # the number left before the cache is queried again; -1: never
 
     async def __aenter__(self) -> LocalSource:
         try:
@@ -111,10 +111,10 @@ class LocalSource(ByteSource):
         return block
 
     def _held(self, wanted: int) -> bytes | None:
-        """Return bytes of the blocks read ahead, or `None` if no block is held."""
+        """Return bytes of the blocks read ahead, or `None` if there are none."""
         if not self._ahead:
             return None
-        block = self._ahead[0]  # empty if the file was truncated meanwhile
+        block = self._ahead[0]  # empty if the file has been truncated
         begin, end = self._taken, self._taken + wanted
         if end < len(block):
             self._taken = end
@@ -124,7 +124,7 @@ class LocalSource(ByteSource):
         return block[begin:] if begin else block
 
     def _cached(self, wanted: int) -> bytes | None:
-        """Return bytes from the page cache, without waiting, or `None` if it lacks the bytes or cannot be queried."""
+        """Return bytes from the page cache without waiting, or `None` if it lacks them or cannot be queried."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
             with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
                 return self._read_whole(self._position, wanted) or None
@@ -140,7 +140,7 @@ class LocalSource(ByteSource):
                 self._hops = _HOPS_AFTER_MISS
                 return None
             except OSError:
-                # The disk has an error, which a read in a thread will raise again.
+                # The read in a thread will raise this error again.
                 self._hops = -1
                 return None
             if size < wanted:
@@ -162,8 +162,8 @@ class LocalSource(ByteSource):
     def _closes_at_once(self, fd: int) -> bool:
         """Return whether closing the file never waits.
 
-        Closing the last descriptor of a removed file frees its blocks. On a file system that does not report cached
-        bytes (FUSE, NFS), closing may have to inform another process or machine.
+        Closing the last descriptor of a removed file frees its blocks. On a filesystem that does not report its cached
+        bytes (FUSE, NFS), closing may have to notify another process or machine.
         """
         try:
             return (self._in_memory or self._hops >= 0) and self._disk.system.fstat(fd).st_nlink > 0
@@ -171,7 +171,7 @@ class LocalSource(ByteSource):
             return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
-        """Read ``wanted`` bytes in a thread, and as many further blocks of this size as the hop should fetch."""
+        """Read ``wanted`` bytes, and further blocks of this size as far as they are worth reading ahead. Blocks."""
         blocks: deque[bytes] = deque()
         if wanted < _SMALL:
             self._header = wanted
@@ -188,12 +188,12 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # After the body of a large frame, the caller reads the next header, which is not worth its own hop.
+            # After the body of a large frame, the caller reads the next header. Read it now, to save a hop.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 
     def _read_whole(self, position: int, size: int) -> bytes:
-        """Read until the block is complete, because Linux returns at most 2 GiB, and less after a signal."""
+        """Read until the block is complete, because one call returns at most 2 GiB on Linux, or less after a signal."""
         return read_at(self._fd, size, position, self._disk.system)
 
     def _close(self) -> None:
@@ -204,7 +204,7 @@ class LocalSource(ByteSource):
 
 
 def check_regular(status: os.stat_result, shown: str) -> None:
-    """Raise the appropriate error if a path is not a regular file."""
+    """Raise an error if a path is not a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise ObjectNotFoundError(f"{shown} is a folder, not an object")
     if not stat.S_ISREG(status.st_mode):

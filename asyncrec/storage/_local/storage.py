@@ -1,9 +1,9 @@
-"""`LocalStorage` is the backend of plain paths and of ``file:`` URLs. Its objects are files.
+"""`LocalStorage` is the backend for plain paths and ``file:`` URLs. Its objects are files.
 
-A key is a path below the root. Each part before a slash is a folder, created when needed and never listed. Keys cannot
-lead out of the root. A symbolic link that the user put under the root is followed, but a link in the object's own place
-is replaced when the object is written. Unfinished files, ``.<name>.<id>.partial`` beside their target, are not objects.
-They are never listed, except by `LocalStorage.list_unfinished`.
+A key is a path below the root. Each part before a slash is a folder, created when needed and never listed. A key cannot
+refer to a file outside the root, except through a symbolic link that the user created. Such a link is followed, but a
+link with the object's own name is replaced when the object is written. Unfinished files, ``.<name>.<id>.partial``
+beside their target, are not objects, and only `LocalStorage.list_unfinished` lists them.
 
 Objects are written by `sink` and `unfinished`, read by `source`, read at random by `open_files`, and listed by `walk`.
 """
@@ -35,30 +35,30 @@ from asyncrec.storage._url import check_key, join, local_path
 
 __all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info", "open_file"]
 
-# The size of one writev. At 2 MiB, a hop to a thread (50 to 120 us) costs a tenth of copying and checksumming. A larger
-# chunk gains little, and each open file holds one chunk.
+# The size of one writev. At 2 MiB, a thread hop (50 to 120 us) takes a tenth of the time of copying and checksumming. A
+# larger chunk would save little, but take more memory.
 _CHUNK_SIZE = 2 << 20
-# The chunk size of an index or of keys: 16,384 keys. Keys reach the disk before their records. The fewer keys wait in
-# memory, the more records have their keys after a crash.
+# The chunk size of index and keys files, enough for 16,384 keys. Keys are written before their records. With a smaller
+# chunk, more records still have their keys after a crash.
 BESIDE_CHUNK = 256 << 10
-# The number of names looked up in one hop when listing, which is about a millisecond of work.
+# The number of files looked up per thread hop when listing, which takes about a millisecond.
 _LIST_BATCH = 500
 
 
 class LocalStorage(Storage):
-    """A folder whose files are objects. It need not exist yet.
+    """A folder whose files are objects. The folder need not exist yet.
 
     Args:
         root: a path, shown in errors as passed. A relative path is resolved now, against the current working directory.
-        chunk_size: the size of a write in bytes, which the caller of each sink holds in memory.
-        system: the functions of `os` that are used; tests pass an object that fails.
+        chunk_size: the size of a write in bytes. The caller of each sink buffers one chunk.
+        system: the functions of `os`; tests pass an object that injects failures.
     """
 
     flush_level = "spooled"
     owner: str | None = None
-    # Raises StorageError if the owner has lost its job. A flush then acknowledges nothing.
+    # A function that raises StorageError if the owner has lost its job. A flush then acknowledges nothing.
     check: Callable[[], None] | None = None
-    # Whether objects, like unfinished files, are readable by this user alone, for folders that no other user reads.
+    # Whether objects, like unfinished files, are readable only by this user, for folders that no other user reads.
     private = False
 
     def __init__(
@@ -75,18 +75,18 @@ class LocalStorage(Storage):
         return f"LocalStorage({self.root!r})"
 
     def path_of(self, key: str) -> Path:
-        """Return the absolute path of the file that holds ``key``.
+        """Return the absolute path of the file for ``key``.
 
         Raises:
-            ValueError: the key is not valid, or is not the only name of its file (``a//b``, ``a/``).
+            ValueError: the key is invalid, or has an empty segment (``a//b``, ``a/``).
         """
         return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
-        """Return a storage of the same folder for one writer, which puts its id into the names of its unfinished files.
+        """Return a storage of the same folder for one writer, whose id appears in the names of its unfinished files.
 
-        These files are created when their sink is opened rather than by its first `send`, so that after a crash they
-        show which objects were open. Files in folders that begin with ``_`` are written in chunks of `BESIDE_CHUNK`.
+        These files are created when a sink is opened rather than by its first `send`, so that after a crash they show
+        which objects were open. Objects whose keys begin with ``_`` are written in chunks of at most `BESIDE_CHUNK`.
         Without ``keep``, an exception leaves no file even after a flush.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
@@ -101,7 +101,7 @@ class LocalStorage(Storage):
         return path.with_name(partial_name(path.name, self.owner))
 
     def begun_of(self, key: str) -> Path:
-        """Return the path of the owner's unfinished file for ``key`` before its zeros are durable."""
+        """Return the path that the owner's unfinished file for ``key`` has until its zeros are durable."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
 
@@ -109,9 +109,9 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=exclusive)
 
     def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
-        """Open a sink of the owner whose unfinished file durably begins with ``zeros`` zero bytes as soon as it exists.
+        """Return an owner's sink whose unfinished file begins with ``zeros`` durable zero bytes as soon as it exists.
 
-        The caller still has to send these bytes.
+        The caller must still send these bytes.
         """
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
@@ -144,7 +144,7 @@ class LocalStorage(Storage):
         return LocalSource(self.disk, _place_of(self, key), start=start, end=end, info=info)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the objects, holding the names of one folder per level of the tree at a time."""
+        """List the objects. Only the names of one folder per level of the tree are in memory at a time."""
         return self._walk(prefix, start_after, partial=False)
 
     async def head(self, key: str) -> ObjectInfo:
@@ -160,7 +160,7 @@ class LocalStorage(Storage):
             await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the files not yet published, including those being written now. They can be read and deleted."""
+        """List the files that are not yet published, including those being written. They can be read and deleted."""
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
@@ -191,7 +191,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Return the first of these keys that has an object, or `None`. Blocks; one thread hop serves all keys."""
+    """Return the first of these keys whose object exists, or `None`. Blocks, so that one thread hop serves all keys."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
@@ -216,7 +216,7 @@ def _remove_unfinished(disk: Disk, path: str) -> None:
     try:
         lock = FileLock(fd, path)
     except StorageError as error:
-        if error.errno != errno.ENOLCK:  # without locks, only the file's age shows whether the file is being written
+        if error.errno != errno.ENOLCK:  # without locks, the file cannot be shown to be in use
             raise
     try:
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
@@ -237,7 +237,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Return the `LocalStorage` of a storage whose objects are files, or of a part of it; `None` for any other."""
+    """Return a `LocalStorage` equivalent to ``storage``, or `None` if its objects are not local files."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:
@@ -253,7 +253,7 @@ def local_folder(storage: Storage) -> LocalStorage | None:
 
 
 def open_file(folder: LocalStorage, key: str) -> OpenFile:
-    """Open an object for a caller that reads it in its own threads. Blocks.
+    """Open an object that the caller will read in its own threads. Blocks.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `OpenFile`.
@@ -267,7 +267,7 @@ def _place_of(folder: LocalStorage, key: str) -> Place:
 
 @asynccontextmanager
 async def open_local(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """Open the storage rooted at a folder: a path or a ``file:`` URL."""
+    """Open the storage rooted at a folder, given as a path or as a ``file:`` URL."""
     yield LocalStorage(local_path(url), chunk_size=chunk_size)
 
 

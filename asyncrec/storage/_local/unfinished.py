@@ -1,8 +1,8 @@
-"""`UnfinishedFile` is a file that becomes an object when it is published; its mode is 0600 until then. Methods block.
+"""`UnfinishedFile` is a file that becomes an object when it is published. Its mode is 0600 until then. Methods block.
 
-The bytes go to ``.<name>.<id>.partial`` beside the target, created by the first write, or on opening if the storage has
-an owner (`LocalStorage.owned_by`), whose id is then in the name. Publication sets the object's mode, calls fsync,
-checks the size, calls `os.replace` (`os.link` if exclusive), and calls fsync on the folder.
+The bytes are written to ``.<name>.<id>.partial`` beside the target. The first write creates this file, or opening does
+if the storage has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publication sets the object's mode,
+calls fsync, checks the size, calls `os.replace` (`os.link` if exclusive), and calls fsync on the folder.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from asyncrec.storage._local.opening import create_file
 
 logger = logging.getLogger("asyncrec.storage")
 
-# Buffers in one writev; Linux and macOS accept 1,024. POSIX guarantees 16.
+# The maximum number of buffers in one writev: 1,024 on Linux and macOS. POSIX guarantees 16.
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
-# Only its user can read an unfinished file, because readers of the data set may not read unpublished records.
+# The mode of an unfinished file, because readers of the data set must not read unpublished records.
 _UNPUBLISHED = 0o600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Place):
-    """The object that a file is to become.
+    """The object that an unfinished file will become.
 
     Attributes:
-        exclusive: whether the object must not yet exist.
+        exclusive: whether publication fails if the object exists.
         owner: the id of the writer, as in the name of the unfinished file; `None` for a random name.
-        zeros: the number of zero bytes with which the owner's unfinished file begins, as soon as it exists.
-        private: whether the object is readable by this user alone.
-        check: raises StorageError if the owner has lost its job.
+        zeros: the number of zero bytes with which the owner's unfinished file begins as soon as it exists.
+        private: whether only this user can read the object.
+        check: a function that raises StorageError if the owner has lost its job.
     """
 
     exclusive: bool
@@ -54,11 +54,11 @@ class Target(Place):
 
 
 class UnfinishedFile:
-    """The file of one object, until it is published or abandoned. Used by one thread at a time.
+    """The file of one object until it is published or abandoned. One thread at a time may use it.
 
     Attributes:
-        in_memory: whether the filesystem lives in memory; known once the file is created.
-        acknowledged: whether a flush has acknowledged some of its bytes.
+        in_memory: whether the filesystem is in memory; valid once the file has been created.
+        acknowledged: whether a flush has acknowledged any bytes.
     """
 
     def __init__(self, disk: Disk, target: Target) -> None:
@@ -70,13 +70,13 @@ class UnfinishedFile:
         self._partial: str | None = None
         self._mode = _UNPUBLISHED  # of the object, once it is published
         self._size = 0  # bytes sent
-        self._pushed = 0  # the position after the bytes that `push` wrote
+        self._pushed = 0  # the end of the bytes written by `push`
         self._before_write: Callable[[], None] | None = None
         self._ahead_of: UnfinishedFile | None = None  # the file that is written after this one
 
     @property
     def there(self) -> bool:
-        """Whether there is a file to abandon."""
+        """Whether a file must be closed or removed."""
         return self._lock is not None or self._partial is not None
 
     def write_behind(self, other: UnfinishedFile, tail: Callable[[], Sequence[Buffer]]) -> None:
@@ -95,17 +95,17 @@ class UnfinishedFile:
             return
         folder, name = os.path.split(self._target.path)
         self._disk.make_folder(folder)
-        self._exists()  # a folder of that name, or a name that is too long, raises now instead of at the end
+        self._exists()  # raise now, not on publication, if the name is too long or is a folder's
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # A process that found the file without its zeros would assume that the rest was lost.
+        # Until its zeros are durable, the file has another name, because missing zeros would count as lost data.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
         if self._mode & 0o077:
-            # The umask, or the folder's access list, grants an object these rights, but no other user may read it
-            # before it is published. Create the file again instead of changing its mode, because a process that has
-            # already opened it could continue to read.
+            # The umask or the folder's access list gives other users these rights, but they must not read the file
+            # before it is published. Create it again instead of changing its mode, because a process that has already
+            # opened it could continue to read.
             self._close()
             self._disk.system.unlink(begun)
             self._partial = None
@@ -119,7 +119,7 @@ class UnfinishedFile:
         self.in_memory = self._disk.lives_in_memory(status.st_dev)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Append the buffers. Return their length in bytes."""
+        """Append the buffers. Return their total length in bytes."""
         if self._before_write is not None:
             self._before_write()
         self.create()
@@ -149,14 +149,14 @@ class UnfinishedFile:
         return size
 
     def push(self, tail: Sequence[Buffer]) -> None:
-        """Write the unsent bytes of ``tail`` to the file, where `write` later writes them again."""
+        """Write the unsent bytes of ``tail`` to the file, at the position at which `write` will write them again."""
         self.create()
         position = self._size
         for buffer in tail:
             if (end := position + nbytes(buffer)) > self._pushed:
                 rest: Sequence[Buffer] = [memoryview(buffer).cast("B")[max(0, self._pushed - position) :]]
                 while len(rest) and len(rest[0]):
-                    # At an offset after writev's position, where the next chunk begins and writes the same bytes again.
+                    # pwrite does not move writev's position, so the next chunk writes the same bytes again.
                     rest = _after(rest, self._disk.system.pwrite(self._fd, rest[0], end - len(rest[0])))
             position = end
         self._pushed = max(self._pushed, position)
@@ -166,8 +166,8 @@ class UnfinishedFile:
 
         Raises:
             ObjectExistsError: the target is exclusive, and exists.
-            IntegrityError: the file's length differs from the bytes written.
-            StorageError: as `Target.check`. If the job was lost, its recovery may have published an object of this
+            IntegrityError: the file's length differs from the number of bytes written.
+            StorageError: as `Target.check`. If the job was lost, its recovery may have published an object with this
                 name.
         """
         self.create()
@@ -196,9 +196,9 @@ class UnfinishedFile:
         try:
             self._disk.sync_folder(self._target.folder)
         except OSError:
-            # It is unknown whether the name is durable. The error must not leave an object behind, nor remove
-            # acknowledged bytes, or a part of another file (see `abandon`). A replaced object is lost in any case, so
-            # keep the new object, which is complete.
+            # It is unknown whether the name is durable. After the error, no object may remain, but acknowledged bytes
+            # and a part of another file (see `abandon`) must. A replaced object is lost in any case, so keep the new,
+            # complete object.
             if not replaces:
                 with suppress(OSError):
                     if not linked:
@@ -208,24 +208,24 @@ class UnfinishedFile:
                         system.unlink(path)
             raise
         if linked:
-            # Remove the old name only now, so that a power cut leaves at least one name. If this fails, the old name is
-            # harmless, because it is never listed.
+            # Remove the old name last, so that the file has at least one name after a power cut. If the removal fails,
+            # the old name is harmless, because it is never listed.
             self._partial = None
             with suppress(OSError):
                 system.unlink(partial)
         return object_info(self._target.key, status)
 
     def abandon(self) -> None:
-        """Close the file, and remove it unless a flush acknowledged bytes of it. A published file is only closed.
+        """Close the file, and remove it unless it was published or a flush has acknowledged bytes.
 
-        The file of which this one is a part (`write_behind`) is removed first. If that file stays, this file also
-        stays, so a process that dies in between leaves no file without this part.
+        The file to which this one belongs (`write_behind`) is removed first. If that file is kept, so is this one. So
+        even a crash in between cannot leave that file without this one.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:
             kept = not self._ahead_of.remove_durably()
         if self._lock is not None and self._partial is not None and kept and self._mode != _UNPUBLISHED:
-            with suppress(OSError):  # it was to be published, but stays unfinished
+            with suppress(OSError):  # undo the change of mode, because the file remains unpublished
                 self._disk.system.fchmod(self._fd, _UNPUBLISHED)
         self._close()
         if self._partial is not None and not kept:
@@ -243,9 +243,9 @@ class UnfinishedFile:
                 )
 
     def remove_durably(self) -> bool:
-        """Abandon the file. Return whether it is durably removed, so that no power cut restores it.
+        """Abandon the file. Return whether it is durably removed, so that it cannot reappear after a power cut.
 
-        The file must not have been abandoned before, because that removal was not made durable.
+        The file must not have been abandoned before, because `abandon` does not make the removal durable.
         """
         if self.acknowledged or not self.there:
             return not self.acknowledged
@@ -265,14 +265,14 @@ class UnfinishedFile:
     def _open(self, partial: str, mode: int) -> os.stat_result:
         fd = create_file(partial, mode, system=self._disk.system)
         self._partial = partial
-        # On a filesystem without locks, only the file's age shows whether a process writes it.
+        # On a filesystem without locks, only the file's age shows whether a process is still writing it.
         self._lock = FileLock(fd, partial, needed=False)
         status: os.stat_result = self._disk.system.fstat(fd)
         return status
 
     def _close(self) -> None:
         if self._lock is not None:
-            self._lock.release()  # acknowledged bytes have been synced before
+            self._lock.release()  # acknowledged bytes are already durable
             self._lock = None
 
     def _exists(self) -> bool:
@@ -285,7 +285,7 @@ class UnfinishedFile:
         return True
 
     def _create_exclusively(self, partial: str) -> bool:
-        """Create the object. Return whether it is a second name of the unfinished file, which then still exists."""
+        """Create the object. Return whether the unfinished file also keeps its old name."""
         try:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
@@ -293,7 +293,7 @@ class UnfinishedFile:
 
 
 def leads_to(path: str, fd: int, system: Any = None) -> bool:
-    """Return whether a path still leads to an open file. If not, bytes written to the file are lost. Blocks."""
+    """Return whether a path still refers to an open file. If not, bytes written to the file will be lost. Blocks."""
     system = os if system is None else system
     here = system.fstat(fd)
     try:
@@ -304,9 +304,9 @@ def leads_to(path: str, fd: int, system: Any = None) -> bool:
 
 
 def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
-    """Raise an error if the file's name no longer leads to it, or its owner has lost the job.
+    """Raise an error if the name no longer refers to the file, or if its owner has lost the job.
 
-    In both cases, bytes written to it would be lost.
+    In both cases, bytes written to the file would be lost.
 
     Raises:
         ObjectNotFoundError: the file was removed or renamed.
@@ -331,10 +331,10 @@ def nbytes(buffer: Buffer) -> int:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
-    """Return the rest of ``buffers`` after ``written`` bytes.
+    """Return the parts of ``buffers`` after the first ``written`` bytes.
 
     Raises:
-        OSError: the system wrote no byte, so a loop of writes would never end.
+        OSError: no byte was written, so the caller's loop would never end.
     """
     size = sum(map(nbytes, buffers))
     if written == size:

@@ -1,8 +1,8 @@
-"""List all files below a folder in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocks.
+"""List all files below a folder in the order of an object store: ascending by the UTF-8 bytes of the whole key. Blocks.
 
-A folder is sorted by its name with the slash that follows it in every key below, so ``a-b`` comes before ``a/b``,
-although the name ``a`` is less than ``a-b``. No other key can come between two keys of one folder. So each folder is
-sorted by itself, and only the names of the folders on the way down are held.
+A folder is sorted by its name followed by a slash, so ``a-b`` comes before ``a/b``, although the name ``a`` is less
+than ``a-b``. No other key comes between two keys of one folder. So each folder is sorted separately, and only the
+folders on the current path are in memory.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from asyncrec.storage._local.disk import is_partial
 def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
     """Yield ``(key, status)`` of the regular files whose keys begin with ``prefix`` and come after ``start_after``.
 
-    With ``partial``, only unfinished files are listed, otherwise all other files. Symbolic links are followed, except a
-    link that leads back to a folder that contains it. Files that vanish meanwhile are omitted. No descriptor stays open
+    With ``partial``, only unfinished files are listed; without it, all other files. Symbolic links are followed, except
+    to a folder that contains the link. Files that are removed during the listing are omitted. No descriptor is open
     between two items.
 
     Raises:
@@ -43,7 +43,7 @@ def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterat
 
 
 def _ancestors(folder: str, base: str) -> frozenset[tuple[int, int]]:
-    """Return the identities of the folders on the way from the root to the first listed folder."""
+    """Return the identities of the folders on the path from the root to the first listed folder."""
     found = {_identity(os.stat(folder))}
     for end, character in enumerate(base):
         if character == "/":
@@ -63,7 +63,7 @@ def _below(
             status = os.stat(entry)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                continue  # gone, or a dangling link
+                continue  # removed, or a dangling link
             raise
         if key.endswith(b"/"):
             identity = _identity(status)
@@ -74,7 +74,7 @@ def _below(
 
 
 def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[tuple[bytes, str]]:
-    """Return ``(key, path)`` of the relevant entries of a folder, sorted. The keys of folders end in a slash."""
+    """Return sorted ``(key, path)`` pairs of the relevant entries of a folder. Keys of subfolders end in a slash."""
     found = []
     try:
         with os.scandir(path) as entries:
@@ -82,13 +82,13 @@ def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[
                 try:
                     folder = entry.is_dir()
                 except OSError:
-                    folder = False  # for example a link to itself, which its status will show
+                    folder = False  # for example a link to itself, which `os.stat` will reject
                 key = base + os.fsencode(entry.name) + (b"/" if folder else b"")
                 if folder:
                     if not (key.startswith(prefix) or prefix.startswith(key)):
                         continue
                     if key < start_after and not start_after.startswith(key):
-                        continue  # all keys below it are less, too
+                        continue  # all keys below it are also less
                 elif not key.startswith(prefix):
                     continue
                 found.append((key, entry.path))

@@ -1,4 +1,4 @@
-"""Common code of storage backends over HTTP, for authors of plugins.
+"""Code shared by storage backends over HTTP, for authors of plugins.
 
 asyncrec's own backends use these names, which change when the backends need it. They have **no promise of stability**,
 not even within a minor version. A plugin that uses them pins the version of asyncrec, or copies the code. The

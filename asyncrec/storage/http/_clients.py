@@ -1,7 +1,7 @@
-"""The clients of a store: options, trusted authorities, connection errors, logs, and clients that storages share.
+"""The clients of a store: options, trusted authorities, connection errors, log filters, and shared clients.
 
-A data set is read through many storages at a time, one for each path that is opened. Storages with the same connection
-settings share one client (`SharedClients`), and so its connections and its token.
+A data set is read through many storages at a time, one for each open path. Storages with the same connection settings
+share one client (`SharedClients`) with its connections and token.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from asyncrec.errors import (
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 
-# The time limit in seconds for closing a client, whose idle connections have no data in transit.
+# The time limit in seconds for closing a client, whose connections are idle.
 _CLOSE_SECONDS = 5.0
 
 _PROXY_ASKS = 407
 _ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
-# The errors if a name server reports that a host does not exist. If no name server responds, the error is different.
+# The errors for a host that does not exist according to a name server. If no name server responds, the error differs.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class SharedClients(Generic[K, C]):
-    """The clients in use, one for each key and event loop, created by the first user and closed by the last.
+    """The clients in use, one for each key and event loop. The first user creates a client, and the last closes it.
 
     Args:
-        name: the name of the kind of client.
-        make: creates the client for a key. A caller that arrives meanwhile waits for the same client.
+        name: a name for this kind of client.
+        make: creates the client for a key. Concurrent callers with the same key wait for the same client.
         close: closes a client, within five seconds.
     """
 
@@ -58,10 +58,10 @@ class SharedClients(Generic[K, C]):
 
     @asynccontextmanager
     async def use(self, key: K) -> AsyncIterator[C]:
-        """Yield the client of ``key``, for use within the context.
+        """Yield the client for ``key``, for use within the context.
 
         Raises:
-            Exception: the error of ``make``, which the next caller calls again.
+            Exception: the error of ``make``. The next caller tries again.
         """
         try:
             clients = self._clients.get()
@@ -85,7 +85,7 @@ class SharedClients(Generic[K, C]):
 
 
 class _Shared(Generic[C]):
-    """A client, once it is created, and the number of its users."""
+    """A client, once it has been created, and the number of its users."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -98,22 +98,21 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
 
     Args:
         path: a file of certificates in PEM form; `None` for the machine's authorities.
-        named_by: the option or environment variable that named the file, for the message.
-        what: the operation, for the message.
-        shared: return one context to all callers with the same arguments, as long as the file does not change, because
-            reading and parsing an ordinary file of 140 authorities takes 25 ms of processor time. Use this only for
-            clients that change nothing in their context, in any thread: aiohttp's, but not httpx's, which set the
-            protocols of each connection.
+        named_by: the option or environment variable with the file's path, for the error message.
+        what: the operation, for the error message.
+        shared: return the same context for the same arguments until the file changes, because parsing an ordinary file
+            of 140 authorities takes 25 ms of processor time. Use this only for clients that never modify their context:
+            those of aiohttp, but not of httpx, which sets the protocols of each connection.
 
     Raises:
         StorageError: the file does not exist, cannot be read, or contains no certificates. Otherwise, every request
-            would fail later, with an error that does not name the file.
+            would fail later, with an error that does not mention the file.
     """
     where = f"{what}: the certificate file {path}, which {named_by} names"
     paths = ssl.get_default_verify_paths()
     file = path or paths.cafile
     try:
-        if file is None or not shared:  # a machine without such a file finds its authorities quickly, one by one
+        if file is None or not shared:  # without such a file, authorities are loaded quickly, one by one
             return ssl.create_default_context(cafile=path)
         state = os.stat(file)
         changed = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
@@ -130,10 +129,10 @@ def _context(path: str | None, default: tuple[str | None, ...], changed: tuple[i
 
 
 def connection_fault(error: BaseException, what: str) -> StorageError:
-    """Return the error for a connection that failed, or a response that was cut short: a `TransientStorageError`.
+    """Return the error, usually transient, for a failed connection or a truncated response.
 
-    If no name server knows the host, the error is ``lasting``, so the request is retried only a few times. If a proxy
-    requires a password, the error is a `StoragePermissionError`.
+    The error is a `TransientStorageError`. If no name server knows the host, the error is ``lasting``, so the request
+    is retried only a few times. If a proxy requires a password, the error is a `StoragePermissionError` instead.
 
     Args:
         error: the client's error. Only its type, host, port and number are used, because its text may contain a signed
@@ -163,10 +162,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class Redacting(logging.Filter):
-    """Log filter that removes secrets from messages and their tracebacks.
+    """A log filter that removes secrets from messages and tracebacks.
 
     Args:
-        strike: a function that returns a text without its secrets.
+        strike: a function that removes the secrets from a text.
     """
 
     def __init__(self, strike: Callable[[str], str]) -> None:
@@ -175,7 +174,7 @@ class Redacting(logging.Filter):
         self._formatter = logging.Formatter()
 
     def install(self, loggers: Iterable[str]) -> None:
-        """Add the filter to these loggers. Adding it again has no effect."""
+        """Add the filter to the named loggers. Adding it again has no effect."""
         for name in loggers:
             logging.getLogger(name).addFilter(self)
 
@@ -184,16 +183,16 @@ class Redacting(logging.Filter):
         if (clean := self._strike(text)) != text:
             record.msg, record.args = clean, ()
         if record.exc_info:
-            # A formatter uses this text, without secrets, in place of the error.
+            # Formatters use this text instead of formatting the exception themselves.
             record.exc_text = self._strike(self._formatter.formatException(record.exc_info))
             record.exc_info = None
         return True
 
 
 def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Check the names and types of a storage's options, and that each string can be sent to a store.
+    """Check the names and types of a storage's options, and reject strings that cannot be sent to a store.
 
-    Values are never part of a message, because they may be credentials.
+    Error messages never contain values, because they may be credentials.
 
     Args:
         store: the storage's name, for messages.
@@ -201,8 +200,7 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
 
     Raises:
         TypeError: an option is unknown, or has another type.
-        ValueError: a string contains a control character, such as the newline at the end of a file from which it was
-            read.
+        ValueError: a string contains a control character, such as the final newline of a file from which it was read.
     """
     if unknown := sorted(set(given) - set(types)):
         raise ArgumentTypeError(

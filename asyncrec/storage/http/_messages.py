@@ -1,4 +1,4 @@
-"""Requests and responses of HTTP: the body of a request and its checksum, and the headers of a response."""
+"""HTTP requests and responses: the body of a request and its checksum, and the headers of a response."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import anyio.lowlevel
 from asyncrec._native import native
 from asyncrec.storage._base import Buffer
 
-# The number of bytes passed to the socket at a time. Each slice may be copied, which takes 0.05 ms.
+# The number of bytes passed to the socket at a time. The client may copy each slice, which takes 0.05 ms.
 _SLICE = 256 * 1024
 
 
 class SlicedBody:
-    """A request body for one attempt, iterated over once, which every client accepts together with its length.
+    """A request body that every client accepts together with its length. It can be iterated over only once.
 
-    If the body were `bytes`, a client would write all of them at once, on the loop. This is a class rather than a
-    generator so that an abandoned body needs no finalisation.
+    A client would write a `bytes` body all at once, on the event loop. This is a class rather than a generator so that
+    an abandoned body needs no finalisation.
 
     Args:
         data: the body. It must not change until the request has ended.
-        moved: called before each slice, as a sign of progress.
+        moved: called before each slice, to report progress.
     """
 
     def __init__(self, data: Buffer, moved: Callable[[], object] = lambda: None) -> None:
@@ -34,7 +34,7 @@ class SlicedBody:
 
     def __aiter__(self) -> SlicedBody:
         if self._begun:
-            # Clients repeat a request whose connection broke. Older clients would even send only the rest of the body.
+            # Clients repeat a request whose connection broke, and older clients would send only the rest of the body.
             raise ConnectionResetError("only part of the body was sent")
         return self
 
@@ -42,7 +42,7 @@ class SlicedBody:
         if not self._view:
             raise StopAsyncIteration
         self._begun = True
-        # A fast socket accepts one slice after another without letting the loop run.
+        # Without a checkpoint, a fast socket could accept all slices before the loop runs other tasks.
         await anyio.lowlevel.checkpoint()
         self.moved()
         piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
@@ -50,7 +50,7 @@ class SlicedBody:
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` in either form (RFC 9110, 10.2.3); `None` if it is missing or invalid."""
+    """Return the seconds of a ``Retry-After`` in either form (RFC 9110, 10.2.3); `None` if missing or invalid."""
     value = (value or "").strip()
     if not value:
         return None
@@ -61,7 +61,7 @@ def parse_retry_after(value: str | None) -> float | None:
 
 
 def parse_http_date(value: str | None) -> datetime | None:
-    """Parse the date in a header (RFC 9110, 5.6.7), in UTC if it has no time zone. Return `None` if it is invalid."""
+    """Parse the date in a header (RFC 9110, 5.6.7), by default in UTC. Return `None` if it is missing or invalid."""
     try:
         date = email.utils.parsedate_to_datetime(value or "")
     except (TypeError, ValueError, OverflowError):  # OverflowError: a year with twenty digits
@@ -70,7 +70,7 @@ def parse_http_date(value: str | None) -> datetime | None:
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
-    """Parse the range ``[start, end)`` of a 206 response, and the object's size, which is `None` if unknown.
+    """Return the range ``[start, end)`` of a 206 response, and the object's size, which is `None` if unknown.
 
     Raises:
         ValueError: the header is missing or invalid.
@@ -84,7 +84,8 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
 def crc64nvme(data: Buffer) -> int | None:
     """Return the CRC-64/NVME of ``data``, or `None` if asyncrec's C extension is missing.
 
-    The checksum takes a twentieth of an MD5's time on x86-64, and two fifths on other processors. Python code would
-    take a hundred times as long, and an MD5 serves as well. The call blocks, but releases the GIL.
+    This takes a twentieth of the time of an MD5 on x86-64, and two fifths on other processors. There is no Python
+    implementation, because it would be a hundred times slower, and an MD5 can be used instead. Blocks, but releases the
+    GIL.
     """
     return None if native is None else native.crc64nvme(data)

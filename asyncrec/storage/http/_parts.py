@@ -1,10 +1,10 @@
 """The parts of an upload in transit.
 
-`PartTasks` sends them, `PartSlots` counts them, `PartBuffers` provides their memory, and `fill_part` fills it.
+`PartTasks` sends the parts, `PartSlots` limits their number, and `PartBuffers` and `fill_part` provide their memory.
 
-Memory for parts is mapped rather than allocated by the C library. For each worker thread, the C library would keep the
-memory that the thread freed, and gaps between blocks in use. With four parts of 8 MiB in transit, a process grew by 75
-to 100 MiB. The memory would also have to be cleared before the copy, which takes 5 ms on the event loop.
+Memory for parts is mapped rather than allocated by the C library, which would retain freed memory for each worker
+thread, and fragment it. With four parts of 8 MiB in transit, a process grew by 75 to 100 MiB. The memory would also
+have to be cleared before the copy, which takes 5 ms on the event loop.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _ON_LOOP = 1 << 20  # copying takes a few tenths of a millisecond
 
 
 class PartSlots:
-    """Slots for parts in transit, each of one chunk, shared by all sinks of a storage.
+    """Slots for parts in transit, shared by all sinks of a storage. A slot is for one chunk.
 
-    A part that has grown takes a slot for each chunk of its length, but never more than all slots.
+    A larger part occupies a slot for each chunk of its length, up to the total number of slots.
     """
 
     def __init__(self, count: int, chunk_size: int) -> None:
         self._count = count
         self._chunk = chunk_size
         self._free = anyio.Semaphore(count)
-        # One caller acquires at a time, because two callers with half the slots each would wait for each other.
+        # Only one caller acquires slots at a time, because two callers with half of the slots each would deadlock.
         self._turn = anyio.Lock()
 
     @property
     def waiting(self) -> bool:
-        """Whether a caller waits for slots."""
+        """Whether a caller is waiting for slots."""
         return self._turn.statistics().locked
 
     def of(self, size: int) -> int:
-        """Return the number of slots that a part of ``size`` bytes takes."""
+        """Return the number of slots that a part of ``size`` bytes occupies."""
         return min(self._count, -(-size // self._chunk))
 
     async def acquire(self, slots: int) -> None:
-        """Wait for this many slots. If cancelled, acquire none."""
+        """Acquire slots, waiting until enough are free. If cancelled, acquire none."""
         async with self._turn:
             taken = 0
             try:
@@ -69,10 +69,10 @@ class PartSlots:
 
 
 class PartBuffers:
-    """Buffers for parts, never more than there are parts in transit.
+    """A pool of buffers for parts. It never contains more buffers than there are parts in transit.
 
     Args:
-        size: the size of each buffer in bytes. Larger buffers (for parts that have grown) are not kept.
+        size: the size of each buffer in bytes. Larger buffers are not kept.
     """
 
     def __init__(self, size: int) -> None:
@@ -98,10 +98,10 @@ class PartBuffers:
 
 
 def _mapped(size: int) -> mmap.mmap:
-    """Map private memory. The first write to a page waits for the page; this call does not."""
+    """Map private memory. Pages are allocated when they are first written, not by this call."""
     # The mapping is private because a forked process would otherwise share the memory.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(AttributeError, OSError):  # only on Linux, but not in every kernel
+    with suppress(AttributeError, OSError):  # Linux only, and not in every kernel
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
@@ -113,13 +113,13 @@ async def fill_part(
     *,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> int | None:
-    """Copy a chunk into memory of its length, and return its checksum. A chunk above 1 MiB is copied in a thread.
+    """Copy a chunk into memory of its length, and return its checksum. Copy a chunk above 1 MiB in a thread.
 
-    If cancelled, raise only after the copy has ended, so that the memory may then be reused.
+    If cancelled, raise only after the copy has ended, so that the caller may reuse the memory.
 
     Args:
-        checksum: the CRC32C of the preceding bytes, which is continued; with `None`, no checksum is computed.
-        limiter: the limiter of the threads; by default, the event loop's.
+        checksum: the CRC32C of the preceding bytes, with which the computation continues; `None` for no checksum.
+        limiter: the limiter for the thread; by default, the event loop's.
     """
     if len(into) <= _ON_LOOP:
         await anyio.lowlevel.checkpoint()
@@ -141,20 +141,20 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 
 
 def _array_of(buffer: Buffer) -> NDArray[np.uint8]:
-    # NumPy releases the GIL while it copies. A memoryview does not, and blocked the event loop for 5 to 20 ms if the
-    # kernel first had to find the memory.
+    # NumPy releases the GIL while it copies. A memoryview does not, so the event loop was blocked for 5 to 20 ms while
+    # the kernel allocated the memory.
     return np.frombuffer(buffer, np.uint8)
 
 
 class PartTasks:
-    """The tasks of one upload. The first task that fails cancels the others, and its error is kept.
+    """The tasks of one upload. The first task that fails cancels the others, and its error is stored.
 
     Args:
         scope: the storage's scope, in which the tasks run.
         release: called with the number of slots of a task that has ended.
 
     Attributes:
-        cancelled: whether `cancel` was called.
+        cancelled: whether `cancel` has been called.
     """
 
     def __init__(self, scope: TaskScope, release: Callable[[int], None]) -> None:
@@ -184,7 +184,7 @@ class PartTasks:
             await self._idle.wait()
 
     def cancel(self) -> None:
-        """Cancel the running tasks, and those that are started from now on."""
+        """Cancel the running tasks, and all tasks that are started later."""
         self.cancelled = True
         for scope in list(self._scopes):
             scope.cancel()

@@ -1,16 +1,16 @@
-"""`RangedSource`: a source that requests ranges of one version of an object.
+"""`RangedSource` is a source that requests ranges of one version of an object.
 
-Looking first and requesting bytes afterwards takes two round trips, but one is enough, because the response to a
-request for bytes also contains their version, and the object's length. So the source looks at an object only if that
-response lacks the version or the length, or if the request is rejected because there are no bytes to return. If the
-caller passes ``info``, nothing is requested before the first bytes are needed.
+Looking up an object before requesting bytes would take two round trips. One is enough, because the response to a
+request for bytes also contains the object's version and length. So the source looks up an object only if the version or
+the length is missing, or if the request is rejected because there are no bytes to return. If the caller passes
+``info``, nothing is requested until the first bytes are needed.
 
-A range is requested as a whole, up to a window. Its response is returned in blocks as they arrived, and only then is
-the next request sent. A `Storage.read_ahead` of two windows makes the core request two windows ahead.
+A range of at most one window is requested at a time. The blocks of the response are returned as they arrived, before
+the next request is sent. A `Storage.read_ahead` of two windows makes the core request two windows ahead.
 
-Between two requests, a source holds no connection, so a thousand sources can wait. The price is a round trip for each
-window. Instead, if a slot is free, a backend may use one long response, from the first bytes on, for a reader that
-keeps up. If the response breaks off, or its reader pauses, the source continues with ranges.
+Between two requests, a source uses no connection, so a thousand sources can be idle. The price is a round trip for each
+window. To avoid it, a backend with a free slot may stream one long response to a reader that keeps up. If the response
+breaks off, or the reader pauses, the source continues with ranges.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ import anyio.lowlevel
 from asyncrec.errors import ArgumentValueError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
-# Bytes received from a long response at a time: enough to spread the cost of a call, and few enough for the reader of a
-# slow connection, which waits for all of them.
+# The number of bytes received from a long response at a time: enough to amortise the overhead of a call, but few enough
+# not to delay the reader of a slow connection.
 _OF_AN_ANSWER = 512 << 10
-# Seconds without a call after which a reader no longer counts as keeping up.
+# The seconds without a call after which a reader no longer counts as keeping up.
 _REST = 2.0
-# Blocks smaller than the first size are joined, to about the second. A larger block is returned as it is, because a
-# copy would cost more than it saves.
+# Blocks smaller than _SMALL are joined into blocks of about _JOINED bytes. Copying larger blocks would not be worth it.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
-# A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received whole when it begins. If an
-# object's length is unknown and there is no slot for all of it, this much is requested first. A reader that requests
-# less does not need speed.
+# A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received completely when it begins. If
+# an object's length is unknown and no slot is free, this much is requested first. A reader that requests less is
+# assumed not to need speed.
 _AT_ONCE = 1 / 32
-# The fraction of a window that a reader which paused must receive before it counts as keeping up again.
+# The fraction of a window that a reader must receive after a pause before it counts as keeping up again.
 _KEEPS_UP = 1 / 4
 
 
 class LongAnswer(Protocol):
-    """A response that runs from the reader's position to the end of its range, for a source that has slots::
+    """A response from the reader's position to the end of its range, for a source that has slots::
 
     async def stream(self, start, end):  # like `fetch`, but only begun
         return ShopAnswer(await self._storage.begin(self._key, start, end, etag=self.info.etag))
@@ -68,7 +67,7 @@ class LongAnswer(Protocol):
     """
 
     async def receive(self, size: int, /) -> Sequence[bytes]:
-        """Return the next blocks: ``size`` bytes or a little more, fewer only if the response ends.
+        """Return the next blocks: ``size`` bytes or slightly more, or fewer if the response ends.
 
         After a cancellation or an error, the response can only be closed.
 
@@ -77,11 +76,11 @@ class LongAnswer(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Release the connection, shielded and limited in time."""
+        """Release the connection, in a shielded scope with a time limit."""
 
 
 class StreamSlots:
-    """The slots for sources that hold a connection between two calls of their readers, one object for each storage::
+    """A storage's slots for sources that keep a connection between two calls of their readers::
 
         self.streams = StreamSlots(8)  # of the storage; each source passes slots=storage.streams
 
@@ -94,7 +93,7 @@ class StreamSlots:
 
 
 class RangedSource(ByteSource):
-    """Base class for a backend's source, which is its own context. The backend defines `look` and `fetch`::
+    """Base class for a backend's source, which is its own context manager. The backend defines `look` and `fetch`::
 
         class ShopSource(RangedSource):
             def __init__(self, storage, key, *, start, end, info):
@@ -112,12 +111,12 @@ class RangedSource(ByteSource):
         def open_source(self, key, *, start=0, end=None, info=None):
             return ShopSource(self, check_key(key), start=start, end=end, info=info)
 
-    A backend whose responses contain the object's version also overrides `first`, which saves the call of `look`.
+    A backend whose responses contain the object's version also overrides `first`, which saves the call to `look`.
 
     Args:
-        what: the object, as named in errors: its URL, without credentials.
+        what: the object's URL without credentials, for errors.
         start, end, info: as for `Storage.open_source`.
-        slots: for backends that can `stream`. Without slots, all bytes come from `fetch`.
+        slots: the storage's slots, for backends that can `stream`. Without slots, `fetch` returns all bytes.
 
     Attributes:
         window: the maximum number of bytes requested from `fetch` at once. At 8 MiB, a request's latency of about
@@ -132,32 +131,32 @@ class RangedSource(ByteSource):
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {what}: offsets count from the beginning")
         self._what = what
-        self._position = start  # of the next byte to request; bytes that arrived but were not received are before it
+        self._position = start  # of the next byte to request, after all bytes that have arrived
         self._given_end = end
         self._known = info
         self._blocks: deque[bytes] = deque()
         self._open = False
         self._slots = slots or StreamSlots(0)
         self._answer: LongAnswer | None = None
-        # Bytes since the reader last paused or a response broke off; at first the reader counts as keeping up.
+        # Bytes since the reader last paused or a response broke off. Initially, the reader counts as keeping up.
         self._fetched = self.window
         self._at_once = int(self.window * _AT_ONCE)
         self._returned_at = math.inf  # the clock's time when the reader last received bytes
 
     @property
-    def flowing(self) -> bool:  # type: ignore[override]  # only read
+    def flowing(self) -> bool:  # type: ignore[override]  # read-only
         return self._answer is not None
 
     @abstractmethod
     async def look(self) -> ObjectInfo:
-        """Request the current version of the object. It may raise the errors of `Storage.head`."""
+        """Return the description of the object's current version. May raise the errors of `Storage.head`."""
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
         """Request the bytes ``[start, end)`` of the current version, or up to its end if ``end`` is `None`.
 
-        Return the description of the object in the response, and the begun response itself, with the requested bytes,
-        or fewer if the object ends earlier. A backend without slots always gets an ``end``, and returns the blocks that
-        arrived. Return `None` if the response does not contain the version and its size, or reports that there are no
+        Return the description of the object from the response's headers, and the response itself, with the requested
+        bytes, or fewer if the object ends earlier. A backend without slots is always passed an ``end``, and returns the
+        received blocks. Return `None` if the response does not contain the version and the size, or if there are no
         bytes. The source then calls `look`. The default implementation returns `None`.
 
         Raises:
@@ -167,17 +166,18 @@ class RangedSource(ByteSource):
 
     @abstractmethod
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
-        """Return the bytes ``[start, end)``, at least one, of the version in `info`, in blocks of any length.
+        """Return the bytes ``[start, end)`` (at least one) of the version in `info`, in blocks of any length.
 
         If a response broke off, return fewer bytes, but at least one.
 
         Raises:
-            TransientStorageError: the same call may succeed. The core continues at this offset, and repeats nothing.
+            TransientStorageError: a retry may succeed. The core continues at this offset, without requesting any byte
+                again.
             ObjectChangedError: the object was replaced, or deleted, since `look`.
         """
 
     async def stream(self, start: int, end: int) -> LongAnswer:
-        """Begin one response with all the bytes ``[start, end)`` of the version in `info`.
+        """Begin a single response with the bytes ``[start, end)`` of the version in `info`.
 
         Raises:
             StorageError: as `fetch`.
@@ -206,8 +206,8 @@ class RangedSource(ByteSource):
             raise anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
-        # Blocks that have arrived are returned without a checkpoint, because a step of the loop for each block would
-        # cost a tenth of the reading time. A checkpoint follows after at most a window.
+        # Blocks that have arrived are returned without a checkpoint, because one for each block would take a tenth of
+        # the reading time. There is a checkpoint after at most one window.
         if not self._blocks:
             end = self._end
             if self._position >= end:
@@ -257,7 +257,7 @@ class RangedSource(ByteSource):
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
-        # A slot is held until the reader asks for more, if the rest of the response is longer than one receive.
+        # Keep the slot until the reader requests more, if the rest of the response is longer than one receive.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
             end = start + self._at_once
@@ -286,7 +286,7 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Return the next blocks of a long response, or none if it broke off. Requesting a range then shows why."""
+        """Return the next blocks of a long response, or none if it broke off. A range request then raises the error."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:
@@ -302,7 +302,7 @@ class RangedSource(ByteSource):
         return blocks
 
     async def _begin_stream(self, end: int) -> LongAnswer:
-        self._slots.left -= 1  # before the request, so that no other reader takes the slot meanwhile
+        self._slots.left -= 1  # before the request, so that no other reader takes the slot
         try:
             return await self.stream(self._position, end)
         except BaseException:
@@ -310,7 +310,7 @@ class RangedSource(ByteSource):
             raise
 
     async def _let_go(self) -> None:
-        """Release the connection. The next bytes are requested as a range."""
+        """Release the connection. The next bytes will be requested as a range."""
         answer, self._answer, self._fetched = self._answer, None, 0
         if answer is not None:
             self._slots.left += 1

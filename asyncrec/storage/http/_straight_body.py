@@ -1,11 +1,11 @@
-"""`StraightBody` is the body of an aiohttp response, received directly into the blocks that are returned.
+"""`StraightBody` is the body of an aiohttp response, received directly into large blocks.
 
-aiohttp's parser copies the bytes that the socket read, and its reader joins the copies. At the speed of a fast link,
-these copies, and a dozen steps of Python for each 256 KiB, are most of the cost of reading. But a body of known length
-needs no parsing. So until its last byte, the connection has another protocol, which lets the socket, or TLS, write into
-a block of 512 KiB. Then aiohttp gets the connection back, with the response ended, and reuses it.
+aiohttp's parser copies the bytes that the socket received, and its reader joins the copies. On a fast link, these
+copies, and a dozen steps of Python per 256 KiB, dominate the cost of reading. But a body of known length needs no
+parsing. So until the last byte, this class replaces the connection's protocol, and the socket, or TLS, writes directly
+into a block of 512 KiB. Then the response is marked as ended, and the connection is returned to aiohttp for reuse.
 
-All names of aiohttp used here are public, except two that aiohttp itself uses at the end of a body:
+All aiohttp names used here are public, except two that aiohttp itself uses at the end of a body:
 `StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the time limit for the next byte.
 """
 
@@ -15,15 +15,14 @@ import asyncio
 from collections import deque
 from typing import Any
 
-# The size of a returned block. Cutting it into small records takes half a millisecond on the loop.
+# The size of a returned block. Splitting it into small records takes half a millisecond on the loop.
 _BLOCK = 512 << 10
-# The number of blocks that may wait while another arrives. Beyond this number, the socket is not read, so the sender
-# waits.
+# The maximum number of complete blocks in memory. While there are so many, the socket is not read, so the sender waits.
 _MOST_WAITING = 2
 
 
 class StraightBody(asyncio.BufferedProtocol):
-    """The rest of a body, created by `of`, for one task. The body must be read to its end, or abandoned by `leave`."""
+    """The rest of a body, created by `of` for one task. Read the body to its end, or abandon it with `leave`."""
 
     def __init__(self, response: Any, transport: asyncio.Transport, size: int) -> None:
         self._content = response.content
@@ -39,7 +38,7 @@ class StraightBody(asyncio.BufferedProtocol):
 
     @classmethod
     def of(cls, response: Any, size: int) -> StraightBody | None:
-        """Take over the body of an `aiohttp.ClientResponse` before any of it has been read.
+        """Take over the body of an `aiohttp.ClientResponse` from which nothing has been read.
 
         Return `None` if the headers do not declare ``size`` bytes, or if the event loop is not asyncio's own, because
         uvloop's transports have not been shown to change protocols in the middle of a body. The caller then reads the
@@ -93,8 +92,7 @@ class StraightBody(asyncio.BufferedProtocol):
         if not self._block:
             self._block = memoryview(bytearray(min(_BLOCK, self._missing) + 1))
         end = self._filled + self._missing
-        # The buffer has room for one excess byte, which would otherwise stay in the socket and be read as the next
-        # response.
+        # Leave room for one excess byte, which would otherwise remain in the socket and be read as the next response.
         return self._block[self._filled : end + 1 if end <= _BLOCK else _BLOCK]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,7 +1,7 @@
-"""A storage backend of asyncrec for local files, through aiofiles: ``file+aiofiles:///data/crawl``.
+"""A storage backend for local files that uses aiofiles: ``file+aiofiles:///data/crawl``.
 
 This is the smallest complete plugin. "Write a storage plugin" in asyncrec's documentation explains it. The entry point
-names this module, whose hook returns the plugin's schemes. Other modules are imported only when a storage is opened.
+names this module, whose hook returns the storage factory. Other modules are imported when a storage is opened.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -
 
     Args:
         url: ``file+aiofiles:///absolute/folder``, percent-encoded like every file URL. The folder need not exist yet.
-        threads: the number of threads in the storage's own pool. Four keep a disk busy; more help with network file
-            systems.
+        threads: the number of threads in the storage's own pool. Four are enough for a disk; a network filesystem may
+            benefit from more.
         chunk_size: the number of bytes per write. A write of 1 MiB takes much longer than the 60 us of a thread hop.
     """
     from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -
     try:
         yield FileStorage(url, executor=executor, chunk_size=chunk_size)
     finally:
-        # Waiting would block the loop, and is unnecessary because every call was awaited, so the threads are idle.
+        # Waiting would block the loop. It is unnecessary, because all calls have been awaited, so the threads are idle.
         executor.shutdown(wait=False)
 
 

@@ -1,4 +1,4 @@
-"""`Files`, a folder accessed through aiofiles, and the functions that run in its threads."""
+"""`Files` is a folder accessed through aiofiles. The module's functions run in its threads."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ T = TypeVar("T")
 
 
 async def settled(call: Awaitable[T]) -> T:
-    """Return the result of ``call``, which is never cancelled. A cancellation is raised at the next checkpoint.
+    """Return the result of ``call``, which is never cancelled. A cancellation is raised at the next checkpoint instead.
 
-    aiofiles runs each call in a thread, which cannot be cancelled. On cancellation, an ordinary `await` would end at
-    once while the write continued. A caller that then closed or unlinked the file would do so during the write, and a
-    caller that reused the buffers would corrupt the written data.
+    aiofiles runs each call in a thread, which cannot be cancelled. If an ordinary `await` were cancelled, it would
+    return while the write continued. A caller could then close or unlink the file during the write, or reuse the
+    buffers and corrupt the written data.
 
-    If the call fails, the cancellation is raised at once. If the call may be cancelled before it begins, place a
+    If the call fails, the cancellation is raised immediately. If the call may be cancelled before it begins, place a
     checkpoint before it.
     """
     return await sheltered(call, limit=math.inf)
@@ -52,7 +52,7 @@ class Files:
         """Return the path of the file for ``key``.
 
         Raises:
-            ValueError: the key cannot be a file name.
+            ValueError: the key is not usable as a file name.
         """
         check_key(key)
         parts = key.split("/")
@@ -74,7 +74,7 @@ class Files:
 
     @contextmanager
     def mapped(self, operation: str, key: str) -> Iterator[None]:
-        """Convert operating-system errors raised in the block into asyncrec's errors."""
+        """Convert operating system errors raised in the block to asyncrec's errors."""
         try:
             yield
         except StorageError:
@@ -97,7 +97,7 @@ class Files:
 
 
 def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str, ObjectInfo | None]]:
-    """Return the matching entries of one folder, ordered by whole key. A folder sorts as its name with a slash."""
+    """Return the matching entries of one folder, sorted by key. The keys of folders end in a slash."""
     found: list[tuple[str, ObjectInfo | None]] = []
     first = os.fsencode(start_after)
     try:
@@ -136,7 +136,7 @@ def unlink(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Create a folder and its parents. Sync each parent, because a file is only as durable as its path's names."""
+    """Create a folder and its parents. Sync each parent, because a file is only as durable as its folders' names."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         make_folder(parent)

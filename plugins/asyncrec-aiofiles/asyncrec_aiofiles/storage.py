@@ -1,8 +1,8 @@
-"""`FileStorage`: a storage whose objects are files below a folder, accessed through aiofiles in an executor's threads.
+"""`FileStorage` is a storage whose objects are files, accessed through aiofiles in an executor's threads.
 
-An object is written to ``.<name>.<random>.partial`` next to its target, synced, and renamed to the target, so readers
-see either the old file or the new one. With ``exclusive``, the file is linked instead of renamed, which fails if the
-target exists. The folder is then synced, so that the name also survives a crash.
+An object is written to ``.<name>.<random>.partial`` beside its target, synced, and renamed, so readers see either the
+old file or the new one. With ``exclusive``, the file is linked instead, which fails if the target exists. Then the
+folder is synced, so that the name also survives a crash.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FileStorage(Storage):
         source = _FileSource(self._files, key, file, start)
         try:
             with self._files.mapped("open", key):
-                # The open file stays the same even if another file is renamed to its name.
+                # Even if another file is renamed to this name, the descriptor still refers to the open file.
                 source.info = info_of(key, await self._files.call(os.fstat, file.fileno()))
             if info is not None and info.etag != source.info.etag:
                 raise ObjectChangedError(
@@ -112,7 +112,7 @@ class _FileSink(ByteSink):
             self._sent += sum(map(len, buffers))
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Pass the buffered bytes to the system. Return 0 because this plugin keeps no unfinished files to recover."""
+        """Pass the buffered bytes to the system. Return 0, because no unfinished file is kept for recovery."""
         with self._state.working(), self._files.mapped("flush", self._key):
             await anyio.lowlevel.checkpoint()
             await settled(self._file.flush())
@@ -125,7 +125,7 @@ class _FileSink(ByteSink):
             if self._state.leave(exc):
                 await anyio.lowlevel.checkpoint()
                 with self._files.mapped("publish", self._key):
-                    # Settle the whole publication, so that a cancellation takes effect either before or after it.
+                    # Settle the whole publication, so that a cancellation takes effect only before or after it.
                     self.published = await settled(self._publish())
         finally:
             if self.published is None:
@@ -151,10 +151,10 @@ class _FileSink(ByteSink):
 
     async def _discard(self) -> None:
         with suppress(OSError):
-            await self._file.close()  # flushes the buffer, which may fail again
+            await self._file.close()  # this flushes the buffer, which may fail again
         try:
             await self._files.call(unlink, self._draft)
-        except OSError as error:  # the caller sees the first error
+        except OSError as error:  # log it, because the caller raises the first error
             logger.warning(
                 "the unfinished file %s could not be removed: %s", self._draft, error, extra={"path": self._draft}
             )
@@ -175,7 +175,7 @@ class _FileSource(ByteSource):
         if size <= 0:
             return b""
         with self._files.mapped("read", self._key):
-            # Read at an offset, so that a cancelled read does not move the position.
+            # Read at an explicit offset, so that a cancelled read does not move the position.
             block: bytes = await self._files.call(os.pread, self.file.fileno(), size, self._position)
         if not block:
             raise ObjectChangedError(

@@ -1,6 +1,6 @@
-"""Azure Blob Storage as a storage backend of asyncrec.
+"""A storage backend for Azure Blob Storage.
 
 Once this plugin is installed, asyncrec accepts ``az://container/prefix`` and
-``abfs://container@account.dfs.core.windows.net/prefix`` wherever it accepts a path. `asyncrec_azure.options.Options`
-lists the options. The Azure SDK is imported only when the first such path is opened.
+``abfs://container@account.dfs.core.windows.net/prefix`` wherever it accepts a path. The options are those of
+`asyncrec_azure.options.Options`. The Azure SDK is imported when the first such path is opened.
 """

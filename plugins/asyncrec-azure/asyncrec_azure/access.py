@@ -1,4 +1,4 @@
-"""`Access`: the account and its credentials. Missing values come from the environment."""
+"""The account and its credentials. Missing values are taken from the environment."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Access:
         endpoint: the account's endpoint, without a trailing slash; ``""`` if the connection string contains it.
         account: the account's name; ``""`` if it is not needed.
         connection_string, account_key, sas_token: the credentials; at most one is set.
-        anonymous: whether to send no credentials. If false and no credentials are set, the SDK finds an identity.
-        client_id: the id of the managed identity to use if the machine has several.
-        ca_file: a file of trusted certificate authorities; `None` for the machine's own.
+        anonymous: whether to send no credentials. If false and no credentials are set, the SDK looks up an identity.
+        client_id: the id of the managed identity to use; needed if the machine has several.
+        ca_file: a file of trusted certificate authorities; `None` for those of the machine.
     """
 
     endpoint: str
@@ -34,7 +34,7 @@ class Access:
 
     @property
     def sent(self) -> str:
-        """The credentials that are sent to the store, described without secrets."""
+        """A description of the credentials that are sent to the store, without secrets."""
         if self.sas_token is not None:
             ends = parse_qs(self.sas_token).get("se")
             return f"the sas_token, which ends at {ends[0]}" if ends else "the sas_token"
@@ -46,7 +46,7 @@ class Access:
 
     @property
     def identity(self) -> bool:
-        """Whether the client sends the tokens of an identity that the SDK finds."""
+        """Whether the client sends tokens of an identity that the SDK looks up."""
         return not (self.connection_string or self.account_key or self.sas_token or self.anonymous)
 
 
@@ -62,15 +62,15 @@ def access_of(
     client_id: str | None = None,
     ca_file: str | os.PathLike[str] | None = None,
 ) -> Access:
-    """Return the `Access` for these options. Missing options come from the environment.
+    """Return the `Access` for these options. Missing options are taken from the environment.
 
-    The environment's credentials belong to the environment's account and are not sent to another account.
+    Credentials from the environment belong to the environment's account, and are not sent to another account.
 
     Args:
-        host: the host in the URL, such as ``account.dfs.core.windows.net``.
+        host: the host in the URL, such as ``account.dfs.core.windows.net``, or ``""``.
 
     Raises:
-        ValueError: the options contradict each other, or name no account.
+        ValueError: the options contradict each other, are invalid, or name no account.
     """
     given = [connection_string, account_key, sas_token, anonymous or None]
     if sum(each is not None for each in given) > 1:
@@ -116,7 +116,7 @@ def access_of(
 
 
 def _of_environment(account: str) -> tuple[str | None, str | None, str | None, str]:
-    """Return the environment's connection string, key and token for ``account``, and the account."""
+    """Return the connection string, key and token for ``account`` from the environment, and the account's name."""
     own = _variable("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
     if not account and (whole := _variable("AZURE_STORAGE_CONNECTION_STRING")):
         return whole, None, None, ""
@@ -140,6 +140,6 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _account_of(endpoint: str) -> str:
-    """Return the account's name: the first label of the host, or for an emulator, the path."""
+    """Return the account's name: the first label of the host or, for an emulator, the path."""
     parts = urlsplit(endpoint)
     return parts.path.strip("/") or (parts.hostname or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""Clients. All storages of an event loop with the same account and credentials share connections and tokens."""
+"""Clients, each shared by all storages on an event loop with the same account and credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .transport import Transport
 
 
 class Client:
-    """The SDK's client of one account.
+    """An SDK client for one account.
 
     Attributes:
         secrets: the strings to remove from the store's messages, because stores echo them.
@@ -51,7 +51,7 @@ class Client:
         return self._service.get_container_client(name)
 
     async def close(self) -> None:
-        """Close all connections, including those of the token source."""
+        """Close all connections, including those for tokens."""
         try:
             await self._service.close()
         finally:
@@ -71,13 +71,13 @@ def _secrets(access: Access) -> Iterator[str]:
         yield key
     if token := access.sas_token or pieces.get("SharedAccessSignature"):
         yield token
-        # The signature is in every URL, and a store may echo it decoded.
+        # Every URL contains the signature, and a store may echo the decoded form.
         yield from parse_qs(token).get("sig", ())
         yield from (part[4:] for part in token.split("&") if part.startswith("sig="))
 
 
 def _prepare(access: Access) -> tuple[ssl.SSLContext, Any]:
-    """Return the TLS context and the token source, if one is needed. Call in a thread: this reads files and imports."""
+    """Return the TLS context, and the token source if needed. Reads files and imports, so call this in a thread."""
     context = trusting(access.ca_file, named_by="ca_file", what="opening a client for Azure", shared=True)
     if not access.identity:
         return context, None

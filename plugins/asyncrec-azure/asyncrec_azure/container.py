@@ -1,4 +1,4 @@
-"""`Container`: requests with translated errors, and the state that sinks and sources of one container share."""
+"""`Container` sends requests with translated errors, and holds the state that its sinks and sources share."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from .options import Options
 
 T = TypeVar("T")
 
-# Metadata keys of an object: the id of the upload that made the object, to recognise it if a response was lost, and the
-# checksum of the content, because Azure keeps none of its own.
+# Metadata keys of an object: the id of the upload that created it, to recognise the object if a response was lost, and
+# the checksum of its content, because Azure does not keep one.
 UPLOAD, CRC32C = "asyncrec_upload", "asyncrec_crc32c"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The store's description of an object. ``upload`` is the id of the asyncrec upload that made it, or `None`."""
+    """The store's description of an object. ``upload`` is the id of the asyncrec upload that created it, or `None`."""
 
     info: ObjectInfo
     upload: str | None
 
 
 class Container:
-    """A container, and slots for the blocks of all sinks that write to it.
+    """A container, with slots for the blocks of all sinks that write to it.
 
     Attributes:
-        slots: one slot per block being copied or in transit, to bound the memory of all sinks together.
+        slots: one slot for each block being copied or in transit, to bound the memory of all sinks together.
         tasks: the tasks that send blocks.
-        has_crc64: whether asyncrec can compute a CRC-64 and every response so far has shown that the store compares it.
+        has_crc64: whether asyncrec can compute a CRC-64, and the store has verified it in every response so far.
     """
 
     def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:
@@ -50,7 +50,7 @@ class Container:
         self.policy = policy
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
-        # Threads for copies and checksums, separate so that the user's blocking work cannot starve uploads.
+        # Threads for copies and checksums have their own limit, so that the user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = tasks
         self.has_crc64 = crc64nvme(b"") is not None
@@ -64,7 +64,7 @@ class Container:
         return self.sdk.get_blob_client(key)
 
     async def once(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
-        """Call the SDK once.
+        """Call the SDK, without retries.
 
         Raises:
             StorageError: the SDK's error, translated and not chained to the original.
@@ -79,7 +79,7 @@ class Container:
         raise failure
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
-        """Call the SDK, and retry transient failures. The call must be repeatable."""
+        """Call the SDK and retry transient failures. The call must be safe to repeat."""
 
         async def attempt() -> T:
             return await self.once(operation, what, condition=condition)
@@ -107,7 +107,7 @@ class Container:
         return await retrying(attempt, what=what, policy=policy or self.policy)
 
     async def remove(self, key: str, *, etag: str | None = None) -> None:
-        """Delete an object, or only its version ``etag``. Do nothing if the object does not exist."""
+        """Delete an object (or only its version ``etag``). Do nothing if the object does not exist."""
         condition: dict[str, Any] = {}
         if etag is not None:
             condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
@@ -123,7 +123,7 @@ def info_of(key: str, size: object, etag: object, modified: object, metadata: Ma
     """Return the `ObjectInfo` for the store's description of an object.
 
     Raises:
-        ValueError: the values do not describe an object, so the response is not from Azure.
+        ValueError: the values do not describe an object, because the response is not from Azure.
     """
     if not isinstance(size, int) or not isinstance(etag, str) or not etag or not isinstance(modified, datetime):
         raise ValueError("the response does not describe an object")

@@ -1,9 +1,9 @@
 """Translate the errors of the store, the SDK and its HTTP client into asyncrec's, and classify transient ones.
 
-Codes: https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes. A message names the operation and
-the object, the store's code and the first line of its text without secrets, and a remedy if one is known. If the store
-rejects a signature, its text quotes the signed string, so the text is omitted. No error is chained to the SDK's error,
-because that contains the request, its headers and its URL, and a URL with a SAS token is as good as a password.
+Codes: https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes. A message names the operation, the
+object, the store's code and the first line of its text without secrets, and a known remedy. If the store rejects a
+signature, its text is omitted, because it quotes the signed string. No error is chained to the SDK's error, which
+contains the request, its headers and its URL, because a URL with a SAS token is equivalent to a password.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from asyncrec.storage import redact
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
 Condition = Literal["", "none", "same"]
-"""The condition of a request: no condition, that the object does not exist, or that it is the version opened."""
+"""The condition of a request: none, that the object does not exist, or that it is still the version that was opened."""
 
 _PROXY_ASKS = 407
 _TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
-# For a block damaged in transit, the store responds with a 400.
+# Some are sent with status 400, for example for a block that was damaged in transit.
 _TRANSIENT = {
     "ServerBusy",
     "OperationTimedOut",
@@ -41,7 +41,7 @@ _TRANSIENT = {
     "Crc64Mismatch",
     "ContainerBeingDeleted",
 }
-# The code of Azurite (with a 500, unless it was started with --loose), and the code of the service.
+# The code of Azurite (with a 500 unless started with --loose), and the code of the service.
 _UNKNOWN_HEADER = {"FeatureNotSupported", "UnsupportedHeader"}
 _PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
 _ADVICE = {
@@ -58,11 +58,11 @@ _SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
 
 
 class BlocksGoneError(StorageError):
-    """The blocks no longer exist because another writer published the object and the store discarded ours."""
+    """The blocks no longer exist, because another writer published the object and the store discarded ours."""
 
 
 class HeaderUnknownError(StorageError):
-    """The store does not know a header of the request, so it is an emulator or a gateway."""
+    """The store, which must be an emulator or a gateway, does not support a header of the request."""
 
 
 def translate(
@@ -71,8 +71,8 @@ def translate(
     """Return ``error`` translated for the operation ``what``, such as ``"az://container/key: reading"``.
 
     Args:
-        condition: the condition of the request, which determines the meaning of its failure.
-        secrets: the secrets that the store may echo.
+        condition: the condition of the request, which determines the error if it is not met.
+        secrets: secrets to remove from the message, because the store may echo them.
         sent: a description of the credentials that were sent, for the message.
     """
     if (answered := _answered(error)) is not None:
@@ -116,7 +116,7 @@ def _of_answer(
             "the plugin's README lists the permissions that each operation needs"
         )
     words = _strike((str(error.message or "").splitlines() or [""])[0][:300], secrets)
-    # If the store sent no text, as for HEAD, the SDK inserts an uninformative one.
+    # If the store sent no text, as for HEAD, the SDK inserts an uninformative text.
     text += "" if not words or words.startswith("Operation returned") else f": {words}"
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
@@ -127,7 +127,7 @@ def _of_answer(
     if code == "InvalidBlockList":
         return BlocksGoneError(f"{text}; another writer has published this object in the meantime; write it again")
     if status == 404 and not code:
-        # Azure always sends a code, even for HEAD, so a response without a code says nothing about the object.
+        # Azure always sends a code, even for HEAD, so a response without a code is not from Azure.
         return StorageError(f"{text}: the response is not from Azure; check the endpoint")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -141,7 +141,7 @@ def _of_answer(
 
 
 def _of_transport(error: Exception, what: str) -> StorageError:
-    """Return the error for a failed connection. Show only the type, because the text may contain the URL."""
+    """Return the error for a failed connection, without the original text, which may contain the URL."""
     inner = getattr(error, "inner_exception", None) or error
     name = type(inner).__name__
     if isinstance(inner, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):

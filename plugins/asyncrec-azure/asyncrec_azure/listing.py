@@ -1,7 +1,7 @@
-"""Listings, page by page. The SDK requests the pages, and this module parses them in a thread.
+"""Listings, one page at a time. The SDK requests the pages, and this module parses them in a thread.
 
-The SDK creates a page's objects on the loop, at a millisecond per blob, so a page of 1,000 blobs would block the loop
-for a second. The transport therefore passes the page to this module, and an empty page to the SDK.
+The SDK creates objects on the loop, in a millisecond per blob, so a page of 1,000 blobs would block the loop for a
+second. So the transport passes the page to this module, and an empty page to the SDK.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from asyncrec.storage.http import parse_http_date
 
 from .container import Container, info_of
 
-# Blobs per page: about 700 KB, which a thread parses in about 20 ms.
+# The number of blobs per page: about 700 KB, which a thread parses in about 20 ms.
 _PAGE = 1_000
-# Bytes parsed at a time. The parser holds the GIL for a few tenths of a millisecond.
+# The number of bytes parsed at a time, during which the parser holds the GIL for a few tenths of a millisecond.
 _BITE = 32 << 10
 
 
@@ -32,13 +32,13 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
     what = f"{container.shown(prefix)}*: listing"
     first = last = start_after.encode()
     token = ""
-    # These characters sort after the supplementary characters in UTF-16, but before them in UTF-8.
+    # These characters sort before the supplementary characters in UTF-8, but after them in UTF-16.
     from_there = bool(start_after) and not any("\ue000" <= each <= "\uffff" for each in start_after)
     while True:
 
         async def ask(token: str = token) -> tuple[list[ObjectInfo], str]:
             taken: list[bytes] = []
-            # start_from is inclusive. A store that does not support it lists from the beginning.
+            # start_from is inclusive. A store that does not support it starts at the beginning.
             start: dict[str, Any] = {"start_from": start_after} if from_there and not token else {}
             listing = container.sdk.list_blobs(
                 name_starts_with=prefix or None,
@@ -52,7 +52,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
             return await in_thread(parse_page, taken[0])
 
         found, following = await container.repeat(ask, what)
-        # The store orders a page by UTF-16, at least on the emulator, or by folder.
+        # The emulator orders a page by UTF-16, and other stores may order it by folder.
         found = sorted((info for info in found if info.key.encode() > first), key=lambda info: info.key.encode())
         if found and found[0].key.encode() <= last:
             raise StorageError(
@@ -70,7 +70,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
 
 
 def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
-    """Parse a page of a listing. Return its objects but not its folders, and the next page's token (``""`` if none).
+    """Parse a page of a listing. Return its objects, without folders, and the next page's token (``""`` if none).
 
     Raises:
         ValueError: the page is invalid.

@@ -1,4 +1,4 @@
-"""`Options`: the options of a container and its client, validated before a storage is opened."""
+"""The options of a container and its client, validated before a storage is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .access import Access, access_of
 __all__ = ["MIB", "Options"]
 
 MIB = 1 << 20
-# A smaller chunk would need too many requests. Azure accepts no larger block.
+# Smaller chunks would need too many requests, and Azure rejects larger blocks.
 _LEAST_CHUNK, _MOST_CHUNK = 64 << 10, 4_000 * MIB
 _OF_ACCESS: Mapping[str, Any] = {
     "account": str | None,
@@ -36,11 +36,12 @@ class Options:
 
     Attributes:
         container: the container's name, from the URL.
-        root: the URL up to the container, with the account if the URL names it.
+        root: the URL up to the container, including the account if the URL names it.
         access: the account and its credentials. See `access_of`.
-        chunk_size: bytes per block. With 8 MiB, an object may have 390 GiB because Azure allows 50,000 blocks.
-        max_concurrency: the most blocks being copied or in transit, over all sinks of the storage. The defaults hold
-            32 MiB.
+        chunk_size: the number of bytes per block. With 8 MiB, an object can have 390 GiB, because Azure allows 50,000
+            blocks.
+        max_concurrency: the maximum number of blocks being copied or in transit, for all sinks of the storage. By
+            default, they take 32 MiB.
     """
 
     container: str
@@ -57,7 +58,7 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Return the options of a URL, and the prefix that it contains (``""`` for the container itself).
+        """Return the options for a URL, and the URL's prefix (``""`` for the container itself).
 
         Raises:
             ValueError: the URL or an option is invalid. The message does not contain credentials.

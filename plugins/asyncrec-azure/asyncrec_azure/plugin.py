@@ -1,4 +1,4 @@
-"""The plugin's hook, which returns its schemes and their opener. The SDK is imported when a storage is opened."""
+"""The plugin's hook, which returns its storage factory. The SDK is imported when a storage is opened."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 async def open_azure(url: str, **options: Any) -> AsyncIterator[Storage]:
     """Open ``az://container/prefix``, with the options of `asyncrec_azure.options.Options.of`.
 
-    The client runs on asyncio; under trio it runs on a separate thread, behind `BridgedStorage`.
+    The client runs on asyncio. Under trio, it runs in a separate thread, behind a `BridgedStorage`.
 
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
-        StorageError: the file of authorities is not usable.
+        StorageError: the file of certificate authorities is not usable.
     """
     from asyncrec.storage import BridgedStorage, PrefixedStorage, in_thread, on_asyncio
 
     from .options import Options
 
     parsed, prefix = Options.of(url, **options)
-    # The imports take a few tenths of a second, once per process. In a thread they let the loop run, though haltingly.
+    # The imports take a few tenths of a second, once per process. In a thread, they only slow down the loop.
     await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_container
 

@@ -1,8 +1,8 @@
-"""`AzureSink`: one object being written, as one put or as blocks that are committed together.
+"""`AzureSink` writes one object, either with one put or as blocks that are committed together.
 
-An object of at most 1 MiB that is shorter than a chunk is one put, sent at the exit. In a longer object, each chunk is
-a block, staged by a task of the storage while the caller continues. After the exit, the object is either published and
-verified, or never becomes visible.
+An object of at most 1 MiB that is shorter than a chunk is sent with one put at the exit. In a longer object, each chunk
+is a block, which a task of the storage stages while the caller continues. After the exit, the object is either
+published and verified, or never becomes visible.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
 from .upload import MOST_BLOCKS, Upload
 
-# Copying and checksumming more bytes would block the loop for too long. So would a put, whose body the SDK sends at
-# once, on the loop.
+# Copying and checksumming more bytes would block the loop for too long, as would a put, which the SDK sends all at
+# once.
 _ON_LOOP = 1 << 20
-# Seconds that a cancelled publication may continue, and seconds to check afterwards whether it succeeded.
+# The seconds for which a cancelled publication may continue, and for the check whether it succeeded.
 _PUBLISH_SECONDS = 20.0
 _LOOK_SECONDS = 10.0
 
 
 class AzureSink(ByteSink):
-    """A sink for one object, created by the storage's `open_sink`. The sink is its own context manager."""
+    """A sink for one object, created by the storage's `open_sink`, and its own context manager."""
 
     def __init__(self, container: Container, key: str, *, exclusive: bool) -> None:
         self.chunk_size = container.chunk_size
@@ -53,7 +53,7 @@ class AzureSink(ByteSink):
         self._last_sent = False
         self._size = 0
         self._crc: int | None = 0
-        # The policy for requests after a failure that has already used up the retries.
+        # The policy for requests after a failure that has exhausted the retries.
         self._brief = replace(container.policy, attempts=min(4, container.policy.attempts))
         self._state = SinkState(self._shown)
 
@@ -73,14 +73,14 @@ class AzureSink(ByteSink):
             self._upload.check()
             self._last_sent = size < self.chunk_size
             if self._last_sent and not self._upload.started and size <= _ON_LOOP:
-                # Acquires no slot, so that a task with several short objects open does not wait for itself.
+                # Acquire no slot, so that a task with several open short objects does not wait for itself.
                 self._short = bytearray(size)
                 await self._copy(self._short, buffers, size)
             else:
                 await self._send_block(buffers, size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Return 0 because uncommitted data cannot be read back. Raises the error of a failed block."""
+        """Return 0, because uncommitted data cannot be read. Raise the error of a failed block."""
         self._state.check()
         self._upload.check()
         await anyio.lowlevel.checkpoint()
@@ -124,7 +124,7 @@ class AzureSink(ByteSink):
         self._size += size
 
     async def _refuse_existing(self) -> None:
-        """Raise early if an exclusive object exists. The condition of the publishing request decides in the end."""
+        """Raise early if an exclusive object exists. Ignore other errors: the publishing request is decisive."""
         try:
             await self._look()
         except StorageError:
@@ -134,7 +134,7 @@ class AzureSink(ByteSink):
     async def _publish(self) -> ObjectInfo:
         """Publish and verify the object, and resolve an unknown outcome.
 
-        If cancelled after the object was published, return its info instead of raising.
+        If cancelled after the object has been published, return its description instead of raising.
         """
         metadata = {UPLOAD: self._upload.id, CRC32C: f"{self._crc:08x}"}
         try:
@@ -152,7 +152,7 @@ class AzureSink(ByteSink):
         return await self._settle(error)
 
     async def _settle(self, error: StorageError) -> ObjectInfo:
-        """Return the info of our object, recognised by its id, if it was published after all. Otherwise raise."""
+        """Return the description of our object, recognised by its id, if it was published despite ``error``."""
         try:
             found = await self._look()
         except ObjectNotFoundError:
@@ -169,8 +169,7 @@ class AzureSink(ByteSink):
     async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:
         """Verify the object that the store has assembled."""
         found = await self._ours()
-        # If the object is no longer ours, another writer has replaced or deleted it, which is allowed, so our object
-        # was published.
+        # If the object is no longer ours, another writer has replaced or deleted ours after publication, as is allowed.
         return self._info(answer) if found is None else await self._intact(found)
 
     async def _intact(self, found: Found) -> ObjectInfo:
@@ -199,7 +198,7 @@ class AzureSink(ByteSink):
         return await self._container.look(self._key, self._upload.blob, f"{self._shown}: looking", self._brief)
 
     async def _ours(self) -> Found | None:
-        """Return the object if this upload made it, or `None` otherwise."""
+        """Return the object's description if this upload created it, or `None`."""
         try:
             found = await self._look()
         except ObjectNotFoundError:

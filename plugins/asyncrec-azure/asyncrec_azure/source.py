@@ -1,4 +1,4 @@
-"""`AzureSource`: ranges of one version of a blob, fetched in parallel if they are large."""
+"""`AzureSource` reads one version of a blob in ranges, and fetches large ranges in parallel."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .container import Container, info_of
 
 __all__ = ["WINDOW", "AzureSource"]
 
-# The most bytes requested at a time, and in one request. Two parallel requests hide each other's latency. Smaller
-# pieces cost a server more than they save: Azurite took three times as long with pieces of 2 MiB as with 8 MiB.
+# The maximum number of bytes requested at a time, and in one request. Two parallel requests hide each other's latency.
+# Smaller pieces would be slower: Azurite took three times as long with pieces of 2 MiB as with 8 MiB.
 WINDOW = 8 << 20
 _PIECE = 4 << 20
 # The status for a range that begins at or after the end of a blob.
@@ -73,7 +73,7 @@ class AzureSource(RangedSource):
         return blocks
 
     async def _get(self, start: int, end: int) -> bytes:
-        """Return exactly the bytes ``[start, end)``. Does not retry, because the core resumes from its position."""
+        """Return exactly the bytes ``[start, end)``, without retries, because the core resumes from its position."""
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
         request = partial(self._download, start, end)
         try:
@@ -92,7 +92,7 @@ class AzureSource(RangedSource):
                 return None
             raise
         found = stream.properties
-        # The SDK's `size` is the number of bytes downloaded, not the blob's.
+        # The SDK's `size` is the number of downloaded bytes, not the size of the blob.
         size = parse_content_range(found.content_range)[2]
         info = info_of(self._key, size, found.etag, found.last_modified, found.metadata or {})
         return info, await stream.readall()

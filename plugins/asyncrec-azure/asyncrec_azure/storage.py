@@ -1,4 +1,4 @@
-"""`AzureStorage`: a container as a `Storage`. It supports only asyncio; `asyncrec_azure.plugin` bridges it to trio."""
+"""`AzureStorage` is a container as a `Storage`. It needs asyncio; `asyncrec_azure.plugin` bridges it to trio."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .source import WINDOW, AzureSource
 class AzureStorage(Storage):
     """A container as a `Storage`, whose keys are the blobs' names and whose etags are their ETags.
 
-    A storage belongs to its event loop and cannot be pickled. Another process must open its own with the same options.
+    A storage belongs to its event loop and cannot be pickled. Another process must open its own storage.
     """
 
     read_ahead = 2 * WINDOW  # one window is processed while the next one arrives
@@ -69,7 +69,7 @@ async def open_container(options: Options, *, policy: RetryPolicy = DEFAULT) -> 
     """Open the storage for ``options`` on the running asyncio loop.
 
     Raises:
-        StorageError: the file of authorities is not usable.
+        StorageError: the file of certificate authorities is not usable.
         ValueError: the connection string is invalid.
     """
     async with CLIENTS.use(options.access) as client, TaskScope() as tasks:

@@ -1,8 +1,8 @@
-"""`Transport` sends the SDK's requests and reads every response completely, within limits of time and size.
+"""`Transport` sends the SDK's requests and reads every response completely, with limits on time and size.
 
-The SDK's own transport accepts a download of any size as long as a byte arrives each minute, and it handles uploads and
-truncated bodies in its own ways. This transport, set through the SDK's extension point, fails a request that makes no
-progress for a minute, and rejects a response that is longer than any requested one.
+The SDK's own transport accepts a download of any size as long as a byte arrives each minute, and treats uploads and
+truncated bodies differently. This transport, set through the SDK's extension point, fails a request that makes no
+progress for a minute, and rejects a response that is longer than any that asyncrec requests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from asyncrec.errors import StorageError
 from asyncrec.storage import in_thread
 from asyncrec.storage.http import SlicedBody
 
-# Seconds within which a request must make progress: connect, send the next slice, or receive more of the response.
+# The seconds within which a request must make progress: connect, send the next slice, or receive more of the response.
 STALLED_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
-# More connections than blocks and ranges in transit, over all storages of a program.
+# The maximum number of connections, enough for the blocks and ranges in transit of all storages of a program.
 _CONNECTIONS = 100
-# An error's XML has a few hundred bytes. A longer body is not an explanation.
+# The maximum size of an error's body. The XML of an error has a few hundred bytes.
 _ERROR_BYTES = 64 << 10
-# More than a source's window or a page of a listing. A longer body was not requested.
+# The maximum size of any other body, larger than a source's window or a page of a listing.
 _MOST_BYTES = 64 << 20
 _EMPTY_LISTING = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>"
 # Joining more bytes would block the loop for too long.
@@ -35,7 +35,7 @@ _JOIN_ON_LOOP = 1 << 20
 
 
 class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it by a function
-    """The SDK's aiohttp transport, over a session of our own that trusts the authorities of ``context``."""
+    """The SDK's aiohttp transport, with our own session, which trusts the authorities of ``context``."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         self._context: ssl.SSLContext | None = context
 
     async def open(self) -> None:
-        """Open the session at the first request, so that a client whose creation failed need not be closed."""
+        """Open the session on the first request, so that a client whose creation failed need not be closed."""
         if self._context is not None:
             self.session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=self._context, limit=_CONNECTIONS),
@@ -58,13 +58,13 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         await super().open()
 
     async def send(self, request: Any, *, stream: bool = False, proxies: Any = None, **config: Any) -> Any:
-        """Send one request and read the whole response, whatever its status.
+        """Send one request and read the whole response, regardless of its status.
 
         If ``config`` contains a list ``taken``, store the body of a listing in it and return an empty listing.
 
         Raises:
             ServiceResponseError: there was no progress for a minute, or the body was truncated.
-            StorageError: the body is longer than any that is ever requested.
+            StorageError: the body is longer than any that asyncrec requests.
         """
         taken: list[bytes] | None = config.pop("taken", None)
         try:
@@ -109,7 +109,7 @@ class _Answer:
 
 
 class _Download:
-    """The body of a response, as an iterator over a single block. The SDK sets ``properties`` on it."""
+    """The body of a response as an iterator over a single block. The SDK sets ``properties``."""
 
     properties: Any
 
@@ -145,7 +145,7 @@ async def _read(response: Any, patience: asyncio.Timeout) -> bytes:
             if size > _MOST_BYTES:
                 raise StorageError(f"the store's response is longer than the limit of {_MOST_BYTES:,} bytes")
     finally:
-        response.internal_response.close()  # a response read to its end has already released its connection
+        response.internal_response.close()  # if the body is complete, the connection has already been released
     if size > _JOIN_ON_LOOP:
         return await in_thread(b"".join, blocks)
     return b"".join(blocks)

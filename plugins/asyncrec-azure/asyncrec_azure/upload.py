@@ -1,7 +1,7 @@
-"""`Upload`: the blocks of one object in transit, as tasks of the storage, and the request that publishes them.
+"""`Upload` sends the blocks of one object in tasks of the storage, and publishes them.
 
-A staged block is invisible until the list that names it is committed. An upload needs no abort, because uncommitted
-blocks disappear within a week, or when any writer publishes the object.
+A staged block is invisible until a list that contains it is committed. An upload need not be aborted, because
+uncommitted blocks disappear within a week, or when any writer publishes the object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .errors import Condition, HeaderUnknownError
 MOST_BLOCKS = 50_000
 # Hashing more bytes would block the loop for too long.
 _HASH_ON_LOOP = 256 << 10
-# Seconds for the tasks to end after cancellation. Each only releases its connection.
+# The seconds within which cancelled tasks must end. Each only releases its connection.
 _CANCEL_SECONDS = 5.0
 
 
@@ -35,8 +35,8 @@ class Upload:
     """The upload of one object.
 
     Attributes:
-        id: a unique id, stored in the object's metadata and in the names of its blocks.
-        started: the number of blocks passed to the upload so far.
+        id: a unique id, which is part of the object's metadata and of the names of its blocks.
+        started: the number of blocks passed to `start` so far.
         condition: the condition of the publishing request.
     """
 
@@ -51,7 +51,7 @@ class Upload:
         self._tasks = PartTasks(container.tasks, container.slots.release)
 
     def start(self, part: memoryview, slots: int) -> None:
-        """Send the next block in the background. Its ``slots`` and its memory are released when it has been sent."""
+        """Send the next block in the background. Its ``slots`` and memory are released when it has been sent."""
         self._tasks.start(partial(self._stage, self.started, part), slots)
         self.started += 1
 
@@ -60,7 +60,7 @@ class Upload:
         self._tasks.check()
 
     async def finish(self) -> None:
-        """Wait until every block is staged.
+        """Wait until every block has been staged.
 
         Raises:
             StorageError: the error of a failed block.
@@ -73,7 +73,7 @@ class Upload:
             )
 
     async def abandon(self) -> None:
-        """Cancel the blocks in transit, and wait until they have ended."""
+        """Cancel the blocks in transit and wait until their tasks have ended."""
         self._tasks.cancel()
         with shielded(_CANCEL_SECONDS):
             await self._tasks.wait()
@@ -90,7 +90,7 @@ class Upload:
                 length=len(body),
                 metadata=dict(metadata),
                 headers=headers,
-                # The SDK adds no condition of its own if one is passed.
+                # The SDK adds its own condition only if none is passed.
                 **(self._conditions or {"overwrite": True}),
             )
             return answer
@@ -98,7 +98,7 @@ class Upload:
         return await self._container.repeat(request, what, condition=self.condition)
 
     async def commit(self, metadata: Mapping[str, str]) -> Mapping[str, Any]:
-        """Publish the blocks. Repeating this after a lost response is harmless because committed blocks stay valid."""
+        """Publish the blocks. Repeating this after a lost response is harmless, because committed blocks stay valid."""
         blocks = [BlobBlock(block_id=self._block(n)) for n in range(self.started)]
         request = partial(self.blob.commit_block_list, blocks, metadata=dict(metadata), **self._conditions)
         what = f"{self._shown}: publishing"
@@ -126,9 +126,9 @@ class Upload:
             self._container.buffers.give(part, reusable=reusable)
 
     async def _stage_with_crc64(self, number: int, part: memoryview, what: str) -> bool:
-        """Send a block with its CRC-64. Return whether the store compared it; if not, stop sending CRC-64s.
+        """Send a block with its CRC-64. Return whether the store verified it; if not, send no more CRC-64s.
 
-        A store that knows the header responds with the CRC-64 of the bytes that it received.
+        A store that supports the header responds with the CRC-64 of the received bytes.
         """
         headers = await _header(_crc64, part, self._container.threads)
         try:
@@ -152,9 +152,9 @@ class Upload:
 async def _header(
     checksum: Callable[[Buffer], dict[str, str]], data: Buffer, limiter: anyio.CapacityLimiter
 ) -> dict[str, str]:
-    """Return the header with the checksum of a request's body. The store compares it before it accepts the body.
+    """Return the header with a body's checksum, which the store verifies before it accepts the body.
 
-    The SDK's ``validate_content`` is not used because it computes on the loop, and a CRC-64 without releasing the GIL.
+    The SDK's ``validate_content`` is not used, because it blocks the loop, and holds the GIL for a CRC-64.
     """
     if memoryview(data).nbytes <= _HASH_ON_LOOP:
         return checksum(data)

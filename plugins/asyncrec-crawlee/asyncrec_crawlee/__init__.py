@@ -1,4 +1,4 @@
-"""Crawlee's datasets as asyncrec data sets. A request is marked as handled only once its results are on the disk.
+"""Crawlee's datasets as asyncrec data sets. A request is marked as handled only once its results are on disk.
 
     async with AsyncrecStorageClient("crawl", schemas={"default": pages.PAGE}) as storage:
         crawler = HttpCrawler(storage_client=storage)

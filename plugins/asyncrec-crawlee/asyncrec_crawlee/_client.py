@@ -1,7 +1,7 @@
-"""`AsyncrecStorageClient`: a client whose datasets are asyncrec data sets. Another client provides the other storages.
+"""`AsyncrecStorageClient` is a client whose datasets are asyncrec data sets. Another client provides other storages.
 
-The task that enters a context must also exit it, but Crawlee opens datasets from many tasks. Each writer therefore has
-a task of its own, which keeps the writer open until the client's context exits.
+The task that enters a context must also exit it, but Crawlee opens datasets from many tasks. So each writer has its own
+task, which keeps the writer open until the client's context exits.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from asyncrec.pages import PAGE, page_key
 from ._dataset import AsyncrecDatasetClient, Key
 
 _SHARD_BYTES = 64 << 20
-# The name of Crawlee's unnamed dataset, including in ``schemas`` and ``keys``.
+# The name of Crawlee's unnamed dataset, also in ``schemas`` and ``keys``.
 _DEFAULT = "default"
-# The options for opening a path for either writing or reading.
+# The options that apply to opening a path both for writing and for reading.
 _OPENING = ("storage", "storage_options")
 
 
 class AsyncrecStorageClient(StorageClient):
-    """A storage client whose datasets are asyncrec data sets in one folder. Enter its context around ``crawler.run()``.
+    """A storage client whose datasets are asyncrec data sets in one folder. Enter it around ``crawler.run()``.
 
-    Opening a dataset recovers the records of killed processes.
+    When a dataset is opened, records of killed processes are recovered.
 
     Args:
-        folder: the folder of the data sets, a local path or a URL. The unnamed dataset is called ``default``.
-        schemas: the schemas of the datasets by name. Use `asyncrec.pages.PAGE` for pages. Without a schema, items may
+        folder: the folder of the data sets, a local path or a URL. The unnamed dataset has the name ``default``.
+        schemas: the schemas of the datasets, by name. For pages, use `asyncrec.pages.PAGE`. Without a schema, items may
             have any fields.
-        keys: for each dataset by name, the field that identifies an item, or a function that returns the item's key.
-            An item whose key was stored in this run or an earlier one is discarded. By default, the key of a page is
-            its `page_key`.
-        others: the client for request queues and key-value stores. By default, this is Crawlee's file-based client.
-        options: options of `asyncrec.open_sharded_writer`, such as ``compression``, or ``spool`` if ``folder`` is in a
-            store.
+        keys: for each dataset, by name, the field that identifies an item, or a function that returns an item's key.
+            Items whose key was stored in this run or an earlier one are discarded. By default, the key of a page is its
+            `page_key`.
+        others: the client for request queues and key-value stores; by default, Crawlee's file-based client.
+        options: options of `asyncrec.open_sharded_writer`, such as ``compression`` or, if ``folder`` is in a store,
+            ``spool``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AsyncrecStorageClient(StorageClient):
         self._others = others if others is not None else FileSystemStorageClient()
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **options}
         self._open: dict[str, _OpenWriter] = {}
-        self._opening = asyncio.Lock()  # concurrent calls for a dataset return the same client
+        self._opening = asyncio.Lock()  # so that concurrent calls for a dataset return the same client
         self._entered = False
         self._identity = object()  # distinguishes this client's writers from those of other clients
 
@@ -72,7 +72,7 @@ class AsyncrecStorageClient(StorageClient):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit all datasets. Records on the disk that cannot be committed remain there for `asyncrec.recover`."""
+        """Commit all datasets. Records that cannot be committed remain on disk for `asyncrec.recover`."""
         self._entered = False
         opened = list(self._open.values())
         for each in opened:
@@ -97,7 +97,7 @@ class AsyncrecStorageClient(StorageClient):
             raise raised
 
     def get_storage_client_cache_key(self, configuration: Configuration) -> Hashable:
-        """Return a key for Crawlee's cache that is unique to this client."""
+        """Return a key for Crawlee's cache, unique to this client."""
         return super().get_storage_client_cache_key(configuration), self._folder, self._identity
 
     async def create_dataset_client(
@@ -108,7 +108,7 @@ class AsyncrecStorageClient(StorageClient):
         alias: str | None = None,
         configuration: Configuration | None = None,
     ) -> AsyncrecDatasetClient:
-        """Open a data set. Never purges an existing one.
+        """Open a data set. An existing data set is never purged.
 
         Raises:
             RuntimeError: the client's context has not been entered.
@@ -170,7 +170,7 @@ class AsyncrecStorageClient(StorageClient):
 
 
 class _OpenWriter:
-    """A writer and the task that enters and exits its context.
+    """A writer, and the task that enters and exits its context.
 
     Attributes:
         client: the dataset client that uses the writer.
@@ -201,14 +201,14 @@ class _OpenWriter:
             raise
 
     def end(self) -> None:
-        """Ask the task to commit all records and exit."""
+        """Request that the task commit all records and exit the context."""
         self._ending.set()
 
     def cancel(self) -> None:
         self._task.cancel()
 
     async def wait(self) -> None:
-        """Wait until the task has ended, successfully or not."""
+        """Wait until the task has ended, even with an error."""
         await asyncio.wait({self._task})
 
     def failure(self) -> Exception | None:
@@ -226,12 +226,12 @@ class _OpenWriter:
         except asyncrec.ObjectNotFoundError:
             before = 0
         async with asyncrec.open_sharded_writer(self._path, **self._options) as writer:
-            await writer.flush(require="spooled")  # raises if flushed records would not survive
-            if not opened.done():  # if done, the caller was cancelled
+            await writer.flush(require="spooled")  # raises if flushed records would not survive the process
+            if not opened.done():  # otherwise, the caller was cancelled
                 opened.set_result((writer, before))
             await self._ending.wait()
 
 
 def _failure(task: asyncio.Task[None]) -> BaseException:
-    """Return the error of a task that ended before it opened its writer."""
+    """Return the error of a task that ended before opening its writer."""
     return asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("the context ended early")

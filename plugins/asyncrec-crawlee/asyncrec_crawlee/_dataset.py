@@ -1,4 +1,4 @@
-"""`AsyncrecDatasetClient`: a Crawlee dataset that is an asyncrec data set."""
+"""`AsyncrecDatasetClient` is a Crawlee dataset stored as an asyncrec data set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("asyncrec.crawlee")
 
 Key: TypeAlias = "str | Callable[[Mapping[str, Any]], str | bytes | None]"
 
-# The number of items read together. With pages of 100 KB, this is 10 MB.
+# The number of items read at a time: 10 MB if pages have 100 KB.
 _TOGETHER = 100
 
 
@@ -39,7 +39,7 @@ class AsyncrecDatasetClient(DatasetClient):
     ) -> None:
         """Initialize the client.
 
-        ``before`` is the number of items already stored. ``opening`` holds the options for opening the path to read.
+        ``before`` is the number of items already stored. ``opening`` contains the options for reading the path.
         """
         self._writer = writer
         self._pages = writer.schema == PAGE
@@ -51,7 +51,7 @@ class AsyncrecDatasetClient(DatasetClient):
         self._created = self._modified = datetime.now(UTC)
 
     async def get_metadata(self) -> DatasetMetadata:
-        """Return the dataset's metadata. Its count omits items that another process wrote after this client opened."""
+        """Return the metadata. The count excludes items that other processes wrote after this client was opened."""
         return DatasetMetadata(
             id=self._dataset,
             name=self._name,
@@ -62,13 +62,13 @@ class AsyncrecDatasetClient(DatasetClient):
         )
 
     async def push_data(self, data: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
-        """Store items, and return once they are on the disk. Concurrent calls share one flush.
+        """Store items and wait until they are on disk. Concurrent calls share one flush.
 
-        In a dataset with keys, discard items whose key was stored before. In a dataset of pages, also discard pages
+        In a dataset with keys, discard items whose key is already stored. In a dataset of pages, also discard pages
         with a temporary status (`asyncrec.pages.is_temporary`), so that a later crawl fetches them again.
 
         Raises:
-            SchemaError: an item does not match the dataset's schema. The items before it are stored.
+            SchemaError: an item does not match the dataset's schema. The preceding items are stored.
             OSError: the disk or the store failed.
         """
         items = data if isinstance(data, Sequence) else [data]
@@ -100,7 +100,7 @@ class AsyncrecDatasetClient(DatasetClient):
         flatten: list[str] | None = None,
         view: str | None = None,
     ) -> DatasetItemsListPage:
-        """Commit the open shard, and return a page of items. Later items go to a new shard."""
+        """Commit the open shard and return a page of items. Later items are written to a new shard."""
         _warn(clean=clean, fields=fields, omit=omit, unwind=unwind, skip_hidden=skip_hidden, flatten=flatten, view=view)
         async with self._open() as dataset:
             total = len(dataset) if dataset is not None else 0
@@ -122,18 +122,18 @@ class AsyncrecDatasetClient(DatasetClient):
         skip_empty: bool = False,
         skip_hidden: bool = False,
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Commit the open shard, and iterate over items. At most a hundred are in memory at a time."""
+        """Commit the open shard and iterate over items. At most a hundred are in memory at a time."""
         _warn(clean=clean, fields=fields, omit=omit, unwind=unwind, skip_hidden=skip_hidden)
         async with self._open() as dataset:
             async for item in _items(dataset, offset, limit, desc=desc, skip_empty=skip_empty):
                 yield item
 
     async def drop(self) -> None:
-        """Raise NotImplementedError because a crawler must not delete the data set that it wrote."""
+        """Raise NotImplementedError, because a crawler must not delete the data set that it has written."""
         raise NotImplementedError(f"{self._writer.path}: asyncrec does not delete data sets; delete the files by hand")
 
     async def purge(self) -> None:
-        """Raise NotImplementedError, as `drop` does."""
+        """Raise NotImplementedError, like `drop`."""
         await self.drop()
 
     def _key_of(self, item: Mapping[str, Any]) -> str | bytes | None:

@@ -1,4 +1,4 @@
-"""`features_of` converts any item to the features of an Example, and `item_of` restores the item from the record.
+"""`features_of` converts an item to the features of an Example, and `item_of` restores the item from the record.
 
 value                                   stored as
 text, bytes, an int64                   itself
@@ -8,8 +8,8 @@ two or more texts, bytes or numbers     a feature of many values; floats as abov
 any other JSON value                    JSON: None, and nested, mixed, empty or too large values
 a value that JSON cannot represent      its text, within the JSON
 
-The JSON of all these fields is one feature, ``_json``. Training thus reads plain features, while Crawlee reads the
-items as they were pushed.
+The JSON of all these fields is one feature, ``_json``. So training reads plain features, while Crawlee reads the items
+as they were pushed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def features_of(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def item_of(record: bytes) -> dict[str, Any]:
-    """Return the item stored in a record made from `features_of`, or in any other Example."""
+    """Return the item stored in a record created with `features_of`, or in any other Example."""
     features = asyncrec.decode_example(record)
     told = features.pop(_JSON, None)
     rest = json.loads(told[0]) if told is not None else {"values": {}, "bytes": []}
@@ -60,7 +60,7 @@ def item_of(record: bytes) -> dict[str, Any]:
 
 
 def _feature(value: Any) -> tuple[Any, bool]:
-    """Return the feature for a value (`None` if it has none), and whether the feature alone restores the value."""
+    """Return the feature for a value (or `None`), and whether the feature alone restores the value."""
     if isinstance(value, bool):
         return int(value), False
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A plugin with the formats Parquet and WARC for `asyncrec.tools.convert`.
+"""The formats Parquet and WARC for `asyncrec.tools.convert`.
 
 plugin.py         the hook, which returns the formats and the functions that open them
 parquet.py        Parquet, with pyarrow; parquet_rows.py reads as many rows at a time as fit in memory

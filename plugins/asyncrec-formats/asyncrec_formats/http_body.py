@@ -1,10 +1,10 @@
-"""Decoding of the bodies of HTTP messages in a web archive, up to a limit of bytes. This module does no I/O.
+"""Decoding of HTTP bodies in a web archive, with a limit on the decoded size. This module does no I/O.
 
-warcio decodes a whole chunk at once, and a chunk of a few megabytes may decode to gigabytes. This module therefore uses
-warcio only to remove the chunked encoding, and counts the decoded bytes while it decodes the body.
+warcio decodes a whole chunk at once, and a chunk of a few megabytes may decode to gigabytes. So this module uses warcio
+only to remove the chunked encoding, and counts the bytes while it decodes the body.
 
-As in warcio, a body that does not have the encoding named by its header is returned unchanged. If a body is damaged,
-the bytes before the damage are returned.
+As in warcio, a body without the encoding that its header declares is returned unchanged. If a body is damaged, the
+bytes before the damage are returned.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from asyncrec.errors import ExampleError
 
 _STEP = 256 << 10
-# zlib copies its unconsumed input at each step, so pass it slices of this size.
+# The input of zlib is passed in slices of this size, because zlib copies unconsumed input at each step.
 _SLICE = 64 << 10
-# brotli cannot limit its output, but the format bounds the output of this many bytes to a few hundred megabytes.
+# brotli cannot limit its output, but the format bounds that of a slice of this size to a few hundred megabytes.
 _BROTLI_STEP = 64
 
 
@@ -51,7 +51,7 @@ def body_of(record: Any, most: int) -> bytes:
 
 
 def _decoded(raw: bytes, decoder: Callable[[bytes], Iterator[bytes]], most: int) -> bytes | None:
-    """Return the decoded body, or `None` if the body has another encoding or the decoder's library is not installed."""
+    """Return the decoded body, or `None` if it has another encoding or the decoder's library is not installed."""
     pieces = []
     size = 0
     try:

@@ -2,11 +2,11 @@
 
 Reading: booleans and integers become int64, floats become float32 (doubles are rounded), and text and binary become
 bytes. A list becomes a feature of many values, a struct becomes features named ``column/field``, and null becomes an
-absent feature. Times, dates and decimals become their text. A row with other values is bad, and so is a file in which
-two columns would become the same feature.
+absent feature. Times, dates and decimals become their text. A row with other values is bad, as is a file in which two
+columns would become the same feature.
 
 Writing: columns are int64, float32 or binary (text if the schema says so). A feature whose number of values may differ
-from one becomes a list column. An absent feature becomes null.
+from 1 becomes a list column. An absent feature becomes null.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Parquet:
 
 
 class ParquetEncoder:
-    """An encoder that converts records to the bytes of a file, one row group at a time. Its methods block.
+    """An encoder that converts records to a Parquet file, one row group at a time. Its methods block.
 
     Args:
         schema: the schema of the records, as returned by `Schema.to_json`.
@@ -70,7 +70,7 @@ class ParquetEncoder:
         self._writer = parquet.ParquetWriter(_Into(self), self._schema)
 
     def encode(self, records: Sequence[bytes]) -> bytes:
-        """Return the next bytes of the file, which include a row group with these records.
+        """Return the next bytes of the file, which contain these records as a row group.
 
         Raises:
             SchemaError, DecodeError: a record does not match the schema.

@@ -1,7 +1,7 @@
-"""The headers of a Parquet file's pages, read before pyarrow inflates any page. Functions block.
+"""Parser for the page headers of a Parquet file, which are read before pyarrow inflates any page. Functions block.
 
-A page is inflated as a whole. The sizes of columns in the file's metadata may be wrong, but pyarrow relies on the
-header of each page, and so does this module.
+A page is inflated as a whole. The sizes of columns in the file's metadata may be wrong, so this module, like pyarrow,
+relies on the header of each page.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 _DICTIONARY = 2
-# The fields of each type of data page by number: the type's own header, and in that header, the encoding.
+# The field numbers for each type of data page: the type's own header and, in that header, the encoding.
 _DATA = {0: (5, 2), 3: (8, 4)}
 _DELTA_BYTE_ARRAY = 7
-# The bytes to read for a header: enough for one without statistics, and at most pyarrow's limit. A header may contain
-# the smallest and the largest value of its page.
+# The number of bytes to read for a header: at first enough for a header without statistics (the smallest and the
+# largest value of the page), and at most pyarrow's limit.
 _FIRST_BYTES = 1 << 8
 _MOST_BYTES = 8 << 20
 _MOST_DEPTH = 8
@@ -27,10 +27,10 @@ class Pages:
     Attributes:
         inflated: the total size of all pages.
         largest: the size of the largest page.
-        densest: the average size of a value in the page where this average is largest.
-        dictionary: the size of the dictionary, which limits the size of the values in it.
-        prefixed: whether a value may share a prefix with the previous value, and therefore be larger than its bytes in
-            the page.
+        densest: the largest average size of a page's values.
+        dictionary: the size of the dictionary, which bounds the size of its values.
+        prefixed: whether values may share prefixes with previous values, so that a value may be larger than its bytes
+            in the page.
     """
 
     inflated: int = 0
@@ -51,7 +51,7 @@ def pages_of(content: Any, chunk: Any) -> Pages:
     end = at + chunk.total_compressed_size
     if at < 0:
         raise ValueError("a column has a negative offset")
-    while at < end and values < chunk.num_values:  # where pyarrow also stops
+    while at < end and values < chunk.num_values:  # pyarrow stops here, too
         header, length = _header(content, at, end)
         kind, inflated, stored = (_size(header, field) for field in (1, 2, 3))
         at += length + stored
@@ -76,7 +76,7 @@ def _size(fields: Any, field: int) -> int:
 
 
 def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Return a page's header and the header's length."""
+    """Return a page's header and the length of the header."""
     size = _FIRST_BYTES
     while size <= _MOST_BYTES:
         content.seek(at)
@@ -91,7 +91,7 @@ def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Parse a struct in Thrift's compact protocol. Return its integers and structs by field, and the struct's end."""
+    """Parse a struct in Thrift's compact protocol. Return its integers and structs by field, and its end."""
     fields: dict[int, Any] = {}
     field = 0
     while head := data[at]:
@@ -105,7 +105,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return the value of a field (`None` for an unused type) and its end. Raises IndexError if it is incomplete."""
+    """Return the value of a field (`None` for an unused type) and its end. Raise IndexError if it is incomplete."""
     if kind in (1, 2):  # true and false
         return None, at
     if kind in (4, 5, 6):

@@ -1,11 +1,11 @@
-"""Conversion of a Parquet file's rows to records, as many at a time as fit in memory. Functions block.
+"""Conversion of a Parquet file's rows to records, in batches that fit in memory. Functions block.
 
-A file of a few hundred bytes may contain gigabytes, because a value stored once in a dictionary may be the value of any
-number of rows, and a page of zeros may inflate to ten thousand times its size. Text and bytes therefore stay in their
-dictionaries if these are small. The page headers limit the number of rows to read at a time, and the measured sizes of
-rows limit the number to convert at a time. Pages that inflate to more than the limit are bad.
+A file of a few hundred bytes may represent gigabytes, because any number of rows may have the same dictionary value,
+and a page of zeros may inflate to ten thousand times its size. So text and bytes are kept in their dictionaries if
+these are small. The number of rows read at a time is limited by the page headers, and the number converted at a time by
+the measured sizes of rows. Pages that inflate to more than the limit are bad.
 
-Of the other rows, only those that Python or a record cannot represent are bad.
+Apart from these, only rows that Python or a record cannot represent are bad.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from asyncrec.plugins import BadMember, Converted
 from .parquet_pages import pages_of
 
 _ROWS = 1024
-# The most bytes of values in pyarrow's memory, in addition to the open page of each column.
+# The maximum number of bytes of values in pyarrow's memory, in addition to the open page of each column.
 _READ_BYTES = 64 << 20
-# Pages that are open together may inflate to the larger of a record's limit and this many times the stored bytes of
-# their row group.
+# Pages that are open at the same time may inflate to this many times the stored size of their row group, or to the size
+# limit of a record if that is larger.
 _EXPANSION = 16
-# The most bytes of values to convert to Python objects, and to records, at a time.
+# The maximum number of bytes of values to convert to Python objects and to records at a time.
 _TAKEN_BYTES = 16 << 20
-# The largest column of a row group to read as a dictionary, in bytes. Reading needs about four times this memory,
-# because pyarrow adds all values outside the dictionary to it.
+# The maximum size of a row group's column that is read as a dictionary. Reading needs about four times as much memory,
+# because pyarrow adds all other values to the dictionary.
 _DICTIONARY_BYTES = 16 << 20
 
 
 def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
-    """Yield all rows of a file as records, or as bad if they cannot be converted. ``path`` is for error messages."""
+    """Yield all rows of a file, as records or as bad rows. ``path`` is for error messages."""
     from pyarrow import parquet
 
     number = 0  # the number of rows read
@@ -74,7 +74,7 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
 def _groups(file: str, opened: Any) -> list[_Group]:
     described = [opened.metadata.row_group(each) for each in range(opened.num_row_groups)]
     stored = [[each.column(n).total_compressed_size for n in range(each.num_columns)] for each in described]
-    # If the columns together are no larger than the file, its size bounds the time to scan all their pages.
+    # Columns that together are no larger than the file can be scanned in time proportional to its size.
     if any(size < 0 for sizes in stored for size in sizes) or sum(map(sum, stored)) > os.path.getsize(file):
         raise ValueError("the columns would take more bytes than the file has")
     with open(file, "rb") as content:
@@ -86,7 +86,7 @@ class _Group:
 
     Attributes:
         rows: the number of rows.
-        least: a lower bound of the average size of a row in bytes.
+        least: a lower bound on the average size of a row in bytes.
         small: for each column, whether it may be read as a dictionary.
     """
 
@@ -95,8 +95,8 @@ class _Group:
         rows = max(1, self.rows)
         self.small: list[bool] = []
         self._stored = self._open = self.least = 0
-        self._plain = 0  # the size of a row whose values have the average size of the densest pages
-        self._repeated: list[int] = []  # per column, the most bytes per row from a dictionary or from shared prefixes
+        self._plain = 0  # the size of a row whose values are as large as the average in the densest pages
+        self._repeated: list[int] = []  # per column, the maximum bytes per row from dictionaries or shared prefixes
         for column in range(described.num_columns):
             chunk, leaf = described.column(column), opened.schema.column(column)
             pages = pages_of(content, chunk)
@@ -111,7 +111,7 @@ class _Group:
             self._stored += chunk.total_compressed_size
 
     def too_large(self, most: int) -> str:
-        """Return the reason why rows of at most ``most`` bytes cannot be read, or ``""`` if they can."""
+        """Return the reason why the rows cannot be read within the limit of ``most`` bytes, or ``""``."""
         if self.least > most:
             return f"a row has {self.least:,} bytes on average, more than the limit of {most:,}"
         if self._open > max(most, _EXPANSION * self._stored):
@@ -123,13 +123,13 @@ class _Group:
         return ""
 
     def at_once(self, as_dictionaries: Collection[int], most: int) -> int:
-        """Return the number of rows that fit in memory even if all their values are as large as possible."""
+        """Return the number of rows that fit in memory if all values are as large as possible."""
         repeated = sum(size for column, size in enumerate(self._repeated) if column not in as_dictionaries)
         return max(1, min(_ROWS, min(most, _READ_BYTES) // max(1, self._plain + repeated)))
 
 
 def _row_bytes(array: Any) -> Any:
-    """Return the approximate size in bytes of each value of an array, including nested values, as int64 ``(n,)``."""
+    """Return the approximate size in bytes of each value of an array, with nested values, as int64 ``(n,)``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -159,7 +159,7 @@ def _row_bytes(array: Any) -> Any:
 
 
 def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows to convert together. A row larger than the limit has its own range."""
+    """Yield the ranges of rows to convert together. A row above the limit has its own range."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -173,11 +173,11 @@ def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
-    """Return the records of some rows. The first row has the number ``before`` + 1."""
+    """Convert some rows to records. The number of the first row is ``before`` + 1."""
     result = Converted()
     try:
         found: Iterator[Any] = iter(rows.to_pylist())
-    except Exception:  # Python cannot represent a value, so find it row by row
+    except Exception:  # Python cannot represent a value, so convert row by row
         found = (rows.slice(each, 1) for each in range(rows.num_rows))
     for number, row in enumerate(found, before + 1):
         try:
@@ -192,7 +192,7 @@ def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
 
 
 def _of_one(row: Any) -> dict[str, Any]:
-    """Convert a batch of one row to a dict. Keep nanoseconds, which Python's times cannot represent, as text."""
+    """Convert a batch of one row to a dict. Convert times with nanoseconds, which Python cannot represent, to text."""
     values = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         try:
@@ -220,7 +220,7 @@ def _value(scalar: Any) -> Any:
 
 
 def _micro(kind: Any) -> Any:
-    """Return the microsecond type, which Python supports, for a nanosecond type."""
+    """Return the microsecond type (which Python supports) for a nanosecond type."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -256,7 +256,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a time, date or decimal. The pandas types that pyarrow may return have the same text."""
+    """Return the text of a time, date or decimal, including the pandas types that pyarrow may return."""
     if more := getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         return _with_nanoseconds(value.floor("us"), more)
     if hasattr(value, "to_pytimedelta"):
@@ -265,7 +265,7 @@ def _text(value: Any) -> str:
 
 
 def _twice(schema: Any) -> str | None:
-    """Return a feature that two columns would become, or `None` if there is no such feature."""
+    """Return the name of a feature that two columns would become, or `None`."""
     return next((name for name, count in Counter(_features(schema, "")).items() if count > 1), None)
 
 

@@ -1,6 +1,4 @@
-"""The hook, which returns the formats and the functions that open them. pyarrow and warcio are imported only when a
-file is read or written.
-"""
+"""The plugin's hook, which returns the formats. pyarrow and warcio are imported when a file is read or written."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
 """WARC files (web archives), plain or GZIP. Each response, resource and revisit becomes a page (`asyncrec.pages`).
 
 warcio parses the records. The content of a page is the body without its transfer and content encodings. The content of
-a revisit is empty, because the body is in another record with the same digest. A request record next to its response
-adds its method and headers to the page. The key is `asyncrec.pages.page_key`, which is the URL if the request's method
-was GET.
+a revisit is empty, because the body is in another record with the same digest. A request record adjacent to its
+response adds its method and headers to the page. The key is `asyncrec.pages.page_key`, the URL for a GET request.
 
-A body may decode to a thousand times its size, so only as many records are made at a time as fit in memory, and a
-record that exceeds the limit is bad. A damaged GZIP member or record is bad and is skipped, and reading continues at
-the next valid beginning. Records of other types (request, metadata, warcinfo) are counted but not returned.
+A body may decode to a thousand times its size, so records are created in batches that fit in memory, and a record that
+exceeds the limit is bad. A damaged GZIP member or record is bad, and reading continues at the next valid beginning.
+Records of other types (request, metadata, warcinfo) are counted but not returned.
 
-No byte is searched twice, because the search for the next record begins after the bytes in which a bad record's header
-was sought.
+No byte is searched twice, because the search for the next record begins after the bytes that were searched for a bad
+record's header.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .warc_pages import Page, Request, encoded, parsed
 
 _BLOCK = 256 << 10
 _HEADER_BYTES = 1 << 20
-# The size of the records returned together, and the size that counts for a bad record.
+# The total size of records returned together, and the size counted for a bad record.
 _AT_ONCE = 16 << 20
 _SMALL = 1 << 10
 _HEADER_END = b"\r\n\r\n"
@@ -41,7 +40,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNOR
 
 @asynccontextmanager
 async def open_warc(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
-    """Open the records of a file."""
+    """Open a WARC file, and yield an iterator over its records."""
     yield _Warc(file)
 
 
@@ -68,14 +67,14 @@ class _Warc:
 
 
 class Made(NamedTuple):
-    """A page as a record, and its key."""
+    """A page's record and key."""
 
     record: bytes
     key: str
 
 
 class _Parser:
-    """A parser that converts blocks of a file to records. Its methods block."""
+    """A parser that converts the blocks of a file to records. Its methods block."""
 
     def __init__(self, path: str, max_record_bytes: int) -> None:
         self._path = path
@@ -85,11 +84,11 @@ class _Parser:
         self._begun = False
         self._first = b""  # the first bytes, until the compression is known
         self._where = ""
-        self._page: Page | None = None  # the last page, kept for a request that may follow
-        self._request: Request | None = None  # the last request, kept for a response that may follow
+        self._page: Page | None = None  # the last page, in case its request follows
+        self._request: Request | None = None  # the last request, in case its response follows
 
     def feed(self, block: bytes) -> Iterator[Converted]:
-        """Yield groups of the records that a block completes. The caller must exhaust them. ``b""`` ends the file."""
+        """Yield the records that a block completes, in groups. The caller must exhaust them. ``b""`` ends the file."""
         result, size = Converted(), 0
         for converted in self._each(block):
             if isinstance(converted, Made):
@@ -166,7 +165,7 @@ class _Parser:
         yield None
 
     def _hand_on(self) -> Iterator[Made | BadMember]:
-        """Yield the page that was waiting for its request, if any."""
+        """Yield the pending page, if any, because no request will follow."""
         if self._page is None:
             return
         page, self._page = self._page, None
@@ -179,16 +178,16 @@ class _Parser:
 
 
 class _Records:
-    """A parser of plain WARC. Yields ``(offset, record)``, with the header, or ``(offset, reason)`` for damage."""
+    """A parser of plain WARC. It yields ``(offset, record)``, with the header, or ``(offset, reason)`` for damage."""
 
     def __init__(self, max_record_bytes: int) -> None:
         self._most = max_record_bytes
         self._held = bytearray()
         self._base = 0
         self._skip = 0
-        self._lost = False  # whether it is searching for the next record after reported damage
-        self._searched = 0  # the number of held bytes in which no header ends, or no record begins
-        self._size = 0  # the size of the held record, or 0 until its header has been read
+        self._lost = False  # whether to search for the next record, after reported damage
+        self._searched = 0  # the number of bytes already searched for a header's end, or for a record
+        self._size = 0  # the size of the current record; 0 until its header has been read
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
         self._held += block
@@ -254,7 +253,7 @@ class _Records:
 
     def _to_next(self) -> bool:
         match = _NEXT.search(self._held, self._searched)
-        # Keep the last bytes, which may be the beginning of a record.
+        # Keep the last bytes, with which a record may begin.
         self._drop(max(self._searched, len(self._held) - _NEXT_BYTES + 1) if match is None else match.start())
         return match is not None
 

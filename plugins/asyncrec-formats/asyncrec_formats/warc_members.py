@@ -1,7 +1,7 @@
-"""`Members`: an inflater of a GZIP file, member by member, even if some members are damaged. This module does no I/O.
+"""`Members` inflates a GZIP file member by member, even if some members are damaged. This module does no I/O.
 
-The next member may begin within a damaged one, so inflating is retried at each position that looks like the beginning
-of a member. The retries have a budget proportional to the bytes read. Once it is spent, reading continues after the
+The next member may begin within a damaged one, so inflating is retried at each position that looks like a member's
+beginning. The budget for retries is proportional to the bytes read. Once it is exhausted, reading continues after the
 damage.
 """
 
@@ -13,16 +13,16 @@ from typing import Any
 
 GZIP = b"\x1f\x8b\x08"
 _STEP = 256 << 10
-# The output of a member up to this size is held back until its checksum has been verified. The output of a larger
-# member is yielded before, and damage is reported afterwards.
+# The output of a member up to this size is withheld until its checksum has been verified. The output of a larger member
+# is yielded earlier, and any damage is reported afterwards.
 _HELD_BYTES = 64 << 20
-# The compressed bytes to inflate at a time, first and at most. The first slice is small because zlib copies the bytes
-# after a member's end.
+# The number of compressed bytes to inflate at a time, at first and at most. The first slice is small, because zlib
+# copies the bytes after a member's end.
 _FIRST_SLICE = 1 << 10
 _SLICE = 64 << 10
-# The budget of bytes to inflate in vain, per byte read and at the start, the minimum charge for a damaged member, and
-# the bytes of output that take as long to inflate as one byte of input. A file whose members are all damaged needs a
-# budget of one byte per byte read.
+# The budget for bytes inflated in vain: its growth per byte read, its initial size, the minimum charge for a damaged
+# member, and the bytes of output whose inflation takes as long as one byte of input. A file in which all members are
+# damaged needs one byte per byte read.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
 _AGAIN_EACH = 1 << 10
@@ -30,10 +30,10 @@ _OUTPUT_FOR_INPUT = 16
 
 
 class Members:
-    """An inflater of GZIP blocks. Yields ``(offset, output)`` for members, or ``(offset, reason)`` for damage."""
+    """An inflater of GZIP blocks. It yields ``(offset, output)`` for members, or ``(offset, reason)`` for damage."""
 
     def __init__(self) -> None:
-        self._held = bytearray()  # the compressed bytes from the beginning of the member
+        self._held = bytearray()  # the compressed bytes, from the beginning of the member
         self._base = 0  # the offset of `_held` in the file
         self._inflater: Any = None
         self._fed = 0  # the number of held bytes passed to the inflater
@@ -41,7 +41,7 @@ class Members:
         self._output: list[bytes] = []
         self._size = 0
         self._flowing = False
-        self._searching = False  # whether it is searching for the next member after reported damage
+        self._searching = False  # whether to search for the next member, after reported damage
         self._budget = _AGAIN_AT_LEAST
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
@@ -75,7 +75,7 @@ class Members:
             self._inflater = None
 
     def _inflate(self) -> Iterator[tuple[int, bytes | str]]:
-        """Inflate a slice of the held bytes."""
+        """Inflate the next slice of the held bytes."""
         data = bytes(self._held[self._fed : self._fed + self._slice])
         self._fed += len(data)
         self._slice = min(2 * self._slice, _SLICE)
@@ -101,7 +101,7 @@ class Members:
             self._drop(self._fed)
 
     def _may_go_back(self) -> bool:
-        """Charge the budget for the damaged member. Return whether to search for the next member within it."""
+        """Charge the budget for a damaged member. Return whether to search for the next member within it."""
         self._budget -= max(_AGAIN_EACH, self._fed, self._size // _OUTPUT_FOR_INPUT)
         return not self._flowing and self._budget >= 0
 
@@ -109,7 +109,7 @@ class Members:
         self._inflater = None
         self._searching = True
         found = self._held.find(GZIP, start)
-        # Keep the last two bytes, which may be the beginning of a member.
+        # Keep the last two bytes, with which a member may begin.
         self._drop(found if found >= 0 else max(start, len(self._held) - len(GZIP) + 1))
 
     def _drop(self, count: int) -> None:

@@ -1,7 +1,7 @@
-"""Conversion of WARC records to pages (`asyncrec.pages`), and of requests to additions to pages. It does no I/O.
+"""Conversion of WARC records to pages (`asyncrec.pages`), and of requests to additional features. It does no I/O.
 
-WARC headers that have no feature are kept in ``warc_headers``. Features that have no WARC header are stored in headers
-named ``X-Asyncrec-...``, which `warc_writing` writes and this module reads.
+WARC headers without a feature are kept in ``warc_headers``. Features without a WARC header are stored in headers named
+``X-Asyncrec-...``, which `warc_writing` writes and this module reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec import pages
 
 from .http_body import TooLargeError, body_of
 
-# The features without a standard WARC header, and the headers that store them.
+# The features without a standard WARC header, and the headers in which they are stored.
 EXTRA = {
     "final_url": "X-Asyncrec-Final-Url",
     "elapsed": "X-Asyncrec-Elapsed",
@@ -30,14 +30,14 @@ REFERENCE = {
     "refers_to": "WARC-Refers-To",
     "profile": "WARC-Profile",
 }
-# The names that WARC-Protocol and the feature use for protocols without a status line.
+# The names of protocols without a status line, in WARC-Protocol and in the feature.
 PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
 
 _HEAD_BYTES = 1 << 20
 _WITH_HEAD = re.compile(rb"\nwarc-type:[ \t]*(?:response|request|revisit)", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\n\r?\n")
 _WANTED = ("response", "resource", "revisit")
-# The headers, in lower case, that have a feature or are computed again, and therefore are not in ``warc_headers``.
+# The headers, in lower case, that have a feature or are computed again, and so are not in ``warc_headers``.
 OWN_HEADERS = {
     "warc-type",
     "warc-record-id",
@@ -66,14 +66,14 @@ class Request:
 
 @dataclass
 class Page:
-    """A page, the id of the request that its record names, and whether a request was added."""
+    """A page, the id of the request to which its record refers, and whether a request has been added."""
 
     features: dict[str, Any]
     concurrent_to: str
     has_request: bool = False
 
     def take(self, request: Request) -> bool:
-        """Add the features of a request if it is the page's first. Return whether they were added."""
+        """Add the features of a request if it belongs to the page and is its first. Return whether they were added."""
         if self.has_request:
             return False
         if self.concurrent_to or request.concurrent_to:
@@ -89,11 +89,11 @@ class Page:
 
 
 def parsed(data: bytes, most: int) -> Page | Request | None:
-    """Parse a WARC record whose body has at most ``most`` bytes. Return `None` for a record of another type.
+    """Parse a WARC record whose body has at most ``most`` bytes. Return `None` for records of other types.
 
     Raises:
         TooLargeError: the body decodes to more than ``most`` bytes, or the HTTP headers have more than 1 MiB.
-        Exception: warcio cannot parse the record.
+        Exception: an error of warcio, which cannot parse the record.
     """
     from warcio.archiveiterator import ArchiveIterator
 
@@ -156,7 +156,7 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
 
 
 def encoded(page: Page, most: int) -> bytes:
-    """Return the record of a page.
+    """Encode a page as a record.
 
     Raises:
         TooLargeError: the record has more than ``most`` bytes.
@@ -168,7 +168,7 @@ def encoded(page: Page, most: int) -> bytes:
 
 
 def _check_head(data: bytes) -> None:
-    """Check the size of the HTTP headers. warcio has no limit, and a line of 5 bytes takes 200 bytes of memory."""
+    """Check the size of the HTTP headers. warcio has no limit, and needs 200 bytes of memory for a line of 5 bytes."""
     begin = data.find(b"\r\n\r\n") + 4
     if (
         len(data) - begin > _HEAD_BYTES
@@ -179,7 +179,7 @@ def _check_head(data: bytes) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return a value as valid UTF-8 text. Replace bytes of the file that are not UTF-8."""
+    """Return a value as valid text, in which bytes that are not UTF-8 are replaced."""
     return str(value or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -1,8 +1,8 @@
-"""Conversion of pages to WARC, plain or with a GZIP member for each record. A page becomes a response record.
+"""Conversion of pages to WARC, plain or with one GZIP member per record. A page becomes a response record.
 
-A page with request headers, or with a method other than GET, is followed by a request record. If the content was stored
-without its encodings, the headers of these encodings are removed, and Content-Length is set to the stored size.
-Otherwise, the headers are written unchanged. A page with neither status nor headers becomes a resource.
+If a page has request headers or a method other than GET, a request record follows. If the content was stored without
+its encodings, the headers for these encodings are removed, and Content-Length is set to the stored size. Otherwise, the
+headers are written unchanged. A page with neither a status nor headers becomes a resource.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.errors import ExampleError, SchemaError
 
 from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS, REFERENCE
 
-# Text is read as bytes because pages converted by an older asyncrec may not be UTF-8.
+# Text is read as bytes, because pages converted by older versions of asyncrec may not be UTF-8.
 _STORED = Schema(
     {
         name: FixedLen((), "bytes", default=None if entry.default is None else entry.default.encode())
@@ -43,7 +43,7 @@ _EMPTY = (b"", b"0", b"0.0")
 
 
 class WarcEncoder:
-    """An encoder that converts pages to the bytes of a WARC file."""
+    """An encoder that converts pages to a WARC file."""
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None) -> None:
         self._compressed = name.lower().endswith(".gz")
@@ -150,7 +150,7 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
     given = _pairs(page["headers"])
     removed = _removed(page, given)
     if removed and page["type"] == b"revisit":
-        removed.add(b"content-length")  # it is the length of the encoded body
+        removed.add(b"content-length")  # which is the length of the encoded body
         return b"\r\n".join([status, *(b"%s: %s" % pair for pair in given if pair[0].lower() not in removed), b"", b""])
     size = b"%d" % len(page["content"])
     kept = [pair for pair in given if pair[0].lower() not in removed]
@@ -164,10 +164,10 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
 
 
 def _removed(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> set[bytes]:
-    """Return the names of the headers for encodings that the content, or a revisit's body, no longer has."""
+    """Return the names of the headers for encodings that were removed from the content, or a revisit's body."""
     there = {name.lower(): value.lower() for name, value in headers}
     removed = {b"transfer-encoding"} & there.keys()
-    # The page's encoding is the coding that its content still has.
+    # The page's encoding is the content coding that its content still has.
     coding = there.get(b"content-encoding")
     if coding is not None and coding != page["encoding"].lower():
         removed.add(b"content-encoding")

@@ -1,4 +1,4 @@
-"""The hook, which returns the schemes and their opener. fsspec is imported only when a storage is opened."""
+"""The plugin's hook, which returns its storage factory. fsspec is imported when a storage is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec.storage import StorageFactory
 if TYPE_CHECKING:
     from asyncrec.storage import Storage
 
-# The filesystems in fsspec's own list that asyncrec or another plugin serves. This plugin serves them with "+fsspec".
+# fsspec's filesystems that asyncrec or another plugin serves. This plugin serves them only with "+fsspec".
 _OTHERS = ("abfs", "abfss", "az", "file", "gcs", "gs", "http", "https", "local", "memory", "s3", "s3a")
 _OWN = (
     "adl", "arrow_hdfs", "box", "dbfs", "dropbox", "dvc", "ftp", "gdrive", "gist", "git", "github", "hdfs", "hf",
@@ -24,11 +24,11 @@ _OWN = (
 
 @asynccontextmanager
 async def open_filesystem(url: str, **options: Any) -> AsyncIterator[Storage]:
-    """Open the folder at an fsspec URL, with the options of its filesystem.
+    """Open the folder at an fsspec URL, with the filesystem's options.
 
     Raises:
         ValueError: the URL is invalid.
-        PluginError: a package that the filesystem needs is not installed.
+        PluginError: a package that the filesystem requires is not installed.
         StorageError: the filesystem cannot be opened.
     """
     from asyncrec.storage import in_thread

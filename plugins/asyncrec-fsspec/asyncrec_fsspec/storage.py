@@ -1,7 +1,7 @@
-"""`FsspecStorage`: an fsspec filesystem as a read-only `Storage`, whose calls run in worker threads.
+"""`FsspecStorage` is an fsspec filesystem as a read-only `Storage`, whose calls run in worker threads.
 
-Asynchronous filesystems are called through their synchronous API, which runs an event loop in a thread of its own, so
-the storage works under both trio and asyncio.
+Asynchronous filesystems are called through their synchronous API, which runs an event loop in a separate thread, so the
+storage works on both asyncio and trio.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from asyncrec.storage.http import RangedSource
 
 T = TypeVar("T")
 
-# The most concurrent calls of a storage, so that a hanging filesystem does not occupy all threads of the program.
+# The maximum number of concurrent calls of a storage, so that a hanging filesystem does not occupy all threads.
 _THREADS = 8
-# The fields of a file's info that change with its content, most reliable first, and the fields that hold times.
+# The fields of a file's info that change with its content, most reliable first, and the fields that contain times.
 _VERSIONS = ("ETag", "etag", "blob_id", "oid", "sha", "md5Hash", "md5", "checksum", "generation", "version_id")
 _DATES = ("LastModified", "last_modified", "modified", "mtime", "updated", "created")
 
-# Errors are listed by name because their libraries may not be installed.
+# Errors are listed by name, because their libraries may not be installed.
 _PERMISSION = ("AuthenticationException", "ClientAuthenticationError", "GatedRepoError", "NoCredentialsError")
 _ABSENT = ("EntryNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError")
 _TRANSIENT = (
@@ -57,10 +57,10 @@ _TRANSIENT_STATUS = (408, 429, 500, 502, 503, 504)
 
 
 class FsspecStorage(ReadOnlyStorage):
-    """A folder of an fsspec filesystem, for reading only."""
+    """A folder of an fsspec filesystem as a read-only storage."""
 
     read_ahead = 2 * RangedSource.window
-    lists_by_pages = False  # a listing finds all files below a folder before it yields the first one
+    lists_by_pages = False  # a listing finds all files of a folder before it yields the first
     why = (
         "asyncrec only reads through fsspec, because closing an fsspec file after an error publishes it, and "
         "many filesystems cannot create a file exclusively; to write, use the plugins for s3://, gs:// and "
@@ -75,7 +75,7 @@ class FsspecStorage(ReadOnlyStorage):
 
     @classmethod
     async def of(cls, url: str, options: Mapping[str, Any]) -> FsspecStorage:
-        """Open the folder at ``url``, in a thread because creating a filesystem may connect or import modules.
+        """Open the folder at ``url`` in a thread, because creating a filesystem may connect or import modules.
 
         Raises the errors of `asyncrec_fsspec.plugin.open_filesystem`.
         """
@@ -117,7 +117,7 @@ class FsspecStorage(ReadOnlyStorage):
         return self._info(key, found, what)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List the objects with the prefix. Lists all files in the prefix's folder, and then sorts them."""
+        """List the objects with the prefix. All files in the prefix's folder are listed and sorted first."""
         what = f"{self.shown(prefix)}*: listing"
         folder = prefix.rpartition("/")[0]
         path = self.path_of(folder) if folder else self._folder
@@ -139,7 +139,7 @@ class FsspecStorage(ReadOnlyStorage):
                     infos.append(self._info(key, entry, what))
             return sorted(infos, key=lambda info: info.key.encode())
 
-        # fsspec does not list by pages. It returns even a million files at once.
+        # fsspec does not list by pages, so even a million files are sorted at once.
         for info in await in_thread(chosen):
             yield info
 
@@ -150,7 +150,7 @@ class FsspecStorage(ReadOnlyStorage):
         return redact(join(self.root, key))
 
     async def read(self, key: str, start: int, end: int) -> bytes:
-        """Return the bytes ``[start, end)``, read in one call."""
+        """Return the bytes ``[start, end)``, with a single call."""
         what = f"{self.shown(key)}: reading bytes {start:,} to {end:,}"
         block: bytes = await self.call(self._filesystem.cat_file, self.path_of(key), start, end, what=what)
         return bytes(block)
@@ -159,7 +159,7 @@ class FsspecStorage(ReadOnlyStorage):
         """Call the filesystem in a thread.
 
         Raises:
-            StorageError: the translated error. It is not chained to the original, which may contain credentials.
+            StorageError: the translated error, not chained to the original, which may contain credentials.
         """
         try:
             return await in_thread(function, *args, limiter=self._limiter)
@@ -175,7 +175,7 @@ class FsspecStorage(ReadOnlyStorage):
             raise StorageError(f"{what}: the filesystem does not report the size of {key}, so it cannot be read")
         dates = [found[name] for name in _DATES if found.get(name) is not None]
         version = next((str(found[name]) for name in _VERSIONS if found.get(name)), None)
-        # If the filesystem reports no version, use the size and times, which usually change with the content.
+        # If the filesystem reports no version, use the size and the times, which usually change with the content.
         etag = version or hashlib.sha256(repr((size, [str(date) for date in dates])).encode()).hexdigest()[:32]
         return ObjectInfo(key, size, etag, None, _date(dates))
 
@@ -193,7 +193,7 @@ class _FsspecSource(RangedSource):
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
         block = await self._storage.read(self._key, start, end)
-        # fsspec cannot read a given version of a file, so check the version after the read.
+        # fsspec cannot read a specific version of a file, so check the version after the read.
         if (await self.look()).etag != self.info.etag:
             raise ObjectChangedError(
                 f"{self._storage.shown(self._key)}: the file was replaced since it was opened; open it again"
@@ -212,7 +212,7 @@ def _date(values: list[Any]) -> datetime:
 
 
 def translate(error: Exception, what: str) -> StorageError:
-    """Return the StorageError for a filesystem's error in the operation ``what``, such as ``"hf://x: reading"``.
+    """Return the StorageError for a filesystem's error. ``what`` is the operation, such as ``"hf://x: reading"``.
 
     The message omits secrets, such as signed URLs.
     """

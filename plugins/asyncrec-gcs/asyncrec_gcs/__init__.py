@@ -1,6 +1,5 @@
-"""Google Cloud Storage as a storage backend of asyncrec.
+"""A storage backend for Google Cloud Storage.
 
-Once this plugin is installed, asyncrec accepts ``gs://bucket/prefix`` (and ``gcs://``) wherever it accepts a path.
-`asyncrec_gcs.options.Options` lists the options. The client's library is imported only when the first such path is
-opened.
+Once this plugin is installed, asyncrec accepts ``gs://bucket/prefix`` (and ``gcs://``) wherever it accepts a path. The
+options are those of `asyncrec_gcs.options.Options`. The client library is imported when the first such path is opened.
 """

@@ -1,4 +1,4 @@
-"""`Bucket`: requests with checked responses, and the state that sinks and sources of one bucket share."""
+"""`Bucket` sends checked requests, and holds the state that sinks and sources of one bucket share."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .options import Options
 from .protocol import Resource, list_params, parse_listing, parse_object
 from .session import CONNECTIONS, Answer, Client, Incoming
 
-# Parsing JSON up to this size, such as an object's metadata, takes microseconds. A page of a listing takes a few
+# JSON up to this size, such as an object's metadata, is parsed on the loop in microseconds. A page of a listing takes
 # milliseconds.
 _PARSED_ON_LOOP = 16 * 1024
 
 
 class LibrarySession:
-    """A session that `gcloud.aio.storage.Storage` uses for one call, and that sends its requests through asyncrec.
+    """A session for one call of `gcloud.aio.storage.Storage`, which sends the library's requests through asyncrec.
 
-    The library's `download_metadata`, `delete` and `list_objects` form a request and read the response's JSON, and they
-    do so correctly. This session sends their requests through `Bucket.request`, which limits the size of a response
-    and the time without progress, follows no redirect, renews a token, and raises errors without secrets.
-    docs/design/clients-of-stores.md gives the reasons for not using the library's other calls.
+    The library's `download_metadata`, `delete` and `list_objects` correctly form a request and parse the response's
+    JSON. This session sends their requests through `Bucket.request`, which limits the size of a response and the time
+    without progress, follows no redirect, renews a token, and raises errors without secrets.
+    docs/design/clients-of-stores.md explains why the library's other calls are not used.
 
-    ``send`` takes the method and the URL, and raises an error for every unexpected status.
+    ``send`` accepts the method and the URL, and raises an error for every unexpected status.
 
-    The library's headers and timeouts are ignored, because it has no token to send, and its timeouts include bodies.
+    The library's headers and timeouts are ignored, because it has no token to send, and its timeouts include the body.
 
     Attributes:
         status: the status of the last response.
@@ -58,7 +58,7 @@ class LibrarySession:
 
 
 class _Response:
-    """A complete response with the methods of `aiohttp.ClientResponse` that the library calls."""
+    """A complete response, with the methods of `aiohttp.ClientResponse` that the library calls."""
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
@@ -85,8 +85,8 @@ class Bucket:
     """One bucket of one client, shared by all sinks and sources of a storage.
 
     Attributes:
-        slots: one slot per chunk being copied or in transit, to bound the memory of all sinks together.
-        streams: one slot per source that holds a connection between two calls of its reader.
+        slots: one slot for each chunk being copied or in transit, to bound the memory of all sinks together.
+        streams: one slot for each source that keeps a connection between two calls of its reader.
     """
 
     def __init__(self, client: Client, options: Options, policy: RetryPolicy = DEFAULT) -> None:
@@ -118,7 +118,7 @@ class Bucket:
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
     ) -> Answer:
-        """Send one request, and return the response if its status is expected.
+        """Send one request. Return the response if its status is in ``expect``.
 
         See `Client.request` and `asyncrec_gcs.errors.of_answer` for the arguments.
 
@@ -149,7 +149,7 @@ class Bucket:
         expect: Collection[int] = (200, 206),
         pinned: bool = False,
     ) -> Incoming:
-        """Request an object's content as it is stored. The caller must close the response.
+        """Request an object's content without decompressing it. The caller must close the response.
 
         Raises:
             ObjectChangedError: ``pinned`` is true, and the object no longer exists or has no bytes in the range.
@@ -187,7 +187,7 @@ class Bucket:
             return parse_object(await gcloud.download_metadata(self._quoted, key, session=session))
 
     async def remove(self, key: str, *, generation: str | None = None) -> None:
-        """Delete an object, or only this generation of it. Do nothing if it does not exist."""
+        """Delete an object (or only the generation ``generation``). Do nothing if it does not exist."""
         what = f"{self.shown(key)}: deleting"
         params = {"ifGenerationMatch": generation} if generation else {}
 
@@ -196,7 +196,7 @@ class Bucket:
             with suppress(ObjectNotFoundError, ObjectChangedError):
                 await self._client.gcloud.delete(self._quoted, key, params=params, session=session)
                 if session.status != 204:
-                    # The response is from an emulator or a proxy, so check whether the object still exists.
+                    # The response may be from a proxy or an emulator, so check whether the object still exists.
                     await self._look(key, what)
                     raise TransientStorageError(f"{what}: the response is not from GCS, and the object still exists")
 
@@ -205,7 +205,8 @@ class Bucket:
     async def page(
         self, *, prefix: str, start_offset: str, page: str, size: int, what: str
     ) -> tuple[list[ObjectInfo], str]:
-        """Return a page of objects from ``start_offset`` on (inclusive), and the next page's token (``""`` if none).
+        """Return a page of the objects from ``start_offset`` on (inclusive), and the next page's token (``""`` if
+        none).
 
         Raises:
             StorageError: the request failed. This method does not retry.
@@ -217,13 +218,13 @@ class Bucket:
             return await in_thread(parse_listing, listing)  # a few milliseconds for a thousand objects
 
     def _session(self, what: str, **options: Any) -> Any:
-        """Return a session for one call of the library. Its type is `Any` because the library expects aiohttp's."""
+        """Return a session for one call of the library. Its type is `Any`, because the library expects aiohttp's."""
         return LibrarySession(partial(self.request, what=what, **options))
 
 
 @contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """Raise a transient error for an unreadable response, because a proxy sent it or it was damaged."""
+    """Raise a transient error for an unreadable response, which may be from a proxy or damaged."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""Translate the errors of the store and the HTTP client into asyncrec's. Only this module classifies transient errors.
+"""Translate the errors of the store and the HTTP client into asyncrec's, and classify transient ones.
 
-Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. A message names the operation and the object, the
-store's reason and text without secrets, and a remedy if one is known. No error is chained to the client's error,
-because that contains the request, its headers and the URL of the upload session, which is as good as a password.
+Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. A message names the operation, the object, the
+store's reason and text without secrets, and a known remedy. No error is chained to the client's error, which contains
+the request, its headers and the URL of the upload session, which is equivalent to a password.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from asyncrec.errors import (
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
 Condition = Literal["", "none", "same"]
-"""The condition of a request: no condition, that the object does not exist, or that it is the version opened."""
+"""The condition of a request: none, that the object does not exist, or that it is still the version that was opened."""
 
 _PROXY_ASKS = 407
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
-# A 403 with one of these reasons is the older form of a 429, a rate limit.
+# A 403 with one of these reasons is an older form of a 429 (a rate limit).
 _LIMITS = {"rateLimitExceeded", "userRateLimitExceeded", "backendError"}
 _SECRETS = re.compile(r"(?i)(upload_?id[=:\s\"']+|bearer\s+|ya29\.|(?:access_|refresh_)?token[=:\s\"']+)[^\s&\"'<>,;]+")
 
 
 class SessionGoneError(StorageError):
-    """The upload session no longer exists. It was aborted, expired, or was completed but the response was lost."""
+    """The upload session no longer exists. It expired, was aborted, or was completed without a response."""
 
 
 def of_answer(
@@ -55,8 +55,7 @@ def of_answer(
     Args:
         what: the object and the operation, such as ``"gs://bucket/key: reading"``.
         write: whether the request opens an upload or sends its bytes.
-        condition: the condition of the request. If it failed, the object already exists (``"none"``) or has changed
-            (``"same"``).
+        condition: the condition of the request, which determines the error if it is not met.
         secret: the access token in use, in case the store echoes it.
         endpoint: the endpoint of the request.
     """
@@ -81,7 +80,7 @@ def of_answer(
     if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; the object was not published; write it again")
     if status == 404 and not words:
-        # GCS always sends a reason, so a response without a reason says nothing about the object.
+        # GCS always sends a reason, so a response without a reason is not from GCS.
         return StorageError(f"{text}: the response is not from GCS; check the endpoint {endpoint}")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -93,7 +92,7 @@ def of_answer(
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """Return the error for a failed connection. Omit the original text, which may contain the URL."""
+    """Return the error for a failed connection, without the original text, which may contain the URL."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(

@@ -1,4 +1,4 @@
-"""`Options`: the options of a bucket and its client, validated before a storage is opened."""
+"""The options of a bucket and its client, validated before a storage is opened."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Access:
     """The options of one client. Storages with equal access options share their connections.
 
     Attributes:
-        endpoint: the scheme and host, and optionally a path, without a trailing slash.
-        emulator: whether the endpoint is from ``STORAGE_EMULATOR_HOST``. By convention, no credentials are then sent,
-            and any certificate is accepted.
+        endpoint: the scheme, the host and an optional path, without a trailing slash.
+        emulator: whether the endpoint is from ``STORAGE_EMULATOR_HOST``. If so, no credentials are looked up, and any
+            certificate is accepted, as is the convention.
         token: an OAuth access token, which is never refreshed.
-        service_file: the path of a credentials file, or `None` to find credentials as Google's libraries do.
+        service_file: the path of a credentials file; `None` to look up credentials as Google's libraries do.
         anonymous: whether to send no credentials.
     """
 
@@ -55,10 +55,11 @@ class Options:
             ``STORAGE_EMULATOR_HOST``, or Google's endpoint), ``token``, ``service_file`` (by default
             ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's default credentials, or the metadata server) and ``anonymous``
             (for public buckets).
-        chunk_size: bytes per request, a multiple of 256 KiB. The default is 8 MiB. With 1 MiB, an upload takes three
-            times as long. Larger chunks take more memory but no less time.
-        max_concurrency: the most chunks being copied or in transit, over all sinks of the storage. With the defaults,
-            chunks take 25 MiB, so the total stays within 32 MiB if at most 28 open sinks each hold back 256 KiB.
+        chunk_size: the number of bytes per request, a multiple of 256 KiB. With 1 MiB, an upload takes three times as
+            long as with 8 MiB, the default. Larger chunks need more memory and are not faster.
+        max_concurrency: the maximum number of chunks being copied or in transit, for all sinks of the storage. By
+            default, they take 25 MiB, so with up to 28 open sinks, each of which retains 256 KiB, the total is within
+            32 MiB.
     """
 
     bucket: str
@@ -76,7 +77,7 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Return the options of a URL, and the prefix that it contains (``""`` for the bucket itself).
+        """Return the options for a URL, and the URL's prefix (``""`` for the bucket itself).
 
         Raises:
             ValueError: the URL or an option is invalid. The message does not contain credentials.

@@ -1,4 +1,4 @@
-"""The plugin's hook, which returns its schemes and their opener. The client's library is imported on opening."""
+"""The plugin's hook, which returns its storage factory. The client library is imported when a storage is opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def open_gcs(url: str, **options: Any) -> AsyncIterator[Storage]:
     """Open ``gs://bucket`` or ``gs://bucket/prefix``, with the fields of `asyncrec_gcs.options.Options` as options.
 
-    The client runs on asyncio; under trio it runs on a separate thread, behind `BridgedStorage`.
+    The client runs on asyncio. Under trio, it runs in a separate thread, behind a `BridgedStorage`.
 
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
@@ -30,7 +30,7 @@ async def open_gcs(url: str, **options: Any) -> AsyncIterator[Storage]:
     from .options import Options
 
     parsed, prefix = Options.of(url, **options)
-    # The imports take a few tenths of a second, once per process. In a thread they let the loop run, though haltingly.
+    # The imports take a few tenths of a second, once per process. In a thread, they only slow down the loop.
     await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_bucket
 

@@ -3,9 +3,9 @@
 Sources: https://cloud.google.com/storage/docs/performing-resumable-uploads and
 https://cloud.google.com/storage/docs/json_api/v1/objects.
 
-A resumable upload is a session. A POST opens the session and returns its URL. Each PUT carries the next bytes, a
-multiple of 256 KiB in every PUT but the last. A 308 response reports the number of bytes stored. The PUT that states
-the total publishes the object.
+A resumable upload is a session. A POST opens the session and returns its URL. Each PUT sends the next bytes, a multiple
+of 256 KiB except in the last PUT. A 308 response reports the number of stored bytes. The PUT that contains the total
+size publishes the object.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from asyncrec.storage import ObjectInfo
 from asyncrec.storage.http import parse_content_range, parse_http_date
 
 UNIT = 256 * 1024
-"""The unit of a session's PUTs. Each PUT but the last carries a multiple of this size."""
+"""The unit of a session's PUTs. Each PUT except the last sends a multiple of this size."""
 
 STATUS_QUERY = "bytes */*"
-"""The ``Content-Range`` that asks, with an empty body, for the number of bytes stored."""
+"""The ``Content-Range`` that, with an empty body, requests the number of stored bytes."""
 
-# The metadata key for the id of our upload, to recognise our object if a response was lost.
+# The metadata key for the id of our upload, by which our object is recognised if a response was lost.
 _UPLOAD = "asyncrec-upload"
 
-# The checksums of an empty object. They identify it if its size is omitted, because programs based on protocol buffers
-# omit a zero.
+# The checksums of an empty object. They identify it if its size is omitted, because protocol buffers omit a zero.
 _EMPTY = {"crc32c": "AAAAAA==", "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}
 
-# The fields to request for each object. The whole resource is four times as long.
+# The requested fields of each object. The complete resource is four times as long.
 _FIELDS = "name,size,generation,crc32c,updated"
 
 
@@ -44,9 +43,9 @@ class Resource:
     """GCS's description of an object.
 
     Attributes:
-        info: the object's info, whose key is the object's name.
-        generation: the generation of the content, which is also the info's `etag`.
-        upload: the id of our upload that made the object, or `None`.
+        info: the description of the object, whose key is the object's name.
+        generation: the generation of the content, which is also the `etag` of ``info``.
+        upload: the id of the asyncrec upload that created the object, or `None`.
     """
 
     info: ObjectInfo
@@ -57,14 +56,14 @@ class Resource:
 def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
     """Return the URL of one object's metadata or, with ``alt="media"``, of its content.
 
-    Of the characters that could change a path, only ``.`` is not escaped, and the keys ``.`` and ``..`` have already
+    Of the characters that could alter a path, only ``.`` is not escaped, and the keys ``.`` and ``..`` have already
     been rejected.
     """
     return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{_quoted(name)}{_query(params)}"
 
 
 def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict[str, str]:
-    """Return the parameters for a page of objects from ``start_offset`` on (inclusive), in order of UTF-8 bytes."""
+    """Return the parameters for a page of the objects from ``start_offset`` on (inclusive), in order of UTF-8 bytes."""
     params = {"maxResults": str(size), "fields": f"kind,nextPageToken,items({_FIELDS})"}
     params |= {"prefix": prefix} if prefix else {}
     params |= {"startOffset": start_offset} if start_offset else {}
@@ -73,7 +72,7 @@ def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict
 
 
 def session_url(endpoint: str, bucket: str, name: str, *, exclusive: bool) -> str:
-    """Return the URL that opens an upload session. With ``exclusive``, the upload replaces no existing object."""
+    """Return the URL that opens an upload session. With ``exclusive``, the upload fails if the object exists."""
     params = {"uploadType": "resumable", "name": name} | ({"ifGenerationMatch": "0"} if exclusive else {})
     return f"{endpoint}/upload/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
 
@@ -84,7 +83,7 @@ def session_body(name: str, upload: str) -> bytes:
 
 
 def content_range(start: int, length: int, total: int | None) -> str:
-    """Return the header for a PUT of ``length`` bytes from ``start``. Pass ``total`` for the last PUT, which publishes.
+    """Return the header for a PUT of ``length`` bytes from ``start``. Pass ``total`` only for the last PUT.
 
     If all bytes are already stored, or the object is empty, ``bytes */TOTAL`` ends the upload.
     """
@@ -115,12 +114,12 @@ def range_header(start: int, end: int | None) -> str:
 
 
 def crc32c_header(value: int) -> str:
-    """Return ``X-Goog-Hash`` for the last PUT. The store does not publish content that has another checksum."""
+    """Return ``X-Goog-Hash`` for the last PUT. The store rejects content with another checksum."""
     return f"crc32c={base64.b64encode(value.to_bytes(4, 'big')).decode()}"
 
 
 def parse_object(answer: object) -> Resource:
-    """Parse an object's metadata from a response's body or from its JSON.
+    """Parse an object's metadata from the body of a response, or from parsed JSON.
 
     Raises:
         ValueError: the metadata is invalid.
@@ -151,19 +150,19 @@ def parse_media(key: str, status: int, headers: Mapping[str, str]) -> ObjectInfo
 
 
 def _joined(headers: Mapping[str, str], name: str) -> str:
-    """Return the values of a header that may occur several times."""
+    """Return the values of a header that may occur several times, separated by commas."""
     every: list[str] = headers.getall(name, []) if hasattr(headers, "getall") else [headers.get(name, "")]
     return ",".join(every)
 
 
 def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
-    """Parse a page of a listing. Return its objects, and the next page's token (``""`` if none).
+    """Parse a page of a listing. Return its objects and the next page's token (``""`` if none).
 
     Raises:
         ValueError: the page is invalid.
     """
     page = _json(answer)
-    if page.get("kind") != "storage#objects":  # the only member if the folder is empty
+    if page.get("kind") != "storage#objects":  # the only member of an empty listing
         raise ValueError("the response is not a list of objects")
     items = page.get("items", [])
     if not isinstance(items, list):
@@ -181,7 +180,7 @@ def _resource(item: Any) -> Resource:
             size=_size(item),
             etag=generation,
             crc32c=int.from_bytes(base64.b64decode(checksum, validate=True), "big") if checksum else None,
-            # Emulators omit the time. The epoch stands for an unknown time.
+            # Emulators omit the time. The epoch represents an unknown time.
             modified=datetime.fromisoformat(modified) if modified else datetime.fromtimestamp(0, UTC),
         )
         upload = (item.get("metadata") or {}).get(_UPLOAD)

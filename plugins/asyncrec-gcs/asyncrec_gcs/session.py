@@ -1,8 +1,8 @@
-"""Clients. All storages of an event loop with the same endpoint and credentials share connections and tokens.
+"""Clients, each shared by all storages on an event loop with the same endpoint and credentials.
 
 The library provides the HTTP session, the token, and some calls (`asyncrec_gcs.bucket.LibrarySession`). This module
-sends all requests. asyncrec itself forms the requests that carry objects, because the library's `Storage.upload` cannot
-stream and, after a fault, reports success for objects that do not exist.
+sends all requests. Requests with the data of objects are formed by asyncrec itself, because the library's
+`Storage.upload` cannot stream and, after a fault, reports success for objects that do not exist.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from asyncrec.storage.http import SharedClients, SlicedBody, StraightBody
 from .errors import of_transport
 from .options import Access
 
-# The most concurrent connections to one endpoint with one set of credentials.
+# The maximum number of concurrent connections to one endpoint with one set of credentials.
 CONNECTIONS = 100
 
-# A total timeout would include the body. A body that makes progress is never interrupted. See `SlicedBody` for uploads.
+# There is no total timeout, because it would interrupt a body that makes progress. For uploads, see `SlicedBody`.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-# The narrowest scope that allows reading, writing and deleting objects. The account's own rights narrow it further.
+# The narrowest scope that permits reading, writing and deleting objects. The account's rights may restrict it further.
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
-# Seconds within which a request must make progress: connect, send the next slice, or receive a response.
+# The seconds within which a request must make progress: connect, send the next slice, or receive a response.
 _STALLED = 60.0
-# The rate in bytes per second below which a body that still arrives counts as stalled.
+# The rate in bytes per second below which a body counts as stalled.
 _SLOWEST = 64 * 1024
-# Bytes read from a body at a time, so that an iteration of the event loop copies no more.
+# The maximum number of bytes copied from a body in one iteration of the event loop.
 _BLOCK = 256 * 1024
-# An error's JSON has a few hundred bytes. A longer body is not an explanation.
+# The maximum size of an error's body. The JSON of an error has a few hundred bytes.
 _ERROR_BYTES = 16 * 1024
 # Joining more bytes would block the loop for too long.
 _JOIN_ON_LOOP = 1024 * 1024
 
 
 class Incoming:
-    """A response in transit. It holds a connection until it is complete or closed.
+    """A response in transit. It occupies a connection until it is complete or closed.
 
     Attributes:
         status: the HTTP status.
-        headers: the headers, which are never shown because they may contain the URL of a session.
+        headers: the headers, which are never shown, because they may contain the URL of a session.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, what: str) -> None:
@@ -65,7 +65,7 @@ class Incoming:
         self._straight: StraightBody | None = None
 
     async def read(self) -> bytes:
-        """Return the whole body or, for an error, only enough to explain it.
+        """Return the whole body, or only the beginning of an error's body.
 
         Raises:
             TransientStorageError: as for `receive`.
@@ -82,7 +82,7 @@ class Incoming:
     async def receive(self, size: int) -> list[bytes]:
         """Return blocks with a total of ``size`` bytes or up to 512 KiB more, or fewer bytes if the body ends.
 
-        If cancelled, the bytes received are lost, and the response cannot be used again.
+        If cancelled, the received bytes are lost, and the response cannot be used again.
 
         Raises:
             TransientStorageError: the connection failed, nothing arrived for 60 s, or the rate is below 64 KiB/s.
@@ -97,7 +97,7 @@ class Incoming:
             return blocks
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, self._what)
-        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
+        raise failure  # outside the handler, so that it is not chained to the client's error, with its request
 
     async def _block(self) -> bytes:
         if self._next is None:
@@ -109,14 +109,14 @@ class Incoming:
         return await self._next()
 
     async def aclose(self) -> None:
-        """Return the connection to the pool if the response is complete, or close it otherwise. Does not wait."""
+        """Return the connection to the pool if the response is complete; otherwise close it. Does not wait."""
         if self._straight is not None:
             self._straight.leave()
         self._response.close()
 
 
 def patient(size: int = 0) -> asyncio.Timeout:
-    """Return a timeout of 60 s, plus the time that a body of ``size`` bytes takes at the slowest allowed rate."""
+    """Return a timeout of 60 s, plus the time for a body of ``size`` bytes at the slowest allowed rate."""
     return asyncio.timeout(_STALLED + size / _SLOWEST)
 
 
@@ -140,13 +140,14 @@ class Client:
 
     def __init__(self, access: Access, token: Token) -> None:
         self.endpoint = access.endpoint
-        # An emulator's certificate is self-signed. No secret is sent to an emulator unless passed as an option.
+        # An emulator's certificate may be self-signed. A token is sent to an emulator only if it was passed as an
+        # option.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=not access.emulator), timeout=_TIMEOUT
         )
-        session: Any = self._session  # the library's annotation is the session of `requests`
+        session: Any = self._session  # the library annotates this as a session of `requests`
         token.session = AioSession(session)
-        # In its mode for emulators, the library does not send the token. `_authorization` adds it instead.
+        # In this emulator mode, the library does not send the token itself. `_authorization` adds it.
         self.gcloud = GcloudStorage(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
         self._asking: set[asyncio.Task[str | None]] = set()
 
@@ -155,7 +156,7 @@ class Client:
 
     @property
     def secret(self) -> str | None:
-        """The access token in use, to be removed from the store's messages."""
+        """The current access token, to be removed from the store's messages."""
         return self.gcloud.token.access_token
 
     async def request(
@@ -167,7 +168,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
     ) -> Answer:
-        """Send one request and read the whole response, whatever its status.
+        """Send one request and read the whole response, regardless of its status.
 
         Args:
             what: the object and the operation, for error messages.
@@ -175,7 +176,7 @@ class Client:
 
         Raises:
             TransientStorageError: the connection failed, or there was no progress for 60 s.
-            StoragePermissionError: there are no credentials, or they yield no token.
+            StoragePermissionError: there are no credentials, or no token can be obtained with them.
         """
         incoming = await self._answered(method, url, what, headers, data, media=False)
         try:
@@ -184,7 +185,7 @@ class Client:
             await incoming.aclose()
 
     async def download(self, url: str, *, what: str, headers: Mapping[str, str]) -> Incoming:
-        """Request an object's content as it is stored. The caller must close the response, whatever its status.
+        """Request an object's content without decompressing it. The caller must close the response in any case.
 
         Raises the errors of `request`.
         """
@@ -195,7 +196,7 @@ class Client:
     ) -> Incoming:
         response = await self._send(method, url, what, headers, data, media)
         if response.status == 401 and not isinstance(self.gcloud.token, _Given):
-            # The token was revoked before it expired. Request a new token once.
+            # The token was revoked early. Request a new token once.
             response.close()
             self.gcloud.token.access_token = None
             response = await self._send(method, url, what, headers, data, media)
@@ -204,7 +205,7 @@ class Client:
     async def _send(
         self, method: str, url: str, what: str, headers: Mapping[str, str] | None, data: Buffer | None, media: bool
     ) -> aiohttp.ClientResponse:
-        # Without "gzip", GCS decompresses content that is stored compressed, which changes ranges and checksums.
+        # Without "gzip", GCS would decompress content that is stored compressed, which changes ranges and checksums.
         sent = {"Accept-Encoding": "gzip" if media else "identity", **(headers or {})}
         if _origin(url) == _origin(self.endpoint):
             sent |= await self._authorization(what)
@@ -215,7 +216,7 @@ class Client:
             async with patient() as patience:
                 response: aiohttp.ClientResponse = await self.gcloud.session.request(
                     method,
-                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp accepts it, and would re-encode a str
+                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp would re-encode a str
                     headers=sent,
                     data=SlicedBody(view, lambda: extend(patience)) if view else None,
                     auto_raise_for_status=False,
@@ -225,10 +226,10 @@ class Client:
                 return response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, what)
-        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
+        raise failure  # outside the handler, so that it is not chained to the client's error, with its request
 
     async def _authorization(self, what: str) -> dict[str, str]:
-        # All callers wait for one refresh, so cancelling one caller must not cancel the refresh.
+        # All callers wait for the same refresh, so cancelling one caller must not cancel the refresh.
         task = asyncio.create_task(self.gcloud.token.get())
         self._asking.add(task)
         task.add_done_callback(self._asked)
@@ -245,7 +246,7 @@ class Client:
             task.exception()  # retrieve it even if all waiting callers were cancelled
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
-        """Return the error for a failure to obtain a token. The library has already tried five times."""
+        """Return the error for a failure to obtain a token, for which the library has already tried five times."""
         name, kind = type(error).__name__, self.gcloud.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
@@ -260,7 +261,7 @@ class Client:
         return StoragePermissionError(f"{what}: the credentials are not usable: {name}")
 
     async def close(self) -> None:
-        """Cancel all token requests, and close the connections."""
+        """Cancel all token requests and close the connections."""
         refresh = self.gcloud.token.acquiring
         tasks: list[asyncio.Task[Any]] = [*self._asking, *([refresh] if refresh is not None else [])]
         for task in tasks:
@@ -276,7 +277,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 class _Given(Token):
-    """A fixed token, or no token. It skips the base's ``__init__``, which would look for credentials."""
+    """A fixed token, or no token. Does not call the base class's ``__init__``, which would look up credentials."""
 
     def __init__(self, value: str | None) -> None:
         self.access_token = value
@@ -287,18 +288,17 @@ class _Given(Token):
 
 
 def _token(access: Access) -> Token:
-    """Return the token source. Call in a thread: this reads files."""
+    """Return the token source. Reads files, so call this in a thread."""
     if access.token is not None or access.emulator or access.anonymous:
         return _Given(access.token)
     try:
         token = Token(service_file=access.service_file, scopes=_SCOPES)
         if token.token_type is Type.SERVICE_ACCOUNT:
-            # If the key stayed text, it would be parsed and checked for each token, on the loop. This takes 40 ms, but
-            # signing only 0.4 ms.
+            # Otherwise, the loop would parse and check the key for each token (40 ms), and not only sign (0.4 ms).
             token.service_data["private_key"] = load_pem_private_key(token.service_data["private_key"].encode(), None)
         usable = bool(token.service_data) or access.service_file is None
         kind = ""
-    except Exception as error:  # any error of the library, whose text may quote the file
+    except Exception as error:  # any error of the library, whose message may quote the file
         usable, kind = False, f" ({type(error).__name__})"
     if not usable:
         where = access.service_file or "gcloud's default credentials"

@@ -1,8 +1,8 @@
-"""`GcsSink`: an object sent as chunks of a resumable upload, with one chunk in transit while the next one fills.
+"""`GcsSink` sends an object in chunks of a resumable upload, one of which is in transit while the next one fills.
 
-The last 1 to 256 KiB sent are held back. GCS accepts only whole units of 256 KiB except in the last request, which
-publishes the object, states its size, and must not be sent before the context exits. The last request is therefore
-short, and always carries bytes unless the object is empty or all bytes were flushed.
+The sink retains the last 1 to 256 KiB. GCS accepts only whole units of 256 KiB, except in the last request, which
+states the size and publishes the object, and must not be sent before the context exits. So the last request is short,
+and contains bytes unless the object is empty or all bytes were flushed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .upload import ABORT_SECONDS, Upload
 
 # Copying and checksumming more bytes would block the loop for too long.
 _ON_LOOP = 1024 * 1024
-# Seconds that a cancelled publication may continue. At most 256 KiB remain to be sent.
+# The seconds for which a cancelled publication may continue. At most 256 KiB remain to be sent.
 _PUBLISH_SECONDS = 20.0
 
 logger = logging.getLogger("asyncrec.storage")
@@ -35,8 +35,8 @@ logger = logging.getLogger("asyncrec.storage")
 class GcsSink(ByteSink):
     """A sink for one object, sent by a resumable upload.
 
-    It holds at most one chunk, counted in the bucket's slots, and 256 KiB. The next call, or the exit, raises the error
-    of a chunk in transit.
+    It buffers at most one chunk, which occupies a slot of the bucket, and 256 KiB. The error of a chunk in transit is
+    raised by the next call or by the exit.
     """
 
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
@@ -45,7 +45,7 @@ class GcsSink(ByteSink):
         self._shown = bucket.shown(key)
         self._upload = Upload(bucket, key, exclusive=exclusive)
         self._held = b""
-        self._ahead = 0  # the bytes at the beginning of the next chunk that a flush has already sent
+        self._ahead = 0  # the number of bytes of the next chunk that a flush has already sent
         self._checksum = 0
         self._task: asyncio.Task[None] | None = None
         self._state = SinkState(self._shown)
@@ -96,7 +96,7 @@ class GcsSink(ByteSink):
             self._held = b""
 
     async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
-        """Pass whole units to the upload (with ``hold``, all but the last). Return the bytes of ``buffers`` passed."""
+        """Upload whole units (with ``hold``, all but the last). Return the number of uploaded bytes of ``buffers``."""
         size = len(self._held) + sum(map(len, buffers)) - skip
         whole = max(0, size - hold) // UNIT * UNIT
         if not whole:
@@ -113,12 +113,12 @@ class GcsSink(ByteSink):
         taken = whole - len(self._held)
         body, self._held, self._checksum = cut
         self._task = asyncio.create_task(self._upload.append(body))
-        # The task itself may be cancelled before it begins, so a callback releases the slot.
+        # Release the slot in a callback, because the task may be cancelled before it begins.
         self._task.add_done_callback(lambda _: self._bucket.slots.release())
         return taken
 
     async def _join(self) -> None:
-        """Wait for the chunk in transit. Cancellation does not stop the chunk."""
+        """Wait for the chunk in transit. A cancellation does not stop the chunk."""
         if self._task is not None:
             await asyncio.wait([self._task])
             self._task.result()
@@ -130,7 +130,7 @@ class GcsSink(ByteSink):
                 self._task.cancel()
                 await asyncio.wait([self._task])
                 if not self._task.cancelled():
-                    self._task.exception()  # retrieve it; it was already raised or no longer matters
+                    self._task.exception()  # mark it as retrieved; it was already raised or no longer matters
             await self._upload.abort()
         if limit.cancelled_caught:
             logger.warning(
@@ -143,10 +143,10 @@ class GcsSink(ByteSink):
 def _cut(
     held: bytes, buffers: Sequence[Buffer], skip: int, whole: int, checksum: int, hold: bool
 ) -> tuple[memoryview, bytes, int]:
-    """Join the bytes, cut them after ``whole`` bytes, and update the checksum. Return ``(body, rest, checksum)``.
+    """Join the bytes, split them after ``whole`` bytes, and update the checksum. Return ``(body, rest, checksum)``.
 
-    With ``hold``, the bytes after the body are returned as the rest and included in the checksum. Otherwise, the rest
-    is empty, and the caller keeps these bytes.
+    With ``hold``, ``rest`` contains the bytes after the body, and the checksum includes them. Without it, ``rest`` is
+    empty, and the caller keeps these bytes.
     """
     # NumPy releases the GIL while it copies, but `bytes.join` of memoryviews does not.
     joined = np.empty(len(held) + sum(map(len, buffers)) - skip, np.uint8)

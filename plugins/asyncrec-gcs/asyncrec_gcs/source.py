@@ -1,4 +1,4 @@
-"""`GcsSource`: ranges of one generation of an object or, for a reader that keeps up, a single response to its end."""
+"""`GcsSource` reads one generation of an object in ranges or, if the reader keeps up, from a single response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .session import Incoming
 
 __all__ = ["WINDOW", "GcsSource"]
 
-# The maximum size of one request. At this size, its latency of about 30 ms is small compared with the transfer.
+# The maximum number of bytes per request. The latency of about 30 ms is small compared with such a transfer.
 WINDOW = 8 * 1024 * 1024
 
 
@@ -32,7 +32,7 @@ class GcsSource(RangedSource):
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, Incoming] | None:
         what = f"{self._shown}: opening"
-        # Request a whole object without a range, because an empty object has none.
+        # Request a whole object without a range, because an empty object has no valid range.
         headers = {"Range": range_header(start, end)} if start or end is not None else {}
         incoming = await self._bucket.download(self._url(), what=what, headers=headers, expect=(200, 206, 416))
         try:
@@ -50,7 +50,7 @@ class GcsSource(RangedSource):
     async def fetch(self, start: int, end: int) -> list[bytes]:
         incoming = await self.stream(start, end)
         try:
-            blocks = await incoming.receive(end - start + 1)  # reading to the end releases the connection
+            blocks = await incoming.receive(end - start + 1)  # one more, because the end releases the connection
         finally:
             await incoming.aclose()
         if (size := sum(map(len, blocks))) != end - start:
@@ -74,9 +74,9 @@ class GcsSource(RangedSource):
         return object_url(self._bucket.endpoint, self._bucket.name, self._key, alt="media", **params)
 
     def _check_span(self, incoming: Incoming, start: int, end: int, what: str, size: int) -> None:
-        """Check the range of a response. A 200 has the whole object, which is valid only if that was requested."""
+        """Check the range of a response. A 200 has the whole object, so it is valid only if that was requested."""
         try:
-            if incoming.status == 200:  # perhaps not from the store, such as a proxy's page
+            if incoming.status == 200:  # possibly not from the store but, for example, a proxy's page
                 span = (0, int(incoming.headers.get("Content-Length", size)))
             else:
                 span = parse_content_range(incoming.headers.get("Content-Range"))[:2]

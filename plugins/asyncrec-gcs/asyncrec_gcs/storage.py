@@ -1,4 +1,4 @@
-"""`GcsStorage`: a bucket as a `Storage`. It supports only asyncio; `asyncrec_gcs.plugin` bridges it to trio."""
+"""`GcsStorage` is a bucket as a `Storage`. It supports only asyncio; `asyncrec_gcs.plugin` bridges it to trio."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .session import CLIENTS
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
 
-# The most objects that GCS returns per page.
+# The maximum number of objects that GCS returns per page.
 _PAGE = 1_000
 
 
 class GcsStorage(Storage):
     """A bucket as a `Storage`, whose keys are the objects' names and whose etags are their generations.
 
-    A storage belongs to its event loop and cannot be pickled. Another process must open its own with the same options.
+    A storage belongs to its event loop and cannot be pickled. Another process must open its own storage.
     """
 
     read_ahead = 2 * WINDOW  # one window is processed while the next one arrives
@@ -54,7 +54,7 @@ class GcsStorage(Storage):
             ask = partial(self._bucket.page, prefix=prefix, start_offset=start_after, page=page, size=_PAGE, what=what)
             infos, following = await retrying(ask, what=what, policy=self._bucket.policy)
             for info in infos:
-                # The store's offset is inclusive, and some emulators do not support it.
+                # The store's offset is inclusive, and some emulators ignore it.
                 if info.key.encode() > after:
                     yield info
             if not following:

@@ -1,8 +1,8 @@
-"""`Upload`: one resumable upload. Its bytes are sent until they are stored, then published and verified, or removed.
+"""`Upload` is one resumable upload. Its bytes are sent until they are stored, then published and verified, or removed.
 
 After a fault whose effect is unknown, the upload queries the session for the number of stored bytes, and sends only the
 rest. It never repeats the last request blindly, because the session shows whether that request succeeded. If the
-session no longer exists, the object shows it, because its metadata contains the id of the upload that made it.
+session no longer exists, the object's metadata shows it by the id of the upload that created the object.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .protocol import (
 )
 from .session import Answer
 
-# Seconds to remove a session. A longer wait would delay a cancelled program, and a remaining session expires by itself.
+# The time limit in seconds for removing a session. A longer wait would delay a cancelled program, and sessions expire.
 ABORT_SECONDS = 10.0
-# Seconds that a cancelled opening waits for the session's URL, without which the session cannot be removed.
+# The seconds for which a cancelled opening waits for the session's URL, which is needed to remove the session.
 _OPEN_SECONDS = 5.0
 _GONE = (404, 410, 499)
 
@@ -61,8 +61,8 @@ class Upload:
         self._condition: Condition = "none" if exclusive else ""
         self._id = secrets.token_hex(16)
         self._address: str | None = None
-        self._unsure = False  # whether it is unknown if the last request arrived
-        # The policy for requests after a failure that has already used up the retries.
+        self._unsure = False  # whether the effect of the last request is unknown
+        # The policy for requests after a failure that has exhausted the retries.
         self._brief = replace(bucket.policy, attempts=min(4, bucket.policy.attempts))
 
     async def begin(self) -> None:
@@ -79,24 +79,24 @@ class Upload:
         )
 
     async def append(self, data: memoryview) -> None:
-        """Send ``data``, whose size is a multiple of 256 KiB, and return once it is stored.
+        """Send ``data``, whose size is a multiple of 256 KiB, and wait until it is stored.
 
         Raises:
             SessionGoneError: the session has expired or was removed.
-            StorageError: another error occurred. The upload can then only be aborted.
+            StorageError: any other error. The upload can then only be aborted.
         """
         await self._push(data, None, {})
 
     async def finish(self, data: memoryview, checksum: int) -> ObjectInfo:
-        """Publish the object, which consists of the stored bytes and ``data``. Its CRC32C must be ``checksum``.
+        """Publish the object, which consists of the stored bytes and ``data``, with the CRC32C ``checksum``.
 
-        If cancelled, abort the upload, so that the object is not published later. If the object was already published,
-        return as if not cancelled.
+        If cancelled, abort the upload, so that the object is not published later. If it has already been published,
+        ignore the cancellation.
 
         Raises:
             ObjectExistsError: the upload is exclusive, and another writer's object exists.
             IntegrityError: the stored object differs from the data sent, and was deleted.
-            TransientStorageError: the same upload may succeed later. Nothing was published, unless a note says that
+            TransientStorageError: a new upload may succeed. Nothing was published, unless the error has a note that
                 this is unknown.
         """
         total = self.stored + len(data)
@@ -111,7 +111,7 @@ class Upload:
         return await self._verified(resource, total, checksum)
 
     async def abort(self) -> None:
-        """Remove the session and all bytes stored in it. Logs a failure instead of raising it."""
+        """Remove the session and its stored bytes. A failure is only logged."""
         if self._address is None:
             return
         what = f"{self._bucket.shown(self._key)}: aborting the upload"
@@ -150,16 +150,15 @@ class Upload:
         self._address = address
 
     async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:
-        """Send the last request until its outcome is known. Return the published object."""
+        """Send the last request until its outcome is known. Return the published object's description."""
         try:
             resource = await self._push(data, total, {"X-Goog-Hash": crc32c_header(checksum)})
             assert resource is not None, "an upload with a total ends with an object"
             return resource
         except StorageError as failure:
             error = failure
-        # Whatever the error, an earlier attempt may have arrived, because aiohttp, too, repeats a request if its
-        # connection broke. Removing the session proves nothing, because stores confirm the removal even of a completed
-        # session. So look for the object.
+        # Despite the error, an earlier attempt may have succeeded, because aiohttp also repeats requests. Removing the
+        # session proves nothing, because stores confirm it even for a completed session. So look for the object.
         await self.abort()
         try:
             found = await self._ours()
@@ -171,7 +170,7 @@ class Upload:
         return found
 
     async def _ours(self) -> Resource | None:
-        """Return the object if this upload made it, or `None` otherwise."""
+        """Return the object's description if this upload created it, or `None`."""
         try:
             found = await self._bucket.resource(self._key, self._what, self._brief)
         except ObjectNotFoundError:
@@ -198,7 +197,7 @@ class Upload:
         """Send ``data`` until it is stored or, with ``total``, until it is published."""
         start = self.stored
         while total is not None or self.stored < start + len(data):
-            # A step that returns has made progress, so the next step may use all retries again.
+            # A step that returns has made progress, so the next one may again use all retries.
             step = partial(self._step, data, start, total, headers)
             resource = await retrying(step, what=self._what, policy=self._bucket.policy)
             if resource is not None:
@@ -249,7 +248,7 @@ class Upload:
                 resource = parse_object(answer.body)
             stored = parse_stored(answer.headers.get("Range")) if answer.status == 308 else end
         except ValueError as error:
-            # The next attempt begins with a status query, which returns the object or the session's state.
+            # The next attempt begins with a status query, which returns the object's metadata or the session's state.
             raise TransientStorageError(f"{self._what}: HTTP {answer.status}: {error}") from None
         self._unsure = False
         if answer.status != 308:

@@ -1,6 +1,6 @@
-"""Translate the errors of a server and the HTTP client into asyncrec's. Only this module classifies transient errors.
+"""Translate the errors of a server and the HTTP client into asyncrec's, and classify transient ones.
 
-No error is chained to the client's error, because that contains the request, its headers and its URL.
+No error is chained to the client's error, which contains the request, its headers and its URL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 
 def of_answer(status: int, headers: Mapping[str, str], what: str) -> StorageError:
-    """Return the error for a status in the operation ``what``, such as ``"https://host/key: reading"``."""
+    """Return the error for a response's status. ``what`` is the operation, such as ``"https://host/key: reading"``."""
     text = f"{what}: HTTP {status}"
     if status in _TRANSIENT:
         return TransientStorageError(text, retry_after=parse_retry_after(headers.get("Retry-After")))
@@ -37,7 +37,7 @@ def of_answer(status: int, headers: Mapping[str, str], what: str) -> StorageErro
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """Return the error for a failed connection. Omit the original text, which may contain the URL."""
+    """Return the error for a failed connection, without the original text, which may contain the URL."""
     name = type(error).__name__
     one: BaseException | None = error
     while one is not None:

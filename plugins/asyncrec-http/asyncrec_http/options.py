@@ -1,4 +1,4 @@
-"""`Options`: the options of a server, validated before a storage is opened. It also converts keys to URLs."""
+"""The options of a server, validated before a storage is opened, and the conversion of keys to URLs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS: Mapping[str, Any] = {
     "proxy": str | None,
     "query": str | None,
 }
-# The characters that are not escaped in a URL, because a key may already be escaped and may have a query.
+# The characters that are not escaped in a URL, because a key may already be escaped or contain a query.
 _SAFE = "/?&=;:@!$'()*+,~%-._"
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -32,11 +32,11 @@ class Options:
 
     Attributes:
         root: the scheme, host and port of the URL.
-        headers: the headers, such as credentials, to send with every request to this server, but not to a server to
-            which it redirects.
-        query: the query to append to every URL of this server, such as a shared-access signature.
-        ca_file: a file of trusted certificate authorities; `None` for the machine's own.
-        proxy: the URL of a proxy, optionally with credentials; `None` for the proxy named by the environment.
+        headers: the headers, such as credentials, to send with every request to this server, but not to other servers
+            to which it redirects.
+        query: the query to append to every URL, such as a shared-access signature.
+        ca_file: a file of trusted certificate authorities; `None` for those of the machine.
+        proxy: the URL of a proxy, optionally with credentials; `None` for the proxy in the environment.
     """
 
     root: str
@@ -47,7 +47,7 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """Return the options of a URL, and the prefix that it contains (``""`` for the server itself).
+        """Return the options for a URL, and the URL's prefix (``""`` for the server itself).
 
         Raises:
             ValueError: the URL or an option is invalid. The message does not contain credentials.
@@ -76,7 +76,7 @@ class Options:
         ), parts.path.strip("/")
 
     def address(self, key: str) -> str:
-        """Return the URL for a key, escaped if necessary, with the query appended."""
+        """Return the URL for a key, escaped if necessary, including the query."""
         path = _BARE_PERCENT.sub("%25", quote(key, safe=_SAFE))
         if not self.query:
             return f"{self.root}/{path}"

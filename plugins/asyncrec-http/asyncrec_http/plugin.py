@@ -1,4 +1,4 @@
-"""The plugin's hook, which returns its schemes and their opener. The client's library is imported on opening."""
+"""The plugin's hook, which returns its storage factory. The client library is imported when a storage is opened."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def open_http(url: str, **options: Any) -> AsyncIterator[Storage]:
 
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
-        StorageError: the file of authorities is not usable.
+        StorageError: the file of certificate authorities is not usable.
     """
     from asyncrec.storage import PrefixedStorage, in_thread
 
     from .options import Options
 
     parsed, prefix = Options.of(url, **options)
-    # The imports take a few tenths of a second, once per process. In a thread they let the loop run, though haltingly.
+    # The imports take a few tenths of a second, once per process. In a thread, they only slow down the loop.
     await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_server
 

@@ -1,4 +1,4 @@
-"""`Server`: requests to one server, with redirects followed."""
+"""`Server` sends requests to one server, and follows redirects."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from asyncrec.storage.http import Redacting, SharedClients, trusting
 from .errors import of_transport
 from .options import Options
 
-# Seconds to connect, and to wait for the next bytes.
+# The time limits in seconds for connecting, and for receiving the next bytes.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0, pool=None)
 _CONNECTIONS = 64
 _LIMITS = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=16)
-# The client's loggers, which log URLs and redirects.
+# The client's loggers, whose messages contain URLs and redirects.
 _LOGGERS = ("httpx2", *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")))
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Server:
-    """One server, with its options.
+    """A server with its options.
 
     Attributes:
-        told: whether the warning that the server does not support ranges has been logged.
-        through: the number of further responses that may be kept open to be read through. The remaining connections
-            are reserved for other requests.
+        told: whether a warning that the server does not support ranges has been logged.
+        through: the number of additional responses that may be kept open in order to read them through. The remaining
+            connections are reserved for other requests.
     """
 
     def __init__(self, options: Options, context: ssl.SSLContext) -> None:
@@ -56,11 +56,11 @@ class Server:
     async def request(
         self, method: str, address: str, *, what: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[httpx2.Response, str]]:
-        """Send a request and follow its redirects. Yield the response, whose body is not yet read, and its URL.
+        """Send a request and follow redirects. Yield the response, whose body has not yet been read, and its URL.
 
         Raises:
             TransientStorageError: the connection failed, or nothing arrived for 60 s.
-            StorageError: there are too many redirects, or a redirect leads from https to http, or to an invalid URL.
+            StorageError: there are too many redirects, or a redirect from https to http or to an invalid URL.
         """
         for _ in range(_MOST_REDIRECTS + 1):
             response = await self._send(method, address, what, headers or {})
@@ -82,7 +82,7 @@ class Server:
             return await self._client.send(request, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             failure = of_transport(error, what)
-        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
+        raise failure  # outside the handler, so that it is not chained to the client's error, with its request
 
     def _followed(self, address: str, target: str, what: str) -> str:
         try:
@@ -113,7 +113,7 @@ async def _make(options: Options) -> Server:
     _redacting.install(_LOGGERS)
     what = f"opening {options.root}"
     context = await in_thread(lambda: trusting(options.ca_file, named_by="ca_file", what=what))
-    # In a thread, because the client reads the environment for proxies and creates a pool for each.
+    # Create it in a thread, because the client looks up proxies in the environment and creates a pool for each.
     return await in_thread(Server, options, context)
 
 

@@ -1,8 +1,8 @@
-"""`HttpSource`: ranges of one version of the object at a URL, even if the server does not support ranges.
+"""`HttpSource` reads ranges of one version of the object at a URL, even if the server does not support ranges.
 
-If a server responds to a range request with the whole object, the response is read through. It stays open, unless many
-responses are already open, so that the next range can be read from it. The bytes before a range are read and discarded,
-and a warning is logged once.
+If a server responds to a range request with the whole object, the response is read through. The bytes before a range
+are read and discarded, and a warning is logged once. The response remains open, unless many already are, so that the
+next range can be read from it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .server import Server
 
 logger = logging.getLogger("asyncrec.storage")
 
-# Seconds to close a connection.
+# The time limit in seconds for closing a connection.
 _HANG_UP_SECONDS = 5.0
-# The most remaining bytes that are read instead of closing the connection. This exceeds the client's buffer, which may
-# contain the end of the body.
+# If at most this many bytes remain, they are read instead of closing the connection. This is more than the client's
+# buffer, which may contain the end of the body.
 _READ_TO_THE_END = 1 << 20
-# The statuses sent by servers that do not support HEAD or that sign URLs only for GET.
+# The statuses of servers that do not support HEAD, or that sign URLs only for GET.
 _NO_HEAD = (400, 401, 403, 405, 501)
 
 
@@ -41,9 +41,9 @@ class Version:
     """The server's description of one version of an object.
 
     Attributes:
-        etag: the ETag as sent, or ``""`` if it is missing or, because no request can contain it, not printable ASCII.
-        modified: the Last-Modified header as sent, or ``""`` if it is missing or not printable ASCII.
-        size: the size in bytes, or `None` if unknown.
+        etag: the ETag as sent; ``""`` if it is missing or (because no request can contain it) not printable ASCII.
+        modified: the Last-Modified header as sent; ``""`` if it is missing or not printable ASCII.
+        size: the size in bytes; `None` if unknown.
     """
 
     etag: str
@@ -56,34 +56,34 @@ class Version:
 
     @property
     def condition(self) -> str:
-        """The value for ``If-Range``, or ``""``. A weak ETag is not usable, and a date is used only without an ETag."""
+        """The value for ``If-Range``, or ``""``. Weak ETags cannot be used, and a date is used only without an ETag."""
         if self.etag:
             return "" if self.etag.startswith("W/") else self.etag
         return self.modified
 
     def contradicts(self, other: Version) -> bool:
-        """Return whether a value that both versions have differs. A response may omit values that another contains."""
+        """Return whether the versions differ in a value that both have. A response may omit values."""
         pairs = ((self.etag, other.etag), (self.size, other.size))
         if any(mine not in ("", None) and yours not in ("", None) and mine != yours for mine, yours in pairs):
             return True
-        # Ignore the dates if there are ETags. Servers behind one URL may have received copies of a file with one ETag
+        # Ignore the dates if both have ETags, because servers behind one URL may have received copies of the same file
         # at different times.
         tagged = bool(self.etag and other.etag)
         return not tagged and bool(self.modified and other.modified) and self.modified != other.modified
 
     @classmethod
     def known(cls, info: ObjectInfo) -> Version:
-        """Return the version from which `info` made this description."""
+        """Return the version from which `Version.info` created ``info``."""
         made_up = f"/{info.size}"
         if info.etag.endswith(made_up):
             return cls("", info.etag.removesuffix(made_up), info.size)
         return cls(info.etag, "", info.size)
 
     def info(self, key: str) -> ObjectInfo:
-        """Return asyncrec's description of the object. Without an ETag, its etag consists of the date and the size."""
+        """Return asyncrec's description of the object. If there is no ETag, the date and the size replace it."""
         assert self.size is not None, "asked for before"
         etag = self.etag or f"{self.modified}/{self.size}"
-        modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # the epoch means unknown
+        modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # the epoch if unknown
         return ObjectInfo(key, self.size, etag, None, modified)
 
 
@@ -93,7 +93,7 @@ def _validator(headers: Mapping[str, str], name: str) -> str:
 
 
 async def look(server: Server, key: str) -> tuple[Version, str]:
-    """Return the server's description of an object, and the URL to which the server finally redirects.
+    """Return the server's description of an object, and the URL after all redirects.
 
     Raises:
         ObjectNotFoundError: the object does not exist.
@@ -117,7 +117,7 @@ async def look(server: Server, key: str) -> tuple[Version, str]:
 
 
 def _size_of_get(response: httpx2.Response, what: str) -> int:
-    """Return the size of the whole object from the response to a request for its first byte."""
+    """Return the size of the object, from the response to a request for its first byte."""
     size = None
     if response.status_code == 206:
         try:
@@ -136,7 +136,7 @@ def _size_of_get(response: httpx2.Response, what: str) -> int:
 
 
 def _size_of_first(response: httpx2.Response, start: int, end: int) -> int | None:
-    """Return the object's size if the response to the first request has the size and the requested bytes, or `None`."""
+    """Return the object's size if the first response contains the size and the requested bytes, or `None` otherwise."""
     if response.status_code == 200:
         size = _length(response)
         return None if size is None or size <= start else size
@@ -161,7 +161,7 @@ class HttpSource(RangedSource):
         self._server = server
         self._key = key
         self._shown = redact(f"{server.options.root}/{key}")
-        self._through = AsyncExitStack()  # holds the response that is read through
+        self._through = AsyncExitStack()  # contains the response that is read through
         self._body: AsyncGenerator[bytes] | None = None
         self._at = 0  # the position in the body
         self._rest = b""  # the unread rest of the body's last block
@@ -210,7 +210,7 @@ class HttpSource(RangedSource):
             original = self._server.options.address(self._key)
             if self._address == original:
                 raise
-        # A URL to which a server redirects may be signed for only a few minutes, so request the original URL again.
+        # The target of a redirect may be signed for only a few minutes, so request the original URL again.
         blocks = await self._ask(original, start, end, what)
         self._address = original
         return blocks
@@ -233,7 +233,7 @@ class HttpSource(RangedSource):
     async def _read_through(
         self, answer: AsyncExitStack, response: httpx2.Response, size: int, start: int, end: int
     ) -> list[bytes]:
-        """Read the range from a response that has the whole object, because the server does not support ranges."""
+        """Read the range from a response with the whole object, because the server does not support ranges."""
         if start or end < size:
             self._tell(start)
         self._body = _limited(response, size, f"{self._shown}: reading bytes {start:,} to {end:,}")
@@ -249,7 +249,7 @@ class HttpSource(RangedSource):
         return blocks
 
     async def _go_on(self, start: int, end: int) -> list[bytes]:
-        """Continue reading the open response. Any error or cancellation closes the response."""
+        """Continue reading the open response. Any error or cancellation closes it."""
         blocks: list[bytes] = []
         try:
             assert self._body is not None, "open"
@@ -306,7 +306,7 @@ class HttpSource(RangedSource):
 
 
 async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGenerator[bytes]:
-    """Yield the body as stored, in blocks. Raises StorageError if it exceeds ``size``, but not if it is shorter."""
+    """Yield the body in blocks, without decompression. Raise StorageError if it is longer than ``size``."""
     left = size
     body: Any = response.aiter_raw()
     ended = False
@@ -329,8 +329,8 @@ async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGene
 async def _hang_up(response: httpx2.Response, body: AsyncGenerator[bytes], left: int) -> None:
     """Stop reading a body before its end.
 
-    Close the connection, which ends the client's nested generators. If few bytes are left, read them instead, so that
-    the connection can be reused.
+    If few bytes remain, read them, so that the connection can be reused. Otherwise, close the connection, which ends
+    the client's nested generators.
     """
     with anyio.move_on_after(_HANG_UP_SECONDS, shield=True), suppress(Exception):
         if not 0 <= left <= _READ_TO_THE_END:

@@ -1,4 +1,4 @@
-"""`HttpStorage`: a web server as a read-only `Storage`."""
+"""`HttpStorage` is a web server as a read-only `Storage`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .source import HttpSource, look
 
 
 class HttpStorage(ReadOnlyStorage):
-    """A web server as a `Storage`, whose keys are paths, escaped or not, that may have a query.
+    """A web server as a `Storage`, whose keys are paths, escaped or not, optionally with a query.
 
-    A storage belongs to its event loop and cannot be pickled. Another process must open its own with the same options.
+    A storage belongs to its event loop and cannot be pickled. Another process must open its own storage.
     """
 
     read_ahead = 2 * HttpSource.window
@@ -50,7 +50,7 @@ async def open_server(options: Options) -> AsyncIterator[Storage]:
     """Open the storage for ``options``.
 
     Raises:
-        StorageError: the file of authorities is not usable.
+        StorageError: the file of certificate authorities is not usable.
     """
     async with SERVERS.use(options) as server:
         yield HttpStorage(server)

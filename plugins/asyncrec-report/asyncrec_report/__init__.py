@@ -1,4 +1,4 @@
-"""`report` and the command ``asyncrec report``, which make an HTML page about a data set.
+"""`report` and the command ``asyncrec report``, which create an HTML page about a data set.
 
     plugin.py      the hook
     command.py     ``asyncrec report``

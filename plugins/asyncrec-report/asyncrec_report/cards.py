@@ -18,17 +18,17 @@ from .strings import Strings
 from .texts import preview
 
 _TOP = 8
-# Up to this many different texts are listed by frequency even if none of them is frequent.
+# Up to this many different texts are listed by frequency, even if none of them is frequent.
 _FEW = 50
 _NAME = 80
-# The limits of a long example in characters and lines, and the size in bytes up to which an example is short.
+# The limits of a long example, in characters and in lines, and the maximum size of a short example in bytes.
 _PIECE = 320
 _LINES = 7
 _SHORT = 160
 
 
 class ImageRoom:
-    """The bytes of images that the page may still hold, of 4 MiB in all, so that the page is easy to send and open."""
+    """The number of bytes left for images on the page: initially 4 MiB, so that the page is easy to send and open."""
 
     def __init__(self, left: int = 4 << 20) -> None:
         self.left = left
@@ -41,7 +41,7 @@ class ImageRoom:
 
 
 def anchor(number: int) -> str:
-    """Return the id of a feature's card. The id does not contain the name, because a name may be any text."""
+    """Return the id of a feature's card. It does not contain the feature's name, which may be any text."""
     return f"feature-{number}"
 
 
@@ -79,7 +79,7 @@ def _short(name: str) -> str:
 
 
 def _shape(feature: Feature, profile: Profile) -> str:
-    """Return a description of the number of values per record, and of the schema's entry."""
+    """Describe the number of values per record, and the schema's entry."""
     said = []
     counts = feature.counts
     if feature.is_list:
@@ -98,7 +98,7 @@ def _shape(feature: Feature, profile: Profile) -> str:
 
 
 def _entry(entry: Any) -> str:
-    """Return a schema entry as text, such as ``schema: FixedLen (28, 28), uint8, raw``."""
+    """Describe a schema entry, as in ``schema: FixedLen (28, 28), uint8, raw``."""
     fields = entry.to_json()
     parts = [f"{name} {value!r:.60}" for name, value in fields.items() if name not in ("kind", "shape", "dtype", "raw")]
     shape = f" {tuple(fields['shape'])}" if fields.get("shape") else ""
@@ -204,13 +204,13 @@ def _strings(name: str, strings: Strings, room: ImageRoom) -> Iterator[Child]:
 
 
 def _few(values: Counter[bytes], total: int) -> bool:
-    """Return whether the values repeat so often that frequencies are more informative than examples."""
+    """Return whether values repeat so often that their frequencies are more informative than examples."""
     most = max(values.values())
     return len(values) <= max(1, total // 2) and (len(values) <= _FEW or most * 100 >= total)
 
 
 def _examples(strings: Strings) -> Iterator[Element]:
-    """Yield the examples, as one list if all are short, or each in a box."""
+    """Yield the examples, in one list if all are short, or else in one box each."""
     found = [(record, *preview(head, _PIECE), len(head), length) for record, head, length in sorted(strings.examples)]
     if all(is_text and length <= _SHORT and "\n" not in text for _, text, is_text, _, length in found):
         rows = [el("li", el("code", text), el("span", named(at))) for at, text, *_ in found]

@@ -1,6 +1,6 @@
-"""Charts as inline SVG. Their text is next to them rather than inside, so they can stretch to the available width.
+"""Charts as inline SVG. Text is placed beside a chart rather than inside, so that the chart can stretch.
 
-A bar shows its value when the pointer is over it. This module does no I/O.
+A bar has a tooltip with its value. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from .html import Child, el
 from .humans import number, share
 from .numbers import Histogram
 
-# The minimum height of a bar, so that any value above 0 is visible.
+# The minimum height of a bar, so that every value above 0 is visible.
 _LEAST = 1.5
 _STEP = 10.0
 _GAP = 1.2
-# Up to this many columns are not stretched to the whole width. The style sheet has a class for each number.
+# Up to this many columns are not stretched to the full width. The style sheet has a class for each number.
 _FEW = 7
 
 
@@ -30,7 +30,7 @@ def columns(bars: Iterable[tuple[float, str, str]], label: str) -> Element:
         height = max(100 * value / most, _LEAST) if value > 0 else 0
         x = place * _STEP + _GAP / 2
         bar = el("rect", x=x, y=100 - height, width=_STEP - _GAP, height=height, class_=kind or None)
-        # The whole column reacts to the pointer because the bar may be low.
+        # The whole column shows the tooltip, because the bar may be low.
         field = el("rect", x=place * _STEP, y=0, width=_STEP, height=100, class_="field")
         shapes.append(el("g", el("title", says), bar, field))
     return el(
@@ -57,7 +57,7 @@ def histogram(found: Histogram, what: str, text_of: object = number) -> list[Ele
         return []
     low, high = found.bins[0].low, found.bins[-1].high
     if len(found.bins) <= _FEW:
-        # Each column has a label, and so few columns do not fill the width of the page.
+        # Label each column. So few columns do not fill the width of the page.
         marks = [text(one.low) if each else f"{text(one.low)} to {text(one.high)}" for one in found.bins]
         kind = f"axis few{len(found.bins)}"
     else:
@@ -101,7 +101,7 @@ def ranked(values: Sequence[tuple[str, int]], total: int, *, code: bool = False)
 
 
 def meter(part: float, whole: float) -> Element:
-    """Return a bar that shows a part in proportion to the whole."""
+    """Return a bar that shows the proportion of a part to the whole."""
     width = 100 * part / whole if whole else 0
     return el(
         "svg",
@@ -115,7 +115,7 @@ def meter(part: float, whole: float) -> Element:
 
 
 def area(points: Sequence[tuple[float, float]], label: str) -> Element:
-    """Return a chart of a quantity that grows in steps. The points are ``(position, value)`` in ascending order."""
+    """Return a step chart of a growing quantity. The points are ``(position, value)`` in ascending order."""
     first, last = points[0][0], points[-1][0]
     most = max(value for _, value in points) or 1
     width = (last - first) or 1

@@ -27,7 +27,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from .making import PageReport
 
-# The most faults to print. --json has all of them.
+# The maximum number of faults to print. --json lists all of them.
 _MOST_SHOWN = 20
 
 

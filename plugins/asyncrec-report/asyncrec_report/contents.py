@@ -1,4 +1,4 @@
-"""The parts of the page about the records: sizes, classes, features, and other records. This module does no I/O."""
+"""The sections of the page about records: sizes, classes, features, and other records. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .humans import count, number, share, size
 from .humans import record as named
 from .texts import preview
 
-# The most open cards, classes with a bar, and columns. Readers do not look at more than this one by one.
+# The maximum number of open cards, of classes with a bar, and of columns. Readers would not look at more individually.
 _CARDS = 24
 _CLASSES = 10
 _COLUMNS = 96
@@ -72,7 +72,7 @@ def classes_card(findings: Findings) -> Element | None:
 
 
 def _all_classes(classes: list[tuple[str, int]]) -> Element:
-    """Return a chart with a column for each class, or each group of classes, from the largest to the smallest."""
+    """Return a chart with a column for each class (or group of classes), from the largest to the smallest."""
     groups = -(-len(classes) // _COLUMNS)
     bars = []
     for first in range(0, len(classes), groups):

@@ -1,4 +1,4 @@
-"""`Findings`: the contents of a report, for the whole data set and for each shard. This module does no I/O."""
+"""The findings of a report, for the whole data set and for each shard. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncrec.tools import SelectedShard, Selection
 
 from .profile import Profile
 
-# The bytes of a frame in addition to its data: the length, its checksum, and the checksum of the data.
+# The number of bytes of a frame in addition to its data, for the length and two checksums.
 _FRAME_BYTES = 16
 
 
@@ -25,8 +25,8 @@ class ShardFindings:
     """The findings about one shard.
 
     Attributes:
-        records: the number of records, from the manifest or counted, or `None` if unknown.
-        compression: the compression, from the manifest or detected, or `None` if unknown.
+        records: the number of records, from the manifest or counted; `None` if unknown.
+        compression: the compression, from the manifest or detected; `None` if unknown.
         read: the number of records read.
         payload: the size of the records read, in bytes.
         missing: whether the shard does not exist.
@@ -56,7 +56,7 @@ class Findings:
 
     Attributes:
         sampled: whether only some of the records were read.
-        evenly: whether they were drawn evenly from all shards. If not, they are the first records of shards.
+        evenly: whether the records were drawn evenly from all shards rather than from the beginnings of shards.
     """
 
     path: str
@@ -69,7 +69,7 @@ class Findings:
 
     @property
     def records(self) -> int | None:
-        """The number of records in all shards, or `None` if it is unknown for any shard."""
+        """The number of records in all shards, or `None` if that of any shard is unknown."""
         counts = [shard.records for shard in self.shards if shard.records is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
 
@@ -84,7 +84,7 @@ class Findings:
 
     @property
     def unpacked(self) -> float | None:
-        """The decompressed size of all records with their frames, or `None`. Estimated from the mean of those read."""
+        """The decompressed size of all records with their frames, estimated from the mean of those read, or `None`."""
         if self.records is None or not self.profile.records:
             return None
         mean = sum(shard.payload for shard in self.shards) / self.profile.records

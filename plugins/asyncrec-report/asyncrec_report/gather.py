@@ -1,7 +1,7 @@
 """`gather` collects the findings of a report from the manifests, and from all records or a sample.
 
-`plan` chooses the sample. It divides the data set into equal pieces and draws one stretch of neighbouring records from
-each piece, so that every part is represented and few reads are needed.
+`plan` chooses the sample. It divides the data set into equal pieces and draws one stretch of consecutive records from
+each, so that all parts are represented and few reads are needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .profile import Profile
 from .reading import MOST_FAULTS, Block, Part, PartRead
 from .reading_ahead import read_parts
 
-# The most bytes of a sample. Reading and counting these takes a few seconds.
+# The maximum size of a sample in bytes. Reading and counting its records takes a few seconds.
 SAMPLE_BYTES = 256 << 20
-# The most shards whose beginnings are read if the number of records is unknown. Each needs one or two requests.
+# If the number of records is unknown, at most this many shards are read, from the beginning, with few requests each.
 _BEGINNINGS = 1000
 
 Progress = Callable[[int, "int | None"], None]
@@ -37,12 +37,12 @@ async def gather(
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Findings:
-    """Read records, and return the findings. These include faults of shards, after which other shards are still read.
+    """Read records and return the findings. A fault in a shard is a finding, and the other shards are still read.
 
     Args:
-        sample: the most records to read, with at most `SAMPLE_BYTES`. `None` reads all.
-        jobs: the number of shards to read concurrently, which does not affect the findings. `None` means the number of
-            processors, or more for a distant store.
+        sample: the maximum number of records to read, of at most `SAMPLE_BYTES` in total; `None` for all.
+        jobs: the number of shards to read concurrently, which does not affect the findings; by default, the number of
+            processors, or more for a remote store.
 
     Raises:
         StorageError: a store failed. A missing shard is a finding instead.
@@ -90,7 +90,7 @@ def _parts(findings: Findings, sample: int | None, counting: _Counting) -> list[
 
 
 def _stretched(findings: Findings, stretches: list[Stretch], total: int) -> list[Part]:
-    """Return a part for each shard with stretches. If a shard has no index, its share is read from the beginning."""
+    """Return a part for each shard with stretches. If a shard has no index, its share is read from its beginning."""
     room = SAMPLE_BYTES // len(stretches)
     parts = []
     for place, of_shard in groupby(stretches, lambda stretch: stretch.shard):
@@ -117,14 +117,14 @@ def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:
 
 
 def _labels(selection: Selection) -> list[str]:
-    """Return the class names that `from_folder` and `from_csv` store, or an empty list if data sets disagree."""
+    """Return the class names stored by `from_folder` and `from_csv`, or an empty list if the data sets disagree."""
     found = [dataset.manifest.metadata.get("labels") for dataset in selection.datasets]
     labels = found[0] if found and all(each == found[0] for each in found) else None
     return [str(label) for label in labels] if isinstance(labels, list) else []
 
 
 def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
-    """Return the stretches to read, or `None` to read shards from their beginnings."""
+    """Return the stretches to read, or `None` to read shards from the beginning."""
     records = findings.records
     if sample is None or not records:
         return None
@@ -133,17 +133,17 @@ def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
 
 
 class _Counting:
-    """A counter of records, which counts in worker threads and updates the findings of shards. Blocks arrive in order.
+    """A counter of records that counts in worker threads, and updates the findings of shards. Blocks arrive in order.
 
     Attributes:
-        total: the number of records to read, or `None` if unknown.
+        total: the number of records to read; `None` if unknown.
     """
 
     def __init__(self, findings: Findings, progress: Progress) -> None:
         self.total: int | None = None
         self._findings = findings
         self._progress = progress
-        self._start: tuple[int, int | None] = (-1, None)  # the current shard's index, and the records before the shard
+        self._start: tuple[int, int | None] = (-1, None)  # the current shard's index, and its first record
 
     async def take(self, part: Part, block: Block) -> None:
         profile = self._findings.profile
@@ -152,7 +152,7 @@ class _Counting:
         self._progress(profile.records, self.total)
 
     def end(self, part: Part, read: PartRead) -> bool:
-        """Update the shard's findings. Return whether to read more. Beginnings are read only up to the size limit."""
+        """Update the shard's findings. Return whether to continue. Beginnings are read only up to the size limit."""
         findings = self._findings
         shard = findings.shards[part.place]
         shard.read, shard.payload = read.read, read.payload
@@ -167,9 +167,9 @@ class _Counting:
         return part.room is None or part.stretches is not None or findings.profile.sizes.total <= SAMPLE_BYTES
 
     def _number(self, place: int, first: int | None, count: int) -> int:
-        """Return the number of a shard's record among all records, or a unique negative number if that is unknown.
+        """Return the number of a shard's record among all records. If it is unknown, return a unique negative number.
 
-        The number is unknown after damage, because damage may have lost any number of records.
+        The number is unknown after damage, because any number of records may have been lost.
         """
         if self._start[0] != place:
             counts = [each.records for each in self._findings.shards[:place]]
@@ -188,13 +188,13 @@ def _note_count(shard: ShardFindings) -> None:
         shard.faults.append(Fault(shard.shard.display_path, message))
 
 
-# The most stretches. Each needs a request to a store, and in a GZIP shard, the member is read from its beginning.
+# The maximum number of stretches. Each needs a request to a store, and in a GZIP shard, reading begins at a member.
 _PLACES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of ``count`` records of a shard, from number ``first`` on."""
+    """A stretch of ``count`` records of a shard, beginning with the number ``first``."""
 
     shard: int
     first: int

@@ -1,9 +1,9 @@
-"""HTML as a tree of elements, written by the standard library's serializer, so that nothing can be injected.
+"""HTML as a tree of elements. The standard library's serializer writes it, so that no markup can be injected.
 
 `el` accepts elements and strings. A string becomes escaped text or an escaped attribute, but never markup. The page
-cannot run or fetch anything, because an element or attribute outside the lists below raises an error, and so does any
-address except a place on the page or an image in a ``data:`` URI. Elements have no ``style`` attribute, so the page's
-policy can forbid all styles except its own sheet.
+cannot run or fetch anything, because only the elements and attributes listed below are allowed, and only the addresses
+of anchors on the page and of images in ``data:`` URIs. Elements have no ``style`` attribute, so the page's policy can
+forbid all styles except those in its style sheet.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ATTRIBUTES = frozenset({
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 
 # Characters that a browser cannot show, or that change the direction of surrounding text: C0 except tab and line feed,
-# DEL and C1; separators and direction marks; single surrogates, which UTF-8 cannot encode; and XML's non-characters.
+# DEL and C1; separators and direction marks; lone surrogates, which UTF-8 cannot encode; and XML's non-characters.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
 
 
 def clean(text: str) -> str:
-    """Return ``text`` with escapes in place of characters that cannot be shown."""
+    """Replace characters that cannot be shown with escapes."""
     return _UNSAFE.sub(
         lambda match: f"\\x{ord(match[0]):02x}" if match[0] < "\x80" else f"\\u{ord(match[0]):04x}", text
     )
@@ -49,7 +49,7 @@ def el(tag: str, /, *children: Child, **attributes: str | int | float | None) ->
     """Return an element. ``class_`` sets ``class``, and ``aria_label`` sets ``aria-label``. `None` is omitted.
 
     Raises:
-        ValueError: the element, an attribute or an address is not allowed in a report. This is a bug in the plugin.
+        ValueError: the element, an attribute or an address is not allowed, because of a bug in this plugin.
     """
     if tag not in _ELEMENTS:
         raise ValueError(f"<{tag}> is not allowed in a report")
@@ -69,7 +69,7 @@ def el(tag: str, /, *children: Child, **attributes: str | int | float | None) ->
 
 
 def document(*, title: str, description: str, stylesheet: str, body: Iterable[Child]) -> str:
-    """Return the page. Its policy forbids scripts, loading, and all styles except ``stylesheet``, identified by hash.
+    """Return the page, whose policy forbids scripts, loading, and all styles except ``stylesheet`` (by its hash).
 
     ``stylesheet`` must be trusted, because it is not escaped.
     """

@@ -1,4 +1,4 @@
-"""Formatting of numbers, sizes and times for people. This module does no I/O."""
+"""Human-readable formatting of numbers, sizes and times. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def count(many: int, what: str, plural: str | None = None) -> str:
 
 
 def record(number: int) -> str:
-    """Return the name of a record, with its number among all records unless the number is negative (unknown)."""
+    """Return the name of a record, with its number among all records unless that is unknown (negative)."""
     return f"record {number:,}" if number >= 0 else "a record"
 
 
@@ -28,7 +28,7 @@ def size(many: float) -> str:
 
 
 def amount(many: float) -> str:
-    """Return a count in a few characters, such as ``950``, ``12.3k`` or ``1.2M``."""
+    """Return a count in short form, such as ``950``, ``12.3k`` or ``1.2M``."""
     for unit, times in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if many >= times * 10 or (unit != "k" and many >= times):
             scaled = many / times
@@ -37,7 +37,7 @@ def amount(many: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as an integer or with about four significant digits, such as ``3``, ``0.1235`` or ``1,234.5``."""
+    """Return an integer, or a number with about four significant digits, such as ``3``, ``0.1235`` or ``1,234.5``."""
     if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
         whole = int(value)
         return f"{whole:,}" if abs(whole) < 10**15 else f"{value:.3e}"
@@ -51,7 +51,7 @@ def number(value: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a percentage. A share above 0 is not shown as 0, and a share below 100 % is not shown as 100."""
+    """Return a percentage. A share above 0 is never shown as 0 %, and a share below 100 % never as 100 %."""
     if not whole:
         return "0 %"
     percent = 100 * part / whole
@@ -63,7 +63,7 @@ def share(part: float, whole: float) -> str:
 
 
 def moment(text: str) -> str:
-    """Return a manifest's time in the form ``2026-11-21 03:20:15 UTC``. Return other text unchanged."""
+    """Return a time from a manifest in the form ``2026-11-21 03:20:15 UTC``. Return other text unchanged."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError):
@@ -71,7 +71,7 @@ def moment(text: str) -> str:
 
 
 def day(text: str) -> str:
-    """Return a time's date in the form ``21 November 2026``. The year need not have four digits."""
+    """Return the date of a time in the form ``21 November 2026``. Return other text unchanged."""
     try:
         then = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""Detection of an image's kind and size from its first bytes alone.
+"""Detection of an image's kind and size from its first bytes.
 
-Only formats that browsers show and that cannot contain a script are detected: PNG, JPEG, GIF and WebP, but not SVG. The
-width and the height are read from the header, because a small file may be an image of 50,000 by 50,000 pixels, which no
-page should show. This module does no I/O.
+Only formats that browsers support and that cannot contain scripts are detected: PNG, JPEG, GIF and WebP, but not SVG.
+The width and the height are read from the header, because a small file may contain an image of 50,000 by 50,000 pixels,
+which a page should not show. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-_MOST_SEGMENTS = 200  # the most segments before a JPEG's size; a usual file has about ten
+_MOST_SEGMENTS = 200  # the maximum number of segments before a JPEG's size; a typical file has about ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Image:
 
 
 def image_of(data: bytes) -> Image | None:
-    """Return the image that begins with ``data``, or `None` if the data is no image or its header is invalid."""
+    """Return the image that begins with ``data``, or `None` if it is not an image or has an invalid header."""
     try:
         found = _png(data) or _jpeg(data) or _gif(data) or _webp(data)
     except (struct.error, IndexError):

@@ -1,4 +1,4 @@
-"""`report` makes an HTML page about a data set."""
+"""`report` creates an HTML page about a data set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .findings import Fault, Findings
 from .gather import gather
 from .page import render
 
-# This many records take a second or two, and give histograms and shares that are accurate to a percent.
+# Reading this many records takes a second or two, and yields histograms and shares that are accurate to one percent.
 SAMPLE = 20_000
 
 Progress = Callable[[int, "int | None"], None]
@@ -25,11 +25,11 @@ Progress = Callable[[int, "int | None"], None]
 
 @dataclass(slots=True, kw_only=True)
 class PageReport:
-    """A page and a summary of its contents.
+    """A page, and a summary of its contents.
 
     Attributes:
         html: the page.
-        records: the number of records, or `None` if unknown.
+        records: the number of records; `None` if unknown.
         bytes: the stored size in bytes.
         read: the number of records read for the page.
         sampled: whether only some of the records were read.
@@ -68,33 +68,33 @@ async def report(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PageReport:
-    """Return a page about a file, a folder, a pattern or a data set. Nothing is written.
+    """Return an HTML page about a file, a folder, a pattern or a data set.
 
-    The page shows shards and sizes, every feature with its values, classes and images, the damage found, and the
-    writers and times of commits. It is a single file that contains no scripts and loads nothing. Records are shown as
-    text, and nothing in them can run.
+    The page shows the shards and their sizes, all features with their values, classes and images, any damage, and the
+    writers and times of commits. It is a single file without scripts that loads nothing. Records are shown as text, and
+    cannot contain active content.
 
-    All records are read if there are at most ``sample`` records and 256 MiB. Otherwise, stretches of records are read,
-    drawn evenly from all shards if these have indexes, or else from the beginnings of shards. The page states which.
-    Memory is bounded, regardless of the size of the data set.
+    All records are read if there are at most ``sample`` records and 256 MiB. Otherwise, a sample is read: stretches of
+    records drawn evenly from all shards if these have indexes, or else the beginnings of shards. The page states which.
+    Memory use is bounded, regardless of the size of the data set.
 
     Args:
-        sample: the most records to read. `None` reads all.
-        class_feature: the feature whose values are the classes. By default, this is a feature with a name such as
-            "label", "class" or "category".
-        jobs: the number of shards to read concurrently, while records are counted in another thread. By default, this
-            is the number of processors that this process may use, and at least 8 for a distant store. All shards share
-            256 MiB for reading ahead, and each shard also has a chunk of half a MiB. A shard is read ahead only up to
-            damage or a record larger than 4 MiB. When its turn comes, it is opened again and read from its beginning,
-            so shards with such records are read one after the other. The number does not affect the page.
+        sample: the maximum number of records to read; `None` for all.
+        class_feature: the feature whose values are the classes; by default, a feature with a name such as "label",
+            "class" or "category".
+        jobs: the number of shards to read concurrently, while records are counted in another thread; by default, the
+            number of processors available to this process, and at least 8 for a remote store. It does not affect the
+            page. All shards share 256 MiB for reading ahead, and each shard also has a chunk of half a MiB. A shard is
+            read ahead only up to any damage or record larger than 4 MiB. In its turn, such a shard is reopened and read
+            from its beginning, so such shards are read one after the other.
         progress: a function to call with the number of records read and the number to read (`None` if unknown).
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or the path cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
         ObjectChangedError: a shard was replaced while it was being read.
-        StorageError: a store failed. Damaged and missing shards are not errors, but are listed on the page.
-        ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
+        StorageError: a store failed. Damaged and missing shards raise no error, but are listed on the page.
+        ValueError: ``sample`` or ``jobs`` is less than 1, or none of the records read has the ``class_feature``.
     """
     check_jobs(jobs)
     if sample is not None and sample < 1:

@@ -1,6 +1,6 @@
-"""`Numbers`: a summary of the range and distribution of millions of numbers in bounded memory. It does no I/O.
+"""`Numbers` summarises the range and distribution of millions of numbers in bounded memory. It does no I/O.
 
-Counts, extremes, mean and deviation cover all numbers. The histogram and quantiles are computed from an even sample.
+Counts, extremes, mean and deviation cover all numbers. Histograms and quantiles are computed from an even sample.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy.typing as npt
 
 Values = npt.NDArray[Any]
 
-# The size of the sample. It takes at most 256 KiB, and makes quantiles accurate to half a percent.
+# The size of the sample, which takes at most 256 KiB. Quantiles are accurate to half a percent.
 _KEPT = 1 << 14
-# The most different integers to count one by one. A label has fewer values, and an identifier has more.
+# The maximum number of different integers to count individually. A label has fewer values, and an identifier has more.
 _DISTINCT = 1000
 _BINS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A bin of ``count`` numbers from ``low`` up to ``high`` (inclusive if the two are equal)."""
+    """A bin of ``count`` numbers from ``low`` up to ``high`` (which is included if it equals ``low``)."""
 
     low: float
     high: float
@@ -36,8 +36,8 @@ class Histogram:
     """Bins in ascending order.
 
     Attributes:
-        scale: ``"log"`` if each bin is the same multiple of the one before, ``"each"`` if each bin is a single integer.
-        below, above: the number of outliers omitted at either end, because they would compress the other bins.
+        scale: ``"log"`` if bins grow by a constant factor, ``"each"`` if each bin is a single integer.
+        below, above: the number of outliers omitted at each end, because they would compress the other bins.
     """
 
     bins: tuple[Bin, ...]
@@ -55,9 +55,9 @@ class Numbers:
 
     Attributes:
         count: the number of values, including NaN and infinities.
-        nan, infinite, zeros: the number of NaNs, of infinities, and of zeros.
-        minimum, maximum: the smallest and the largest finite value, or NaN if no value is finite.
-        values: the frequency of each integer, or `None` for floats and for more than 1,000 different integers.
+        nan, infinite, zeros: the numbers of NaNs, infinities and zeros.
+        minimum, maximum: the smallest and the largest finite value; NaN if no value is finite.
+        values: the frequency of each integer; `None` for floats, or for more than 1,000 different integers.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Numbers:
         self.zeros += finite.size - int(np.count_nonzero(finite))
         low, high = float(finite.min()), float(finite.max())
         if math.isnan(self.minimum):
-            self._shift = low  # keeps sums of squares small even if all values are large
+            self._shift = low  # keeps the sum of squares small even if all values are large
             self.minimum, self.maximum = low, high
         self.minimum, self.maximum = min(self.minimum, low), max(self.maximum, high)
         as_float = finite.astype(np.float64)
@@ -130,10 +130,10 @@ class Numbers:
         return [float(value) for value in np.quantile(sample, levels, method="inverted_cdf")]
 
     def histogram(self, bins: int = _BINS) -> Histogram:
-        """Return a histogram of the finite values, scaled up from the sample. If integers are few, each has its bin."""
+        """Return a histogram of the finite values, scaled up from the sample. A few integers have one bin each."""
         if not self.finite:
             return Histogram((), "linear")
-        # Use the integers themselves, because floats cannot distinguish neighbours above 2**53.
+        # Use the integers themselves, because floats cannot distinguish adjacent integers above 2**53.
         if self.values is not None and max(self.values) - min(self.values) < bins:
             whole = range(min(self.values), max(self.values) + 1)
             return Histogram(tuple(Bin(value, value, self.values[value]) for value in whole), "each")
@@ -163,7 +163,7 @@ class Numbers:
         zeros: int = 0,
         last: float | None = None,
     ) -> Histogram:
-        """Return the sample's histogram, scaled up. For integers, ``last`` is the largest, and ends are inclusive."""
+        """Return the sample's histogram, scaled up. For integers, ``last`` is the maximum, and bounds are inclusive."""
         counts, _ = np.histogram(sample, edges)
         times = self.finite / (sample.size + zeros)
         below, above = int((sample < edges[0]).sum()), int((sample > edges[-1]).sum())
@@ -196,7 +196,7 @@ class Numbers:
 
 
 def _counted(integers: Values) -> tuple[Values, Values]:
-    """Return the different integers in ascending order, and their frequencies."""
+    """Return the distinct integers in ascending order, and their frequencies."""
     low, high = int(integers.min()), int(integers.max())
     if high - low >= _DISTINCT:
         return np.unique(integers, return_counts=True)
@@ -206,7 +206,7 @@ def _counted(integers: Values) -> tuple[Values, Values]:
 
 
 def _spans(positive: Values) -> tuple[float, float] | None:
-    """Return the minimum and maximum if values are spread so widely that a linear scale would show only one bar."""
+    """Return the minimum and maximum if a linear scale would show only one bar, because of widely spread values."""
     if positive.size < 2:
         return None
     low, high = float(positive.min()), float(positive.max())

@@ -1,4 +1,4 @@
-"""Rendering of findings as the page of a report. Equal findings result in equal pages."""
+"""Rendering of findings as a page. Equal findings result in equal pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .html import document, el
 from .humans import count, day, share, size
 from .storing import history_section, shards_section
 
-# The most faults on the page. `asyncrec verify` lists all of them.
+# The maximum number of faults on the page. `asyncrec verify` lists all of them.
 _FAULTS = 50
 
 
 def render(findings: Findings, *, made_at: datetime, version: str) -> str:
-    """Return the HTML of the page. Reads the style sheet from the package."""
+    """Return the HTML of the page. The style sheet is read from the package."""
     name = findings.path.rstrip("/").rpartition("/")[2] or findings.path
     body = el(
         "main",

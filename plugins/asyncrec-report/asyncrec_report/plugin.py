@@ -1,4 +1,4 @@
-"""The hook that provides the command ``asyncrec report``."""
+"""The plugin's hook, which provides the command ``asyncrec report``."""
 
 from __future__ import annotations
 

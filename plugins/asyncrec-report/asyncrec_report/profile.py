@@ -1,6 +1,7 @@
-"""`Profile`: a bounded summary of records by feature, to which records are added in lists. This module does no I/O.
+"""`Profile` is a bounded summary of records by feature. Records are added in lists. This module does no I/O.
 
-A record is an Example, a SequenceExample, or neither. Of records that are neither, kinds and a few beginnings are kept.
+A record is an Example, a SequenceExample, or neither. In the last case, only its kind is kept, and its beginning in a
+few cases.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from .texts import LOOKED_AT, preview, sniff
 Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
 # Records as decoded by `asyncrec.example.decode_columns`.
 Columns: TypeAlias = "Mapping[str, tuple[Any, Values, npt.NDArray[np.int64]]]"
-# A function that returns the label of the image in the record with this number.
+# A function that returns the label of the image in the record with a given number.
 LabelOf: TypeAlias = Callable[[int], str]
 
-# The most features with a summary. A summary takes up to a megabyte, and a record may have millions of features.
+# The maximum number of features with a summary, which takes up to a megabyte. A record may have millions of features.
 _FEATURES = 200
-# The most other feature names to count.
+# The maximum number of other feature names to count.
 _NAMES = 10_000
 _NAME_CHARACTERS = 500
 _OTHERS = 5
-# The most features of a record to search for the label of its image.
+# The maximum number of features to search for the label of a record's image.
 _LABEL_FEATURES = 12
 _LABEL_VALUES = 10
-# Common names of the feature with a record's class, most likely first.
+# Common names of the class feature, most likely first.
 _CLASS_NAMES = ("label", "class", "category", "target", "labels", "class_id", "label_id", "y", "package", "kind")
 
 
@@ -46,10 +47,10 @@ class Feature:
     """A summary of one feature or one feature list.
 
     Attributes:
-        entry: the schema's entry, or `None` if the feature is not in the schema.
+        entry: the schema's entry; `None` if the feature is not in the schema.
         is_list: whether this is a feature list of SequenceExamples.
         records: the number of records that have the feature.
-        kinds: the number of occurrences of each kind: "int64", "float", "bytes", or "nothing" if without values.
+        kinds: the number of occurrences of each kind: "int64", "float", "bytes", or (without values) "nothing".
         counts: the number of values per record.
         steps: the number of steps per record, for a feature list.
         numbers, strings: the summaries of the values.
@@ -71,12 +72,12 @@ class Feature:
 
     @property
     def is_empty(self) -> bool:
-        """Whether values were read and all of them are empty strings."""
+        """Whether values were read, and all of them are empty strings."""
         return bool(self.strings.count) and not self.strings.lengths.maximum and not self.numbers.count
 
     @property
     def raw_dtype(self) -> str | None:
-        """The schema's type of the numbers if they are stored as raw bytes, or `None` otherwise."""
+        """The schema's type of numbers that are stored as raw bytes, or `None`."""
         raw = isinstance(self.entry, FixedLen | Tensor) and self.entry.raw
         return self.entry.dtype if raw else None
 
@@ -90,14 +91,14 @@ class Feature:
 
     @property
     def dtype(self) -> str:
-        """The type to show, which is the schema's type or, without a schema entry, the stored kinds."""
+        """The type to show: the schema's type or, if there is no schema entry, the stored kinds."""
         if self.entry is not None and hasattr(self.entry, "dtype"):
             return str(self.entry.dtype)
         text = [kind for kind, _ in self.kinds.most_common() if kind != "nothing"]
         return " or ".join(text) or "nothing"
 
     def take(self, record: int, steps: Sequence[Values]) -> None:
-        """Add the values of one record, by steps if this is a list. `settle` counts them."""
+        """Add the values of one record, by step if this is a feature list. They are counted by `settle`."""
         self.records += 1
         count = 0
         for values in steps:
@@ -121,7 +122,7 @@ class Feature:
         return sum(map(len, arrays))
 
     def take_column(self, first: int, flat: Values, counts: npt.NDArray[np.int64], label_of: LabelOf) -> None:
-        """Count the values of records from number ``first`` on. ``counts`` is -1 for a record without the feature."""
+        """Count the values of records from number ``first`` on. ``counts`` is -1 for records without the feature."""
         has = counts >= 0
         present = counts[has]
         self.records += len(present)
@@ -130,7 +131,7 @@ class Feature:
         for kind in times if len(present) and present[0] else reversed(times):  # in order of appearance
             if times[kind]:
                 self.kinds[kind] += times[kind]
-        if self.is_list:  # this feature is a list in other records
+        if self.is_list:  # in other records, this feature is a list
             self.steps.add(np.ones(len(present), np.int64))
         if not isinstance(flat, list):
             numbers: Values = flat
@@ -161,9 +162,9 @@ class Feature:
 
 
 class Profile:
-    """A bounded summary of records, which are added in lists.
+    """A bounded summary of records.
 
-    ``labels[n]`` is the name of the class with the number ``n``.
+    ``labels[n]`` is the name of class number ``n``.
 
     Attributes:
         records: the number of records.
@@ -171,7 +172,7 @@ class Profile:
         features: the first 200 features by name.
         more_features: the number of other feature names, up to 10,000.
         others: the number of records that are not Examples.
-        other_kinds: the number of such records of each kind.
+        other_kinds: the number of these records of each kind.
         other_examples: some of these as (record, kind, piece of the data, whether the piece is text, size in bytes).
     """
 
@@ -200,11 +201,11 @@ class Profile:
         return self.records - self.others
 
     def add(self, records: Sequence[bytes], first: int | None = None, columns: Columns | None = None) -> None:
-        """Count records. Call this in a worker thread, because its time is proportional to the size of the records.
+        """Count records. Call this in a worker thread, because it takes time proportional to the size of the records.
 
-        ``columns`` is the result of `asyncrec.example.decode_columns`. If it is `None`, each record is decoded by
-        itself. ``first`` is the number of the first record among all records. By default, the records follow those
-        already counted. A negative number stands for an unknown one and is not shown.
+        ``columns`` is the result of `asyncrec.example.decode_columns`. If it is `None`, each record is decoded
+        separately. ``first`` is the number of the first record among all records; by default, the number already
+        counted. A negative number represents an unknown number, and is not shown.
         """
         first = self.records if first is None else first
         self.records += len(records)
@@ -239,7 +240,7 @@ class Profile:
             feature.settle(lambda number: self._label(contexts.get(number, {})))
 
     def classes(self) -> Feature | None:
-        """Return the class feature, which is the requested one, or one with a common name and suitable values."""
+        """Return the class feature: the requested one, or one with a common name and suitable values."""
         if self.class_feature is not None:
             return self.features.get(self.class_feature)
         for name in _CLASS_NAMES:
@@ -249,11 +250,11 @@ class Profile:
         return None
 
     def class_name(self, value: int) -> str:
-        """Return the name of the class with this number, or the number if the class has no name."""
+        """Return the name of a class, or its number if it has no name."""
         return self.labels[value] if 0 <= value < len(self.labels) else f"{value:,}"
 
     def _tells_classes(self, feature: Feature) -> bool:
-        """Return whether each record has at most one value and values repeat."""
+        """Return whether each record has at most one value, and values repeat."""
         found = feature.numbers.values if feature.numbers.count else feature.strings.values
         return bool(found) and feature.counts.maximum == 1 and 2 <= len(found) <= max(2, feature.records // 2)  # type: ignore[arg-type]  # not None
 
@@ -286,7 +287,7 @@ class Profile:
             self.other_examples.append((number, kind, piece, is_text, len(record)))
 
     def _label(self, context: Mapping[str, Values]) -> str:
-        """Return an image's label, the value of the class feature or of a feature with a common name, or ``""``."""
+        """Return an image's label: the value of the class feature, or of a feature with a common name, or ``""``."""
         wanted: tuple[str, ...] = () if self.class_feature else _CLASS_NAMES
         for name, values in list(context.items())[:_LABEL_FEATURES]:
             if self.class_feature == name or name.rpartition("/")[2].lower() in wanted:

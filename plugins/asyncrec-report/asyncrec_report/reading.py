@@ -1,4 +1,4 @@
-"""`read_part` reads a shard or stretches of a shard for a report, and passes on the records in blocks.
+"""`read_part` reads a shard, or stretches of a shard, for a report, and passes on the records in blocks.
 
 The blocks, their boundaries and the findings at the end of a shard depend only on the shard.
 """
@@ -18,12 +18,12 @@ from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 from .findings import Fault
 from .profile import Columns
 
-# The largest index to read whole to find a record. It has more than a million lines.
+# The maximum size of an index that is read to locate a record. Such an index has more than a million lines.
 _INDEX_BYTES = 32 << 20
 _LINE_BYTES = 30
-# The most faults to report for a shard.
+# The maximum number of faults to report for a shard.
 MOST_FAULTS = 100
-# A block with this many records or bytes is full. Its fixed cost is then small.
+# The number of records or bytes at which a block is full. The fixed cost of such a block is small.
 _BLOCK_RECORDS = 2048
 _BLOCK_BYTES = 2 << 20
 
@@ -34,11 +34,11 @@ class Part:
 
     Attributes:
         place: the index of the shard among all shards.
-        stretches: the first record's number and the number of records of each stretch, or `None` to read from the
+        stretches: the number of the first record, and the number of records, of each stretch; `None` to read from the
             beginning. If the shard has no index, ``most`` records are read from the beginning instead.
-        most: the most records to read from the beginning. `None` reads all.
-        room: the most bytes of each stretch, or of the records from the beginning. One record is always read,
-            regardless of its size.
+        most: the maximum number of records to read from the beginning; `None` for all.
+        room: the maximum size in bytes of each stretch, or of the records from the beginning. At least one record is
+            always read.
     """
 
     place: int
@@ -53,8 +53,8 @@ class Block:
     """Consecutive records.
 
     Attributes:
-        first: the number of the first record in its shard, or `None` after damage.
-        columns: the decoded records, if they are Examples that can be decoded together.
+        first: the number of the first record in its shard; `None` after damage.
+        columns: the decoded records; `None` unless they are Examples that can be decoded together.
     """
 
     records: list[bytes]
@@ -64,11 +64,12 @@ class Block:
 
 @dataclass(slots=True)
 class PartRead:
-    """The findings about a part that was read.
+    """The findings about a part.
 
     Attributes:
-        ended: whether the shard ends after the records read.
-        from_beginning: whether records were read from the beginning because the shard has no index to find stretches.
+        ended: whether the end of the shard was reached.
+        from_beginning: whether records were read from the beginning, because the shard has no index to locate
+            stretches.
     """
 
     compression: str | None = None
@@ -84,11 +85,12 @@ Take: TypeAlias = Callable[[Part, Block], Awaitable[None]]
 
 
 class InTurn:
-    """A way to read a part and pass on its blocks, one after the other.
+    """A way to read a part and pass on its blocks in turn.
 
     Attributes:
         options: the options for reading the part.
-        info: the version of the shard, set once reading has begun. If the shard is opened again, the version is pinned.
+        info: the version of the shard, set once reading has begun. If the shard is reopened, it must be the same
+            version.
     """
 
     options: dict[str, Any]
@@ -109,18 +111,18 @@ class InTurn:
         await self._take(self.part, Block(records, first, await self.columns_of(records)))
 
     async def columns_of(self, records: list[bytes]) -> Columns | None:
-        """Return the columns of the block that will be passed on next."""
+        """Return the columns of the next block to pass on."""
         return await in_thread(decode_columns, records)
 
     def stretch_ends(self) -> None:
-        """Note that the rest of the pulled records will not be passed on."""
+        """Report that the rest of the pulled records will not be passed on."""
 
 
 async def read_part(selection: Selection, part: Part, way: InTurn) -> PartRead:
-    """Pass on the records of a part in the given ``way``, and return the findings about the part.
+    """Pass on the records of a part by means of ``way``. Return the findings about the part.
 
     Raises:
-        StorageError: the store failed, or the shard's version differs from the one that ``way`` read before.
+        StorageError: the store failed, or the shard's version differs from that of ``way``.
         FormatError: the shard is damaged, and ``way`` reads with ``on_corrupt="raise"``.
     """
     read = PartRead()
@@ -154,7 +156,7 @@ async def _read(
     index: RecordIndex | None,
     most: int | None,
 ) -> None:
-    """Pass on at most ``most`` records, and at most as many bytes as the part's room, but at least one record."""
+    """Pass on at least one record, but at most ``most`` records, and at most as many bytes as ``part.room``."""
     path = part.shard.display_path
     collected = _Collected(first)
     try:
@@ -172,7 +174,7 @@ async def _read(
                     if len(records) < len(batch) or collected.taken == most:
                         read.ended = False
                         break
-                    del batch, records  # release these records before the next are read
+                    del batch, records  # release these records before reading the next
                 await _give(way, collected.rest())
             finally:
                 way.info = reader.info
@@ -198,7 +200,7 @@ async def _give(way: InTurn, blocks: Iterable[tuple[list[bytes], int | None]]) -
 
 
 class _Collected:
-    """A collector of records in blocks, whose boundaries do not depend on the batches in which the records arrive.
+    """A collector of records in blocks, whose boundaries do not depend on the batches in which records arrive.
 
     Attributes:
         taken, size: the number of records and their size in bytes.
@@ -212,9 +214,9 @@ class _Collected:
         self._room = _BLOCK_BYTES
 
     def add(self, records: Sequence[bytes], *, known: bool) -> Iterable[tuple[list[bytes], int | None]]:
-        """Add records. Yield full blocks, each with the number of its first record.
+        """Add records. Yield full blocks with the numbers of their first records.
 
-        ``known`` says whether that number follows from the count of records. If not, `None` is yielded for it.
+        If not ``known``, that number cannot be derived from the count of records, and `None` is yielded instead.
         """
         if known != self._known:
             yield from self.rest()
@@ -228,7 +230,7 @@ class _Collected:
                 yield from self.rest()
 
     def rest(self) -> Iterable[tuple[list[bytes], int | None]]:
-        """Yield the records not yet yielded."""
+        """Yield the records that have not yet been yielded."""
         if self._records:
             yield self._records, self._first + self.taken - len(self._records) if self._known else None
             self._records, self._room = [], _BLOCK_BYTES
@@ -245,7 +247,7 @@ _REASONS = {
 
 
 def _note(read: PartRead, path: str, damage: list[Damage]) -> None:
-    """Add new damage to the faults. Two stretches may report the same damage."""
+    """Add new damage to the faults. Several stretches may report the same damage."""
     for each in damage[:MOST_FAULTS]:
         fault = _fault(path, each)
         if fault not in read.faults and len(read.faults) < MOST_FAULTS:
@@ -261,7 +263,7 @@ def _fault(path: str, damage: Damage) -> Fault:
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:
-    """Return the first records whose total size is at most ``room`` bytes."""
+    """Return the first records, with a total size of at most ``room`` bytes."""
     for taken, record in enumerate(records):
         room -= len(record)
         if room < 0:

@@ -1,8 +1,8 @@
 """`read_parts` reads several shards concurrently for a report, and passes on their records in order.
 
-Each shard has its own task, which reads, decompresses and checks the shard one or two blocks ahead of the consumer if
+Each shard has its own task, which reads, decompresses and checks the shard one or two blocks ahead of the consumer, if
 there is room in memory. All shards share this room, which does not grow with their number. The blocks depend only on
-the shards, but not on the number of concurrent shards or on timing.
+the shards, and not on concurrency or timing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from asyncrec.tools import Selection
 from .profile import Columns
 from .reading import Block, InTurn, Part, PartRead, Take, read_part
 
-# The bytes that all concurrent parts may hold together. A single record may have as many.
+# The total number of bytes that all concurrent parts may buffer. A single record may have as many.
 _AHEAD_BYTES = 256 << 20
-# A larger record is not read ahead of its part's turn. Without this limit, any part might contain a record of 256 MiB,
-# whose size is known only after it has been read.
+# A larger record is read only in its part's turn. Otherwise, each part might have to buffer a record of 256 MiB, whose
+# size is known only after it has been read.
 _AHEAD_RECORD = 4 << 20
-# A reader returns at most 4 MiB of decompressed data and one more record at a time, and copies both to split them.
+# A reader returns at most 4 MiB of decompressed data and one further record at a time, and copies both to split them.
 _BATCH_BYTES = 2 * ((4 << 20) + _AHEAD_RECORD)
-# Columns of strings or floats are as large as their records. Columns of one-byte integers are eight times as large.
+# Columns of strings or floats are as large as their records, and columns of one-byte integers are eight times as large.
 # Short strings and many features take more memory, which is known only after decoding.
 _COLUMN_TIMES = 8
-# The memory of a record or string in addition to its bytes, for the object and its slots in lists.
+# The memory that a record or string needs in addition to its bytes, for the object and its slots in lists.
 _OBJECT_BYTES = 64
 
 
@@ -44,19 +44,19 @@ async def read_parts(
     *,
     jobs: int,
 ) -> None:
-    """Await ``take`` for each block, and call ``end`` after the last block of a part, in the order of the parts.
+    """Await ``take`` for each block, and call ``end`` after the last block of each part, in the order of the parts.
 
-    If ``end`` returns False, no later part is passed on.
+    If ``end`` returns False, no further part is passed on.
 
-    With several ``jobs``, that many parts are read concurrently, each up to two blocks ahead. Together they hold at
-    most `_AHEAD_BYTES`, regardless of ``jobs``, and one block of the part whose turn it is, because that part must
-    continue even without room. Up to half of the room is for data in transit from a store. The more parts are read, the
-    less each part may have in transit. In addition, each reader has a chunk of half a MiB. A part with damage or a
-    record larger than `_AHEAD_RECORD` is read up to that point. It then waits for its turn, and the same version is
-    opened again and read from its beginning. The room does not include the indexes that locate stretches.
+    With several ``jobs``, that many parts are read concurrently, each up to two blocks ahead. In total, they buffer at
+    most `_AHEAD_BYTES`, regardless of ``jobs``, and one block of the current part, which must continue even without
+    room. Up to half of the room is for data in transit from a store, divided among the parts. In addition, each reader
+    has a chunk of half a MiB. A part with damage, or with a record larger than `_AHEAD_RECORD`, is read up to that
+    point. In its turn, the same version is reopened and read from its beginning. The room does not include the indexes
+    that locate stretches.
 
     Raises:
-        StorageError: a store failed. This is the error of the first part, in order, that failed.
+        StorageError: a store failed. The error is that of the first part, in order, that failed.
     """
     if jobs == 1:
         for part in parts:
@@ -80,7 +80,7 @@ async def read_parts(
                 first.begin_turn()
                 async for block in first.blocks:
                     await take(first.part, block)
-                    del block  # release this block before the next arrives
+                    del block  # release this block before the next one arrives
                     first.counted()
                 if not end(first.part, first.result()):
                     break
@@ -92,7 +92,7 @@ async def read_parts(
 
 
 class _Ahead(InTurn):
-    """A part with its own reading task. The task waits while a block has not yet been taken or there is no room."""
+    """A part with its own reading task, which waits until the previous block has been taken and there is room."""
 
     def __init__(self, selection: Selection, part: Part, room: _Room, read_ahead: int) -> None:
         self._send, self.blocks = anyio.create_memory_object_stream[Block](1)
@@ -101,16 +101,16 @@ class _Ahead(InTurn):
         self._room = room
         self._read_ahead = read_ahead
         self._turn = anyio.Event()
-        self._pulled = 0  # the bytes of room held for records pulled but not yet passed on
-        self._given: deque[int] = deque()  # the bytes of room held for each block passed on but not yet counted
+        self._pulled = 0  # the bytes of room for records pulled but not yet passed on
+        self._given: deque[int] = deque()  # the bytes of room for each block passed on but not yet counted
         self._records = 0  # the number of records passed on
-        self._again = 0  # the number of these that the second reading has not yet reached
+        self._again = 0  # the number of these that a second reading has yet to reach
         self._read: PartRead | None = None
         self._error: Exception | None = None
 
     @property
     def must_go_on(self) -> bool:
-        """Whether all other parts wait for this one."""
+        """Whether all other parts are waiting for this one."""
         return self._turn.is_set() and not self._given
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class _Ahead(InTurn):
         try:
             return await read_part(self._selection, self.part, self)
         except FormatError as error:
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # whose frames keep records in memory
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # their frames keep records in memory
             self.stretch_ends()
         await self._turn.wait()
         self.options = ahead | self._SALVAGE
@@ -172,19 +172,19 @@ class _Ahead(InTurn):
         self._pulled = 0
 
     def begin_turn(self) -> None:
-        """Note that the consumer now takes the blocks of this part."""
+        """Begin this part's turn, in which the consumer takes its blocks."""
         self._turn.set()
         self._room.give(0)
 
     def counted(self) -> None:
-        """Release the room of the oldest block, which the consumer no longer holds."""
+        """Release the room of the oldest block, which the consumer has counted."""
         self._room.give(self._given.popleft())
 
     async def _send_on(self, part: Part, block: Block) -> None:
         await self._send.send(block)
 
     def result(self) -> PartRead:
-        """Return the findings, or raise the error of the task. Call this after the last block."""
+        """Return the findings, or raise the task's error. Call this after the last block."""
         if self._error is not None:
             raise self._error
         assert self._read is not None, "its last block comes before its end"
@@ -192,14 +192,13 @@ class _Ahead(InTurn):
 
 
 class _Room:
-    """The bytes that all parts may hold together. Requests are granted in order, except that the request of a part that
-    must continue is granted at once.
+    """The memory that all parts share. Requests are granted in order, except that a part that must continue comes
+    first.
 
-    Records may not use the last quarter. It is reserved for columns, because a part that waits for columns holds
-    records.
+    The last quarter is reserved for columns, because a part that waits for room for columns already has records.
 
     Attributes:
-        used: the number of bytes held.
+        used: the number of bytes in use.
     """
 
     def __init__(self, limit: int) -> None:
@@ -209,21 +208,21 @@ class _Room:
         self._for_columns: list[_Asked] = []
 
     async def take_for_records(self, part: _Ahead, size: int) -> None:
-        """Wait until ``size`` bytes fit or no bytes are held, and hold ``size`` bytes.
+        """Reserve ``size`` bytes, waiting until they fit or no bytes are in use.
 
         After a cancellation, the room must not be used again.
         """
         await self._take(self._for_records, part, size)
 
     async def take_for_columns(self, part: _Ahead, size: int) -> None:
-        """Wait until ``size`` bytes fit in addition to the records or no bytes are held, and hold ``size`` bytes.
+        """Reserve ``size`` bytes for columns, waiting until they fit or no bytes are in use.
 
         After a cancellation, the room must not be used again.
         """
         await self._take(self._for_columns, part, size)
 
     def give(self, size: int) -> None:
-        """Release ``size`` bytes, and grant the waiting requests that now fit."""
+        """Release ``size`` bytes and grant the waiting requests that now fit."""
         self.used -= size
         self._let_in(self._for_columns, self._limit)
         self._let_in(self._for_records, self._limit - self._limit // 4)
@@ -249,7 +248,7 @@ _Asked: TypeAlias = tuple[_Ahead, int, anyio.Event]
 
 
 def _columns_of(records: list[bytes]) -> tuple[Columns | None, int]:
-    """Return the columns of records, and the size of the columns in bytes."""
+    """Return the columns of records, and their size in bytes."""
     columns = decode_columns(records)
     if columns is None:
         return None, 0

@@ -1,4 +1,4 @@
-"""The parts of the page about storage: shards, writers, commits and metadata. This module does no I/O."""
+"""The sections of the page about storage: shards, writers, commits and metadata. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .findings import Findings, ShardFindings
 from .html import Child, el
 from .humans import amount, count, moment, number, size, span
 
-# The most columns in a chart, and rows in a table. Readers do not look at more shards one by one.
+# The maximum number of columns in a chart, and of rows in a table. Readers would not look at more individually.
 _COLUMNS = 96
 _ROWS = 200
 
@@ -152,7 +152,7 @@ def _timeline(findings: Findings) -> Element | None:
     entries = [shard.shard.entry for shard in findings.shards if shard.shard.entry]
     commits = sorted((entry.committed, entry.records) for entry in entries if entry.committed > "1971")
     if len({committed for committed, _ in commits}) < 3 or _seconds(commits[-1][0]) - _seconds(commits[0][0]) < 1:
-        return None  # all commits were at about the same time, so there is nothing to draw
+        return None  # all commits were made at about the same time, so there is nothing to draw
     points: list[tuple[float, float]] = []
     total = 0
     for committed, records in commits:

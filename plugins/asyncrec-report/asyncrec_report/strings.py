@@ -1,4 +1,4 @@
-"""`Strings`: a summary of the lengths, kinds and frequencies of millions of byte strings in bounded memory.
+"""`Strings` summarises the lengths, kinds and frequencies of millions of byte strings in bounded memory.
 
 This module does no I/O.
 """
@@ -17,29 +17,30 @@ from .images import image_of
 from .numbers import Numbers
 from .texts import sniff_all
 
-# The most different values to count one by one, and the most bytes of such a value. Together, the values take at most
-# half a megabyte per feature.
+# The maximum number of different values to count individually, and the maximum size of each in bytes. The values of a
+# feature take at most half a megabyte.
 _DISTINCT = 4096
 _LONG = 120
 _EXAMPLES = 3
 _IMAGES = frozenset(("PNG", "JPEG", "GIF", "WebP"))
 _NO_EXAMPLES = _IMAGES | {"empty"}
-# The bytes of an example to keep, enough to show the example and to detect its kind.
+# The maximum number of bytes kept of an example, enough to show it and to detect its kind.
 _EXAMPLE_BYTES = 1 << 12
-# The most images of a feature, and the most bytes of an image, so that the page opens quickly and can be sent by mail.
+# The maximum number of images of a feature, and the maximum size of an image in bytes, so that the page opens quickly
+# and can be sent by mail.
 IMAGES = 24
 _IMAGE_BYTES = 256 << 10
-# The most pixels of an image. A photograph has about 12 million. A browser needs at most 1.6 GB to decode 24 images.
+# The maximum number of pixels of an image. A photograph has 12 million. A browser needs at most 1.6 GB for 24 images.
 _IMAGE_PIXELS = 1 << 24
 
 
-# The number of the record of each value.
+# The record number of each value.
 Numbered: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image to show, with the number and the label of its record."""
+    """An image to show, with the number and label of its record."""
 
     kind: str
     width: int
@@ -51,7 +52,7 @@ class Picture:
 
 @dataclass(slots=True)
 class PictureRoom:
-    """The bytes of images that all features together may still hold, initially four times as many as a page shows."""
+    """The number of bytes left for the images of all features: initially four times as many as a page shows."""
 
     left: int = 16 << 20
 
@@ -62,10 +63,10 @@ class Strings:
     Attributes:
         lengths: the lengths of all values in bytes.
         kinds: the number of values of each kind, such as "text", "JSON", "PNG" or "binary".
-        values: the frequency of each value, or `None` after a long value or more than 4,096 different values.
+        values: the frequency of each value; `None` after a long value, or more than 4,096 different values.
         examples: (record, beginning, length) of a few different values, drawn evenly from all values.
         pictures: a few images, drawn evenly from all images.
-        too_large: the number of images that are too large to show, by themselves or together with others.
+        too_large: the number of images that are too large to show, individually or together with others.
     """
 
     def __init__(self, room: PictureRoom | None = None) -> None:
@@ -80,7 +81,7 @@ class Strings:
         self._random, self._random_picture = np.random.default_rng(0), np.random.default_rng(0)
 
     def add(self, values: Sequence[bytes], records: Numbered, label_of: Callable[[int], str]) -> None:
-        """Add values. ``records[i]`` is the record of ``values[i]``, and ``label_of(record)`` its image's label."""
+        """Add values. ``records[i]`` is the record of ``values[i]``, and ``label_of(record)`` is its image's label."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         self.lengths.add(lengths)
         if self.values is not None:
@@ -110,7 +111,7 @@ class Strings:
         return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
 
     def _draw_examples(self, values: Sequence[bytes], records: Numbered, places: npt.NDArray[np.int64]) -> None:
-        """Keep some of the values at these indices, so that all values so far are equally likely to be kept."""
+        """Keep some of the values at these indices, such that all values so far are equally likely to be kept."""
         begun = 0
         while begun < len(places) and len(self.examples) < _EXAMPLES:
             self._example(values, records, int(places[begun]), len(self.examples))

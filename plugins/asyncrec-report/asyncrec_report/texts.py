@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .images import image_of
 
-# The most bytes of a value to examine, regardless of its size.
+# The maximum number of bytes of a value to examine.
 LOOKED_AT = 4096
 
 _MAGIC = (
@@ -33,12 +33,12 @@ _SPACE = re.compile(r"\s*")
 _DECODER = codecs.getincrementaldecoder("utf-8")
 # Text may contain line feeds, tabs, carriage returns, form feeds and escapes. Other control characters mean binary.
 _BINARY = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
-# A value is plain ASCII text if it contains none of these bytes and does not begin with these characters or words.
+# A value is plain ASCII text if it contains none of these bytes, and does not begin with these characters or words.
 _NO_TEXT = np.array([byte >= 0x80 or _BINARY.match(chr(byte)) is not None for byte in range(256)])
 _MARKUP = np.array([chr(byte).isspace() or chr(byte) in "<[{" for byte in range(256)])
 _WORDS = tuple(int.from_bytes(word, "little") for word in (b"%PDF", b"fLaC", b"OggS", b"RIFF", b"GIF8"))
 _ID3, _FTYP = int.from_bytes(b"ID3", "little"), int.from_bytes(b"ftyp", "little")
-# A value up to this length is examined only once even if it is repeated.
+# A repeated value up to this length is examined only once.
 _REMEMBERED = 64
 
 
@@ -66,9 +66,9 @@ def sniff(value: bytes) -> str:
 
 
 def sniff_all(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> dict[int, str]:
-    """Return the kinds, as from `sniff`, of all values that are not plain text, by index in ascending order.
+    """Return the kinds (as from `sniff`) of all values that are not plain text, by index in ascending order.
 
-    ``lengths`` are the lengths of the values. Plain text is detected in all values at once, in a twentieth of the time.
+    ``lengths`` are the lengths of the values. Plain text is detected in all values at once, twenty times as fast.
     """
     kinds: dict[int, str] = {}
     known: dict[bytes, str] = {}
@@ -85,7 +85,7 @@ def sniff_all(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> dict[i
 
 
 def _plain(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return whether each value is certainly plain ASCII text, from its bytes and beginning. Others need `sniff`."""
+    """Return whether each value is certainly plain ASCII text, judging by its bytes. The others need `sniff`."""
     heads = values if lengths.max(initial=0) <= LOOKED_AT else [value[:LOOKED_AT] for value in values]
     sizes = np.minimum(lengths, LOOKED_AT)
     ends = np.cumsum(sizes)
@@ -109,7 +109,7 @@ def _little(data: npt.NDArray[Any], at: npt.NDArray[np.int64], size: int) -> npt
 
 
 def _is_html(text: str) -> bool:
-    """Return whether text begins like an HTML page after any number of comments. Takes linear time."""
+    """Return whether text begins like an HTML page, after any number of comments. Takes linear time."""
     begin = 0
     while match := _SPACE.match(text, begin):
         begin = match.end()
@@ -125,7 +125,7 @@ def _is_html(text: str) -> bool:
 def as_text(value: bytes) -> str | None:
     """Return the beginning of a value as text, or `None` if the value is not text."""
     try:
-        # The cut may split a character. The incremental decoder ignores an incomplete character.
+        # A character may be cut off, so use the incremental decoder, which ignores an incomplete character.
         text = value.decode() if len(value) <= LOOKED_AT else _DECODER().decode(value[:LOOKED_AT])
     except UnicodeDecodeError:
         return None
@@ -133,7 +133,7 @@ def as_text(value: bytes) -> str | None:
 
 
 def preview(value: bytes, most: int = 240) -> tuple[str, bool]:
-    """Return the beginning of a value, as text or in hexadecimal digits, and whether it is text."""
+    """Return the beginning of a value, as text or in hexadecimal, and whether it is text."""
     text = as_text(value)
     if text is None:
         beginning = value[: most // 5]

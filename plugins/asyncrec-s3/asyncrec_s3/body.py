@@ -1,13 +1,13 @@
 """Request bodies that are sent in blocks without a copy, and hashed off the event loop if payloads are signed.
 
-Neither HTTP client sends the SDK's body types in this way. aiohttp copies a whole `io.BytesIO` on the loop to learn its
-length (7 ms for 8 MiB), and writes `bytes` at once. httpx splits an `io.BytesIO` into lines. A `Body` is therefore a
-type of its own, for which aiohttp finds a registered `aiohttp.Payload`, and over which httpx iterates.
+Neither HTTP client sends the SDK's body types in this way. aiohttp copies an entire `io.BytesIO` on the loop to
+determine its length (7 ms for 8 MiB), and writes `bytes` all at once. httpx splits an `io.BytesIO` into lines. So
+`Body` is a separate type, for which an `aiohttp.Payload` is registered, and over which httpx iterates.
 
-botocore hashes a body while it signs, on the loop's thread, which takes 13 to 23 ms for 8 MiB. With
+botocore hashes a body when it signs the request, on the event loop, which takes 13 to 23 ms for 8 MiB. With
 ``payload_signing=True``, the hash is computed beforehand in a worker thread, and a subclass of the SDK's signer reads
-the hash from the body. The signer has a name of its own in the SDK's table, and only clients with this option choose
-it. Without the option, the payload is covered only by our own checksum, whose header is signed.
+the hash from the body. The signer is registered under a separate name, which only clients with this option choose.
+Without the option, the signature covers only the header with our own checksum.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import botocore.auth
 from asyncrec.storage import Buffer, in_thread
 
 _NAME = "asyncrec-s3v4"
-# Bytes passed to the socket at a time. This takes about 0.2 ms of the loop, and then other tasks run.
+# The number of bytes passed to the socket at a time. This occupies the loop for about 0.2 ms before other tasks run.
 _BLOCK = 512 << 10
 
 
 class Body:
-    """A body in memory that can be sent any number of times.
+    """A body in memory that can be sent repeatedly.
 
     The SDK calls ``read``, ``seek`` and ``tell`` to measure or hash the body.
 
@@ -73,7 +73,7 @@ class Body:
 class _Payload(aiohttp.Payload):
     """An aiohttp payload that sends a `Body`."""
 
-    _autoclose = True  # nothing has to be closed
+    _autoclose = True  # there is nothing to close
     _value: Body
 
     def __init__(self, value: Body, **options: Any) -> None:
@@ -86,7 +86,7 @@ class _Payload(aiohttp.Payload):
     async def write(self, writer: aiohttp.abc.AbstractStreamWriter) -> None:
         for block in self._value.blocks():
             await writer.write(block)
-            await asyncio.sleep(0)  # let other tasks run, because the write never waits on a fast network
+            await asyncio.sleep(0)  # let other tasks run, because on a fast network the write never waits
 
     async def write_with_length(self, writer: aiohttp.abc.AbstractStreamWriter, content_length: int | None) -> None:
         assert content_length in (None, self._size), "the SDK has measured it"
@@ -97,7 +97,7 @@ aiohttp.PAYLOAD_REGISTRY.register(_Payload, Body)
 
 
 async def body_of(data: Buffer, *, hashed: bool, limiter: anyio.CapacityLimiter) -> Body:
-    """Return a new body for one attempt. The body shares the memory of ``data``."""
+    """Return a body for one attempt, which shares the memory of ``data``."""
     body = Body(data)
     if hashed:
         body.sha256 = await in_thread(_sha256, data, limiter=limiter)
@@ -117,11 +117,11 @@ class _Signer(botocore.auth.S3SigV4Auth):  # type: ignore[misc]  # botocore ship
 
 
 def sign_in_thread(session: Any) -> None:
-    """Make the clients of this session sign with the hash that a body already has."""
+    """Make this session's clients sign with the precomputed hash of a body."""
     botocore.auth.AUTH_TYPE_MAPS.setdefault(_NAME, _Signer)
     session.register("choose-signer.s3", _choose)
 
 
 def _choose(signature_version: Any = None, **_: Any) -> str | None:
-    # A client's version is "s3v4". The SDK's model of an operation takes precedence, and calls this version "v4".
+    # A client's version is "s3v4", but the SDK's model of an operation, which takes precedence, calls it "v4".
     return _NAME if signature_version in ("v4", "s3v4") else None

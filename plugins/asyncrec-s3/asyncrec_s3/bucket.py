@@ -1,4 +1,4 @@
-"""Requests to one bucket, limited in time, with errors and responses translated into asyncrec's terms.
+"""Requests to one bucket, with time limits, and with errors and responses converted to asyncrec's types.
 
 `Bucket.call`, `Bucket.download` and `Bucket.begin` make one attempt. The other methods retry transient faults.
 """
@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 # The metadata key by which a writer recognises its own object if the response to its last request was lost.
 _WRITER = "asyncrec-writer"
-# The members that every response of S3 has. A response without them is from another server, such as a proxy with its
-# sign-in page, which the SDK would read as the listing of an empty folder.
+# The members of every response of S3. A response without them is from another server, such as a proxy that returns its
+# sign-in page, which the SDK would parse as an empty listing.
 _ALWAYS_SAID = {
     "complete_multipart_upload": ("ETag",),
     "create_multipart_upload": ("UploadId",),
@@ -50,7 +50,7 @@ _NO_SUCH_RANGE = 416
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as HEAD describes it. ``writer`` is the id of the writer that made it, or `None`."""
+    """The description of an object from a HEAD request. ``writer`` is the id of the object's writer, or `None`."""
 
     info: ObjectInfo
     writer: str | None
@@ -58,11 +58,11 @@ class Found:
 
 
 class Bucket:
-    """A bucket. Its methods take full keys, which include the storage's prefix.
+    """A bucket, whose methods accept full keys, including the storage's prefix.
 
     Attributes:
         name: the name of the bucket.
-        known: the store's capabilities that its responses have shown.
+        known: the capabilities that the store's responses have revealed.
     """
 
     def __init__(self, connection: Connection, options: Options) -> None:
@@ -86,11 +86,11 @@ class Bucket:
         return f"{operation} {self.shown(key)}"
 
     async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
-        """Make one attempt of one SDK request, which transfers ``size`` bytes.
+        """Make one attempt at an SDK request that transfers ``size`` bytes.
 
         Raises:
             StorageError: the translated error.
-            TransientStorageError: also if the time has run out, or if a server other than the store has responded.
+            TransientStorageError: also if the time limit has expired, or if the response is from another server.
         """
         condition: Condition = "none" if "IfNoneMatch" in params else ""
         with Limited(what, condition, self._patience, size):
@@ -108,7 +108,7 @@ class Bucket:
         return await retrying(operation, what=what, policy=policy)
 
     async def head(self, key: str, *, shown: str, policy: RetryPolicy = DEFAULT) -> Found:
-        """Return the description of an object. ``shown`` is the key for the `ObjectInfo`, relative to the storage."""
+        """Return the description of an object. ``shown`` is the key relative to the storage, for the `ObjectInfo`."""
         what = self.what("head", key)
 
         async def once() -> Found:
@@ -120,10 +120,10 @@ class Bucket:
         return await self.repeat(once, what, policy)
 
     async def download(self, key: str, start: int, end: int, etag: str) -> Download:
-        """Begin to read the bytes ``[start, end)``, in one attempt. The caller must close the download.
+        """Make one attempt to begin reading the bytes ``[start, end)``. The caller must close the download.
 
         Raises:
-            ObjectChangedError: according to the response, the object is not the version with ``etag``.
+            ObjectChangedError: the etag in the response is not ``etag``.
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):
@@ -141,16 +141,16 @@ class Bucket:
         return download
 
     async def begin(self, key: str, start: int, end: int | None, *, shown: str) -> tuple[ObjectInfo, Download] | None:
-        """Begin to read the current version, to its end if ``end`` is `None`. The caller must close the download.
+        """Make one attempt to begin reading the current version, to its end if ``end`` is `None`.
 
-        Makes one attempt. Returns `None` if the object has no bytes from ``start`` on, or if the response does not
-        describe the version. ``shown`` is as for `head`.
+        Return `None` if the object has no bytes from ``start`` on, or if the response does not describe the version.
+        ``shown`` is as for `head`. The caller must close the download.
 
         Raises:
             ObjectNotFoundError, StorageError: as for `call`.
         """
         what = self.what("get", key)
-        # Request a whole object without a range, because stores then also send its checksum.
+        # Request a whole object without a range, because stores then also return its checksum.
         whole = start == 0 and end is None
         wanted = "" if whole else f"bytes={start}-{'' if end is None else end - 1}"
         with Limited(what, "", self._patience, 0):
@@ -190,7 +190,7 @@ class Bucket:
         async def once() -> None:
             answer = await self.call("delete_object", what, Key=key)
             if not _is_silent(answer):
-                # The response is from another store or a proxy, so check whether the object still exists.
+                # The response may be from a proxy or another store, so check whether the object still exists.
                 await self.call("head_object", what, Key=key)
                 raise TransientStorageError(f"{what}: the response is not from S3, and the object still exists")
 
@@ -201,7 +201,7 @@ class Bucket:
                 raise
 
     def objects(self, prefix: str, start_after: str) -> Listing:
-        """Return the listing of all objects in ascending order of UTF-8 bytes. Another order raises StorageError."""
+        """Return a listing of all objects in ascending order of UTF-8 bytes. Any other order raises StorageError."""
         params: dict[str, Any] = {"Prefix": prefix}
         if start_after:
             params["StartAfter"] = start_after
@@ -211,7 +211,7 @@ class Bucket:
         return Listing(ask, what, params, "Contents", marks, ordered=True)
 
     def uploads(self, prefix: str) -> Listing:
-        """Return the listing of the multipart uploads that have begun but not ended."""
+        """Return a listing of the unfinished multipart uploads."""
         marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         what = self.what("list the unfinished uploads of", prefix)
         ask = partial(self._page, "list_multipart_uploads", what)
@@ -223,7 +223,7 @@ class Bucket:
         return bool((await self.repeat(request, what)).get("Parts"))
 
     def parts(self, key: str, upload_id: str) -> Listing:
-        """Return the listing of the parts of an upload that the store has."""
+        """Return a listing of an upload's stored parts."""
         marks = {"PartNumberMarker": "NextPartNumberMarker"}
         what = self.what("list the parts of an upload to", key)
         ask = partial(self._page, "list_parts", what)
@@ -238,7 +238,7 @@ class Bucket:
 
         async def once() -> None:
             if not _is_silent(await self.call("abort_multipart_upload", what, Key=key, UploadId=upload_id)):
-                # If the upload was aborted, the response to the next attempt says that it no longer exists.
+                # If the upload was aborted, the next attempt reports that it no longer exists.
                 raise TransientStorageError(f"{what}: the response is not from S3")
 
         try:
@@ -248,7 +248,7 @@ class Bucket:
 
 
 def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
-    """Raise an error unless the response begins at the requested byte."""
+    """Raise StorageError unless the response begins at the requested byte."""
     if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
         raise TransientStorageError(
             f"{what}: the request was for bytes from {start:,} on, but the store sent another range"
@@ -258,7 +258,7 @@ def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
 
 
 def _part_of(answer: dict[str, Any], start: int, end: int | None, part: ObjectInfo) -> ObjectInfo | None:
-    """Return the info of the object that contains the requested ``part``, or `None` if the numbers are inconsistent."""
+    """Return ``part`` with the size of the whole object, or `None` if the response is inconsistent with the request."""
     try:
         first, last, size = parse_content_range(answer["ContentRange"])
     except ValueError:
@@ -273,7 +273,7 @@ def writer_metadata(writer: str) -> dict[str, str]:
 
 
 def bare(etag: str) -> str:
-    """Remove the quotes of an ETag."""
+    """Remove the quotes from an ETag."""
     return etag.strip('"')
 
 

@@ -1,8 +1,8 @@
-"""Clients. All storages of an event loop with the same endpoint, credentials and other client options share one.
+"""Clients, each shared by all storages on an event loop with the same endpoint, credentials and other client options.
 
-Creating a client parses the SDK's model of the service and may request the machine's credentials. The first time, this
-takes up to 0.1 s, so it runs in a worker thread. The process keeps the model, so later clients take a tenth of that. A
-client is closed when the last storage that uses it closes.
+Creating a client parses the SDK's model of the service and may request the machine's credentials. This runs in a worker
+thread, because the first client takes up to 0.1 s. Later clients take a tenth of that, because the process keeps the
+model. A client is closed when the last storage that uses it is closed.
 
 A client belongs to the event loop on which it was opened, so storages on two loops have two clients.
 """
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from .options import ClientOptions
 
 
-# The header of AWS, which compatible stores also send, and the header of moto.
+# The header that AWS and compatible stores send, and the header that moto sends.
 _REQUEST_IDS = ("x-amz-request-id", "x-amzn-requestid")
 _NOT_FOUND = 404
 
 
 class Known:
-    """The capabilities of a store, learnt from its responses. The capabilities of AWS are known beforehand.
+    """The capabilities of a store, learnt from its responses, or known in advance for AWS.
 
-    If two responses disagree, several servers share the endpoint, and the weaker capability counts.
+    If responses disagree, because several servers share the endpoint, the weaker capability applies.
 
     Attributes:
-        crc32c: whether the store compares the CRC32C of a body; `None` while unknown.
+        crc32c: whether the store verifies the CRC32C of a body; `None` while unknown.
         excludes_puts: whether the store honours the ``If-None-Match: *`` of a put; `None` while unknown.
-        excludes_parts: whether the store honours that condition when a multipart upload is completed, as Ceph 16 does
-            not; `None` while unknown.
-        numbers_requests: whether the store's responses have a request id, which a proxy's responses lack.
+        excludes_parts: whether the store also honours that condition when a multipart upload is completed, unlike Ceph
+            16; `None` while unknown.
+        numbers_requests: whether the store's responses contain a request id, unlike those of a proxy.
     """
 
     def __init__(self, *, is_aws: bool) -> None:
@@ -78,11 +78,11 @@ class Known:
             self.excludes_parts = parts
 
     def learn_origin(self, answer: Mapping[str, Any]) -> None:
-        """Record whether the store's own response has a request id."""
+        """Record whether a response of the store contains a request id."""
         self.numbers_requests = self.numbers_requests or _has_id(answer)
 
     def check_origin(self, answer: Mapping[str, Any], what: str) -> None:
-        """Check that a "not found" is from the store, by its request id, because a response to HEAD has no body.
+        """Check by its request id that a "not found" is from the store. (A response to HEAD has no body to check.)
 
         Raises:
             TransientStorageError: the response has no request id, although the store's responses do.
@@ -100,18 +100,18 @@ def _has_id(answer: Mapping[str, Any]) -> bool:
     return any(name in headers for name in _REQUEST_IDS)
 
 
-# The SDK's model of S3, kept because reading and parsing it takes 50 ms of processor time.
+# The SDK's model of S3, kept because parsing it takes 50 ms of processor time.
 _loader: Any = None
 
 
 class Connection:
-    """A client, and the capabilities of its store.
+    """A client and the capabilities of its store.
 
     Attributes:
         client: a client of aiobotocore, with the ``credentials`` that were passed or found. It does not retry, because
-            only the core retries.
+            the core does.
         is_aws: whether the endpoint belongs to AWS rather than a compatible store.
-        known: the capabilities that the store's responses have shown.
+        known: the capabilities that the store's responses have revealed.
     """
 
     def __init__(self, client: Any, credentials: Any = None) -> None:
@@ -121,7 +121,7 @@ class Connection:
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
         self.known = Known(is_aws=self.is_aws)
-        # With a store that does not support "100 Continue", aiohttp would wait for it forever.
+        # If the store does not support "100 Continue", aiohttp would wait for that response forever.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
         client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
@@ -133,7 +133,7 @@ class Connection:
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
-    """Ask the store for the checksum of a whole object.
+    """Request the checksum of a whole object.
 
     If the SDK's own parameter were used, the SDK would also verify a CRC-32 or a SHA-256, on the loop.
     """
@@ -142,7 +142,7 @@ def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
 
 
 def _remember(request: Any, **_: Any) -> None:
-    """Remember the credentials in a request, so that they are removed from error messages and logs."""
+    """Remember the credentials in a request, so that they can be removed from error messages and logs."""
     for name in ("X-Amz-Security-Token", "x-amz-s3session-token", "Authorization"):
         value = request.headers.get(name)
         value = value.decode() if isinstance(value, bytes) else value or ""
@@ -156,11 +156,11 @@ _Key = tuple["ClientOptions", frozenset[tuple[str, str]]]
 
 
 def connect(options: ClientOptions) -> AbstractAsyncContextManager[Connection]:
-    """Return a context manager for a client with ``options``, which is shared on this event loop.
+    """Return a context manager that yields a client with ``options``, shared on this event loop.
 
     Raises (on entering):
         StoragePermissionError: the profile does not exist, or the credentials are incomplete.
-        StorageError: the file of authorities does not exist or is invalid.
+        StorageError: the file of certificate authorities does not exist or is invalid.
     """
     # The SDK reads the environment, so its variables are part of the client's key.
     return _CLIENTS.use(
@@ -197,10 +197,10 @@ def _user_agent() -> str:
 
 
 def _check_authorities(options: ClientOptions, session: Any) -> None:
-    """Check that the bundle of authorities is usable. If it were not, every request would fail, after its retries.
+    """Check that the certificate bundle is usable. Otherwise, every request would fail after its retries.
 
     Raises:
-        StorageError: the bundle is not usable. The error names the file and the setting that names the file.
+        StorageError: the bundle is not usable. The message names the file and the setting.
     """
     name, path = "verify", options.verify
     if path is True:
@@ -211,7 +211,7 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
 
 
 async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
-    """Create the client, and find its credentials.
+    """Create the client and find its credentials.
 
     Run this in a worker thread, on a temporary event loop of the same kind as the client's.
     """
@@ -233,11 +233,11 @@ async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         max_pool_connections=options.max_connections,
-        # This user agent is sent unchanged. The SDK would build its own from sixteen parts, twice per request.
+        # This user agent is sent unchanged. Otherwise, the SDK would build one from sixteen parts, twice per request.
         user_agent=_user_agent(),
         retries={"mode": "standard", "total_max_attempts": 1},
         s3=s3,
-        # Every body has our own checksum. Stores that do not know the SDK's default checksums would fail.
+        # Every body has our own checksum, and some stores reject the SDK's default checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **(

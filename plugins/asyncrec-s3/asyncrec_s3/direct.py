@@ -1,15 +1,15 @@
-"""`DirectGets`: GETs of a bucket's objects, formed and signed as by the SDK, but without it.
+"""`DirectGets` makes GET requests for a bucket's objects without the SDK, but in the SDK's form.
 
-For each request, the SDK takes 0.7 ms of the loop to validate, resolve an endpoint by rules, emit twenty events, sign,
-and parse by a model. With many small reads, this is most of the time. All GETs of a bucket differ only in the key, the
-range and the condition, so the SDK sends only the first GET, which becomes the pattern of the others. The pattern
-contains the address, with the endpoint and the style, and the region of the signature. The SDK's own HTTP session sends
-all requests, with its connections, proxies, time limits and errors.
+For each request, the SDK occupies the loop for 0.7 ms to validate parameters, resolve the endpoint, emit twenty events,
+sign, and parse the response. This dominates many small reads. The GETs of a bucket differ only in the key, the range
+and the condition, so the SDK sends only the first GET, which becomes the pattern for the others. The pattern contains
+the URL, with its endpoint and addressing style, and the region of the signature. The SDK's own HTTP session sends all
+requests, with its connections, proxies, time limits and errors.
 
-If a request of the SDK is not understood completely, as for directory buckets, the SDK continues to send all requests.
-If a response redirects the client to another region, the SDK sends that request again, and its new request becomes the
-pattern. If the pattern has not changed, the store accepts a request from the SDK that it rejects from us, so the SDK
-continues to send all requests.
+If a request of the SDK is not understood completely, as for directory buckets, the SDK sends all requests. If a
+response redirects the client to another region, the SDK sends the request again, which then becomes the pattern. If
+that does not change the pattern, the store accepts a request from the SDK that it rejects from us, so the SDK sends all
+later requests.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from botocore.parsers import ResponseParserError, create_parser
 from .redaction import remember
 from .sdk import SharingSession, parse_date
 
-# The known headers of a GET, in lower case. The last two are for the SDK's statistics.
+# The known headers of a GET, in lower case. The last two are only for the SDK's statistics.
 _UNDERSTOOD = {
     "authorization", "if-match", "range", "x-amz-checksum-mode", "x-amz-content-sha256", "x-amz-date",
     "x-amz-security-token", "user-agent", "amz-sdk-invocation-id", "amz-sdk-request",
 }  # fmt: skip
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/,\s]+/\d{8}/([a-z0-9-]+)/s3/aws4_request, ")
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
-# The statuses for a bucket in another region. Some stores send 400.
+# The statuses for a bucket in another region. Some stores return 400.
 _ELSEWHERE = (301, 302, 307, 308, 400)
 _FAILED = 300
-# The members of a response that asyncrec uses, and their headers.
+# The members of a response that asyncrec uses, and the headers that contain them.
 _MEMBERS = {
     "ETag": "etag", "ContentRange": "content-range", "ChecksumCRC32C": "x-amz-checksum-crc32c",
     "ChecksumType": "x-amz-checksum-type",
@@ -51,7 +51,7 @@ _MEMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request with the attributes that the SDK's HTTP session uses."""
+    """A request with the attributes that the SDK's HTTP session requires."""
 
     url: str
     headers: dict[str, str]
@@ -63,7 +63,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The form of requests for a bucket's objects.
+    """The common form of requests for a bucket's objects.
 
     Attributes:
         address: the URL before the key.
@@ -75,7 +75,7 @@ class Pattern:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, Any], key: str) -> Pattern | None:
-        """Return the pattern of a request that the SDK sent for a key, or `None` if the request is not understood."""
+        """Return the pattern of the SDK's request for a key, or `None` if the request is not understood."""
         sent = {name.lower(): _text(value) for name, value in headers.items()}
         end = quoted(key)
         if not sent.keys() <= _UNDERSTOOD or not url.endswith(f"/{end}") or "?" in url or "#" in url:
@@ -106,7 +106,7 @@ class DirectGets:
         self._by_sdk = not isinstance(self._session, SharingSession)
 
     async def get(self, key: str, *, range: str = "", etag: str = "") -> dict[str, Any]:  # the header's
-        """Request an object or a range of it, if its version is ``etag``. Return a response in the SDK's form.
+        """Request an object or a range of it, in the version ``etag`` if set. Return a response in the SDK's form.
 
         Raises ClientError, and any other error of the SDK.
         """
@@ -132,7 +132,7 @@ class DirectGets:
         if status >= _FAILED:
             content = await response.content
             if status in _ELSEWHERE:
-                by_sdk = await self._get_by_sdk(key, range, etag)  # raises if the store also rejects the SDK's request
+                by_sdk = await self._get_by_sdk(key, range, etag)  # raises if the store rejects this one too
                 self._by_sdk = self._by_sdk or self._pattern == pattern
                 return by_sdk
             answer = {"headers": came, "status_code": status, "body": content}
@@ -141,7 +141,7 @@ class DirectGets:
         return _answer(status, came, response.raw)
 
     async def _get_by_sdk(self, key: str, range: str, etag: str) -> dict[str, Any]:
-        """Send the request through the SDK. Its request becomes the pattern, unless the SDK sends all requests."""
+        """Send the request through the SDK. It becomes the pattern unless the SDK sends all requests."""
 
         def learn(request: Any) -> None:
             self._pattern = Pattern.of(request.url, request.headers, key)
@@ -161,7 +161,7 @@ _learning: ContextVar[Callable[[Any], None] | None] = ContextVar("asyncrec_s3_le
 
 
 def show_sent(request: Any, **_: Any) -> None:
-    """Pass a request to `DirectGets` in the task that sends it. This handles the SDK's event before sending."""
+    """Handle the SDK's event before sending: pass the request to `DirectGets`, in the task that sends the request."""
     learn = _learning.get()
     if learn is not None:
         learn(request)
@@ -193,7 +193,7 @@ def sign(
     url: str, headers: dict[str, str], region: str, access_key: str, secret_key: str, token: str | None,
     *, now: datetime | None = None,
 ) -> None:  # fmt: skip
-    """Add the signature of a GET without a body to its headers (AWS Signature Version 4 in S3's form)."""
+    """Sign a GET without a body by adding headers (AWS Signature Version 4, S3 variant)."""
     time = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
     headers["X-Amz-Date"] = time
     headers["X-Amz-Content-SHA256"] = _OF_NOTHING

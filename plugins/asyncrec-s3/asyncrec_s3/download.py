@@ -1,4 +1,4 @@
-"""`Download`: the body of a response, in blocks as they arrive."""
+"""`Download` is the body of a response, returned in blocks as they arrive."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from asyncrec.storage.http import StraightBody
 
 from .errors import Limited
 
-# Bytes read from a body at a time, so that an iteration of the event loop copies no more.
+# The maximum number of bytes copied from a body in one iteration of the event loop.
 _BLOCK = 256 << 10
-# Seconds to close a body whose rest is not needed.
+# The time limit in seconds for closing an unfinished body.
 _CLOSE_SECONDS = 2.0
 
 
 class Download:
-    """A body in transit. It holds a connection until it is complete or closed.
+    """A body in transit. It occupies a connection until it is complete or closed.
 
-    The blocks are not joined, because the copy would be most of the cost of reading.
+    The blocks are not joined, because copying them would dominate the cost of reading.
 
     Args:
         body: the body of the SDK's response.
@@ -37,7 +37,7 @@ class Download:
         self._size = self._missing = size
         self._what = what
         self._patience = patience
-        # httpx's body is iterated here because the SDK would leave an abandoned body to the garbage collector.
+        # Iterate over httpx's body here, because the SDK would leave an abandoned body to the garbage collector.
         raw: Any = getattr(body, "raw_stream", None)
         self._chunks: AsyncGenerator[bytes] | None = raw.aiter_raw() if hasattr(raw, "aiter_raw") else None
         self._straight = StraightBody.of(raw, size) if isinstance(raw, aiohttp.ClientResponse) else None
@@ -45,7 +45,7 @@ class Download:
     async def receive(self, size: int) -> Sequence[bytes]:
         """Return blocks with a total of ``size`` bytes or up to 512 KiB more, or fewer bytes if the body ends early.
 
-        If cancelled, the bytes received are lost, and the download cannot be used again.
+        If cancelled, the received bytes are lost, and the download cannot be used again.
 
         Raises:
             TransientStorageError: no bytes arrived.
@@ -56,7 +56,7 @@ class Download:
         wanted = min(size, self._missing)
         try:
             with Limited(self._what, "same", self._patience, size):
-                # Read until a read returns nothing, because only that releases the connection.
+                # Read until a read returns no bytes, because only that releases the connection.
                 while came < wanted or not self._missing:
                     block = await self._next()
                     if not block:
@@ -76,7 +76,7 @@ class Download:
         return blocks
 
     async def whole(self) -> Sequence[bytes]:
-        """Return all blocks, or fewer but at least one if the connection fails, and close the body.
+        """Return all blocks (or fewer, but at least one, if the connection fails) and close the body.
 
         Raises:
             TransientStorageError, StorageError: as for `receive`.
@@ -92,8 +92,8 @@ class Download:
             self._straight.leave()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._body.aclose()
-            # httpx's generators are nested five deep, and not all of them close the inner one. They end by reading from
-            # a closed stream.
+            # httpx nests five generators, and some do not close the inner one. Reading from the closed stream ends
+            # them.
             with suppress(Exception):
                 while self._chunks is not None and await self._next():
                     pass

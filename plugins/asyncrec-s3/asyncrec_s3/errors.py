@@ -1,7 +1,7 @@
 """Translate the errors of S3, the SDK and the HTTP clients into asyncrec's, and classify transient ones.
 
 Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. A message names the operation and the
-object, the store's code and text without credentials (which stores do echo), and a remedy if one is known.
+object, the store's error code and message (without credentials, which some stores echo), and a known remedy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage.http import connection_fault, parse_retry_after
 from .redaction import redact, strike
 
 Condition = Literal["", "none", "same"]
-"""The condition of a request: no condition, that the object does not exist, or that it is the version opened."""
+"""The condition of a request: none, that the object does not exist, or that it is still the version that was opened."""
 
 _TRANSIENT = {
     "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
@@ -51,14 +51,14 @@ _ADVICE = {
 
 
 class UploadGoneError(StorageError):
-    """The upload no longer exists because it was completed or aborted, perhaps by a request whose response was lost."""
+    """The upload no longer exists. It was completed or aborted, perhaps by a request whose response was lost."""
 
 
 class CompletingError(StorageError):
-    """The store reports that our earlier request, whose response was lost, is still completing the upload.
+    """An earlier request, whose response was lost, is still completing the upload.
 
-    Ceph's gateways lock an upload while they complete it. The lock of a killed gateway lasts for ten minutes
-    (``rgw_mp_lock_max_time``), and until then it is unknown whether the object will appear.
+    Ceph's gateways lock an upload while they complete it. The lock of a killed gateway expires after ten minutes
+    (``rgw_mp_lock_max_time``). Until then, it is unknown whether the object will appear.
     """
 
 
@@ -69,8 +69,8 @@ class InvalidPartError(IntegrityError):
 def translate(error: Exception, what: str, *, condition: Condition = "") -> StorageError:
     """Return the error to raise in place of ``error`` in the operation ``what``, such as ``"get s3://bucket/key"``.
 
-    ``condition`` is the condition of the request. If it failed, the object already exists (``"none"``) or has changed
-    (``"same"``).
+    ``condition`` is the condition of the request. If it was not met, the object already exists (``"none"``) or has
+    changed (``"same"``).
     """
     scrub(error)
     if isinstance(error, sdk.ClientError):
@@ -165,9 +165,9 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
 
 
 def scrub(error: BaseException) -> None:
-    """Remove credentials from an error of the SDK and its chain, because errors are kept in logs and reports.
+    """Remove credentials from an error of the SDK and from its chain, because errors are written to logs and reports.
 
-    Some of the SDK's errors contain the signed request, and stores echo parts of it in their messages.
+    Some of the SDK's errors contain the signed request, and stores echo parts of requests in their messages.
     """
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
@@ -192,22 +192,22 @@ def scrub(error: BaseException) -> None:
 
 
 # The rate in bytes per second below which a transfer counts as stalled. Socket timeouts do not detect a store that
-# reads nothing, or that sends a byte now and then.
+# stops reading, or that sends a byte from time to time.
 _SLOWEST = 64 << 10
 
 
 class Limited:
-    """A context manager that limits the time of a request and translates its errors.
+    """A context manager that limits the duration of a request and translates its errors.
 
     Args:
         what: the operation and its object, for error messages.
-        condition: the condition of the request, which determines the meaning of its failure.
-        patience: the seconds allowed without a byte, including the time to connect.
+        condition: the condition of the request, which determines the error if it is not met.
+        patience: the maximum seconds without a byte, including the time to connect.
         size: the number of bytes that the request transfers.
 
     Raises:
         StorageError: the translated error.
-        TransientStorageError: also if the time has run out.
+        TransientStorageError: also if the time limit has expired.
     """
 
     def __init__(self, what: str, condition: Condition, patience: float, size: int) -> None:

@@ -1,7 +1,7 @@
 """Test, with two small objects, whether a store honours ``If-None-Match: *`` when it completes a multipart upload.
 
-AWS and SeaweedFS honour it. Ceph 16 and older honour it only for a put. Stores hardly document this, and the responses
-to real uploads show it too late.
+AWS and SeaweedFS honour it. Ceph 16 and older honour it only for a put. Few stores document this, and the response to a
+real upload would reveal it too late.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .errors import UploadGoneError
 from .parts import Digest
 
 _THERE, _NEW = b"x", b"another"
-# Seconds to remove the test objects.
+# The time limit in seconds for removing the test objects.
 _CLEAN_SECONDS = 10.0
 
 
 async def excludes_parts(bucket: Bucket, key: str) -> bool:
-    """Complete an upload to ``key`` over an existing object. Return whether the store rejected it. Removes both.
+    """Try to complete an upload over an existing object ``key``. Return whether the store rejects it. Remove both.
 
     Raises:
         StorageError: the test failed.
@@ -38,7 +38,7 @@ async def excludes_parts(bucket: Bucket, key: str) -> bool:
         part = await repeat("upload_part", UploadId=upload_id, PartNumber=1, Body=_NEW, **Digest(_NEW, "md5").params)
         await repeat("put_object", Body=_THERE, **Digest(_THERE, "md5").params)
         parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-        # If a response was lost, the response to the repeated request proves nothing, so look at the object.
+        # If a response was lost, the response to the repeated request is inconclusive, so look at the object.
         with suppress(ObjectExistsError, UploadGoneError):
             await repeat("complete_multipart_upload", UploadId=upload_id, MultipartUpload=parts, IfNoneMatch="*")
         honoured = (await bucket.head(key, shown=key)).info.size == len(_THERE)

@@ -1,6 +1,6 @@
-"""`Listing`: the entries of a listing, fetched a page at a time.
+"""`Listing` iterates over the entries of a listing, fetched one page at a time.
 
-`Listing` is a class rather than an async generator, so that an abandoned listing need not be closed.
+It is a class rather than an async generator, so that an abandoned listing need not be closed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ class Listing:
     """An async iterator over the entries of a listing.
 
     Args:
-        ask: a function that sends a request with the given parameters, retries it if that may help, and returns the
+        ask: a function that sends a request with the given parameters, retries transient faults, and returns the
             response.
         what: the operation, for error messages.
         params: the parameters of the first request.
-        entries: the member of a response that holds the entries.
-        marks: the parameters of the next request, and the members of a response that hold their values.
-        ordered: whether keys that are not in ascending order are an error.
+        entries: the member of a response that contains the entries.
+        marks: the parameters of the next request, and the members of a response that contain their values.
+        ordered: whether to reject keys that are not in ascending order.
     """
 
     def __init__(

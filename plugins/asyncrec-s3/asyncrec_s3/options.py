@@ -1,7 +1,7 @@
 """The options of a bucket and its client, validated before a storage is opened.
 
-Missing options are found as the AWS SDK finds them, in its environment variables, its configuration files, or the role
-of the machine. The SDK refreshes such credentials as they expire. Credentials passed as options are never refreshed.
+The AWS SDK looks up missing options in its environment variables, its configuration files, or the role of the machine.
+It refreshes such credentials before they expire. Credentials passed as options are never refreshed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .parts import MIB, MIN_PART
 
 __all__ = ["ClientOptions", "Options"]
 
-# tensorboardX and TensorFlow's S3 file system use the last name. The SDK's own names take precedence.
+# In order of precedence. tensorboardX and TensorFlow's S3 file system use the last name.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT")
 
 
@@ -28,21 +28,21 @@ class ClientOptions:
     """The options of one client. Storages with equal client options share their connections.
 
     Attributes:
-        endpoint_url: the endpoint of an S3-compatible store. `None` means ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``
-            or ``S3_ENDPOINT`` if set, or AWS otherwise.
-        region: the region. `None` means the region of the SDK's configuration.
+        endpoint_url: the endpoint of an S3-compatible store. By default, the first of ``AWS_ENDPOINT_URL_S3``,
+            ``AWS_ENDPOINT_URL`` and ``S3_ENDPOINT`` that is set, or else AWS.
+        region: the region; by default, that of the SDK's configuration.
         profile: a profile in the SDK's configuration files.
-        aws_access_key_id, aws_secret_access_key, aws_session_token: the credentials to use instead of those that the
-            SDK finds.
+        aws_access_key_id, aws_secret_access_key, aws_session_token: the credentials; by default, those that the SDK
+            finds.
         anonymous: whether to send unsigned requests, for public buckets.
         addressing_style: ``"path"``, ``"virtual"`` or ``"auto"`` (path if an endpoint is set, virtual for AWS).
-        payload_signing: whether to hash every body into the signature, for stores that require it. Off by default,
-            because each body has a checksum, which is signed, and a second hash would double the work.
+        payload_signing: whether the signature covers a hash of every body, for stores that require it. By default, it
+            covers only the body's checksum, because a second hash would double the work.
         verify: `False` to accept any certificate, or the path of a bundle of authorities.
         connect_timeout: the seconds after which connecting fails.
         read_timeout: the seconds without a byte after which a request fails and is retried.
-        max_connections: the most connections. 64 suffices for 16 interleaved sources with their read-ahead in addition
-            to the uploads. Idle sources hold at most a quarter of the connections.
+        max_connections: the maximum number of connections. 64 is enough for 16 interleaved sources with their
+            read-ahead and for uploads. Idle sources use at most a quarter of the connections.
     """
 
     endpoint_url: str | None = None
@@ -69,14 +69,13 @@ class Options(ClientOptions):
 
     Attributes:
         bucket, prefix: the bucket and the prefix, from the URL. The prefix is empty or ends with ``/``.
-        chunk_size: the bytes of a part, at least 5 MiB. The default is 8 MiB. Smaller parts need more requests, and
-            larger parts more memory. The size doubles every 900 parts, so that 10,000 parts hold 5 TiB.
-        max_concurrency: the most parts in transit, over all sinks of this storage. The defaults hold 32 MiB. Once parts
-            have grown, fewer fit in the same memory, but always at least one.
+        chunk_size: the size of a part in bytes, at least 5 MiB. Smaller parts need more requests, and larger parts need
+            more memory. The size doubles every 900 parts, so that an object can reach S3's maximum of 5 TiB.
+        max_concurrency: the maximum number of parts in transit for all sinks of this storage. By default, they take 32
+            MiB. When parts have grown, fewer (but at least one) are in transit.
         checksum: ``"crc32c"`` for each part and for the whole object, which the store keeps, or ``"md5"`` for each
-            part, which every store knows but which takes thirty times as long. ``"auto"`` means CRC32C for AWS. For any
-            other endpoint, it sends both with the first parts, and then CRC32C if the store has confirmed that it
-            compares it.
+            part, which every store supports but which takes thirty times as long. ``"auto"`` means CRC32C for AWS. For
+            other endpoints, both are sent with the first parts, and then only CRC32C if the store verifies it.
     """
 
     bucket: str = ""
@@ -86,7 +85,7 @@ class Options(ClientOptions):
     checksum: str = "auto"
 
     def __post_init__(self) -> None:
-        # No message contains the value of a credential.
+        # Error messages never contain credentials.
         if not self.bucket:
             raise ArgumentValueError("the URL names no bucket: write s3://bucket/prefix")
         if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
@@ -116,7 +115,7 @@ class Options(ClientOptions):
 
     @classmethod
     def of(cls, url: str, **options: Any) -> Options:
-        """Return the options of a URL. If no endpoint is passed, it comes from the environment.
+        """Return the options for a URL. The default endpoint is taken from the environment.
 
         Raises:
             ValueError: the URL or an option is invalid. The message does not contain credentials.

@@ -1,7 +1,7 @@
-"""Pure functions for multipart uploads: sizes of parts, ETags, checksums.
+"""Pure functions for multipart uploads: part sizes, ETags and checksums.
 
-Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts, each of 5 MiB to 5 GiB except
-the last, 5 TiB in all).
+Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts of 5 MiB to 5 GiB, except that
+the last may be smaller, and 5 TiB in total).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MIB = 1 << 20
 MIN_PART = 5 * MIB
 MAX_PART = 5 << 30
 MAX_PARTS = 10_000
-# 900 parts of 5 MiB, 900 parts of 10 MiB, and so on reach 5 TiB before the 10,000th part, but 1,000 of each would not.
-# With 8 MiB, the first 7 GiB are written in parts of the first size, so every usual shard takes the same memory.
+# 900 parts of 5 MiB, then 900 of 10 MiB, and so on reach 5 TiB before the 10,000th part, but 1,000 of each would not.
+# With parts of 8 MiB, the size does not grow before 7 GiB, so all ordinary shards take the same memory.
 _DOUBLED_EVERY = 900
 
 
@@ -40,14 +40,14 @@ def part_size(number: int, first: int) -> int:
 
 
 class Digest:
-    """The checksums of one body. Create it in a worker thread if the body is large.
+    """The checksums of one body. Create a digest of a large body in a worker thread.
 
     CRC32C takes a thirtieth of the time of MD5. ``kind`` is ``"md5"``, ``"crc32c"`` or ``"both"``.
 
     Attributes:
-        params: the parameters for the request that sends the body.
-        md5: the MD5 in hexadecimal, which the ETag should equal, or `None` without MD5.
-        crc32c: the CRC of this body alone, in S3's encoding, or `None` without CRC32C.
+        params: the checksum parameters of the request that sends the body.
+        md5: the MD5 in hexadecimal, which should equal the ETag; `None` without MD5.
+        crc32c: the CRC32C of this body alone, in S3's encoding; `None` without CRC32C.
     """
 
     __slots__ = ("crc32c", "md5", "params")
@@ -65,7 +65,7 @@ class Digest:
 
 
 def base64_of_crc(value: int) -> str:
-    """Encode a CRC32C in S3's encoding, base64 of four big-endian bytes."""
+    """Return a CRC32C in S3's encoding: base64 of four big-endian bytes."""
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 
 
@@ -81,7 +81,7 @@ def crc_of_base64(text: str | None) -> int | None:
 
 
 def is_md5(etag: str) -> bool:
-    """Return whether an ETag has the form of the body's MD5 (or, with ``-N``, of a multipart upload's)."""
+    """Return whether an ETag has the form of an MD5, or that of a multipart upload (an MD5 with ``-N``)."""
     return re.fullmatch(r"[0-9a-f]{32}(-[0-9]+)?", etag) is not None
 
 

@@ -1,6 +1,6 @@
-"""The plugin's hook, which returns its schemes and their opener. Importing this module is cheap.
+"""The plugin's hook, which returns its storage factory. Importing this module is cheap.
 
-The SDK is imported when a storage is first entered, in a worker thread because the import takes 0.3 s.
+The SDK is imported when a storage is first entered, in a worker thread, because the import takes 0.3 s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
         StoragePermissionError: on entering, if the profile or its credentials do not exist.
-        StorageError: on entering, if the file named by ``verify`` or ``AWS_CA_BUNDLE`` is not usable.
+        StorageError: on entering, if the certificate file of ``verify`` or ``AWS_CA_BUNDLE`` is not usable.
     """
     from .options import Options
 

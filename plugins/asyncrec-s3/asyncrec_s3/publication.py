@@ -1,14 +1,14 @@
 """`Publication` determines whether an object was published, even if responses were lost.
 
-The last request of an object (a put, or the Complete of an upload) may take effect although its response is lost. The
-store then rejects a repeated request. Each object is therefore written with its writer's id in its metadata, and HEAD
-shows whether the object is ours. The stored object's size, its CRC32C if the store keeps one, and its ETag if the ETag
-follows from the MD5s are compared with the data sent.
+The last request for an object (a put, or the Complete of an upload) may take effect even if its response is lost. The
+store then rejects a repeated request. So each object's metadata contains the id of its writer, and a HEAD request shows
+whether the object is ours. The stored object's size, its CRC32C if the store keeps one, and its ETag if that follows
+from the MD5s are compared with the data sent.
 
-For an exclusive object, the condition of the last request, ``If-None-Match: *``, decides. A store is not trusted until
-its responses have shown that it honours the condition. Its first put follows a HEAD and is sent once more, and the
-store must then reject it. The completion of an upload cannot be tested in this way, because it may replace an existing
-object. It is therefore preceded and followed by a HEAD. If two writers complete at the same moment, both may still
+For an exclusive object, the last request has the condition ``If-None-Match: *``. A store is not trusted to honour the
+condition until its responses have proved that it does. The first put is preceded by a HEAD and then repeated, and the
+store must reject the repetition. The completion of an upload cannot be tested in this way, because it might replace an
+existing object, so it is preceded and followed by a HEAD. If two writers complete at the same moment, both may still
 succeed (see `Storage.open_sink`).
 """
 
@@ -25,8 +25,8 @@ from .bucket import Bucket, Found, bare, crc_of, date_of
 from .errors import CompletingError, UploadGoneError
 from .parts import is_md5
 
-# The policy for a HEAD that only saves work or detects most races. If the store is down, the next request reports it,
-# so a caller at an exit does not wait twice.
+# The policy for a HEAD that only saves work or detects most races. If the store is down, the next request fails too,
+# and a caller that exits should not wait twice.
 _BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 
@@ -36,9 +36,9 @@ class Content:
 
     Attributes:
         size: the number of bytes.
-        crc32c: the checksum of the whole content, or `None` if it was not sent.
-        etag: the ETag that the object should have, if known.
-        certain: whether ``etag`` follows from the data sent, so that another ETag means other bytes.
+        crc32c: the checksum of the whole content; `None` if it was not sent.
+        etag: the expected ETag of the object; `None` if it is unknown.
+        certain: whether ``etag`` follows from the data sent, so that another ETag implies other data.
     """
 
     size: int
@@ -48,7 +48,7 @@ class Content:
 
 
 class Publication:
-    """The publication of one object. ``shown`` is its key in the storage, and ``key`` its key in the bucket."""
+    """The publication of one object, whose key is ``shown`` in the storage and ``key`` in the bucket."""
 
     def __init__(self, bucket: Bucket, key: str, shown: str, writer: str, *, exclusive: bool) -> None:
         self._bucket = bucket
@@ -63,7 +63,7 @@ class Publication:
         return {"IfNoneMatch": "*"} if self._exclusive else {}
 
     def refuse_unable(self) -> None:
-        """Raise StorageError if the object is exclusive and the store is known to ignore the condition."""
+        """Raise StorageError if the object is exclusive but the store is known to ignore the condition."""
         if self._exclusive and self._bucket.known.excludes_puts is False:
             raise StorageError(
                 f"{self._bucket.what('create', self._key)}: the store ignores If-None-Match, so two writers could "
@@ -74,7 +74,7 @@ class Publication:
     async def refuse_existing(self) -> None:
         """Raise ObjectExistsError early if the object is exclusive and another writer's object exists.
 
-        The condition of the last request decides in the end, so a failed HEAD is ignored.
+        A failed HEAD is ignored, because the condition of the last request is decisive.
         """
         if self._exclusive:
             try:
@@ -94,14 +94,15 @@ class Publication:
     ) -> ObjectInfo:
         """Send the request, determine its outcome, and verify the stored object.
 
-        ``withdraw`` ensures that no request in transit can still publish. It is awaited before a HEAD that finds no
-        object is trusted.
+        ``withdraw`` ensures that a request in transit can no longer publish the object. It is awaited before a HEAD,
+        because otherwise a missing object could still appear.
 
         Raises:
             ObjectExistsError: the upload is exclusive, and another writer's object exists.
             IntegrityError: the stored object differs from the data sent, and was deleted.
-            CompletingError: the object does not yet exist but may appear later. Call this again, or call `give_up`.
-            StorageError: the object does not exist, or a note says that this is unknown.
+            CompletingError: the object does not yet exist but may appear later. Call `publish` again, or call
+                `give_up`.
+            StorageError: the object does not exist, or its existence is unknown according to the error's note.
         """
         put = withdraw is None
         self._tried = content, withdraw
@@ -128,7 +129,7 @@ class Publication:
         return info
 
     async def give_up(self, error: StorageError) -> ObjectInfo:
-        """Withdraw the completion that `publish` left unfinished, or return its object if it was published.
+        """Withdraw an unfinished completion of `publish`, or return the object if it was published.
 
         Raises:
             StorageError: ``error``, or an error of `publish`.
@@ -137,20 +138,20 @@ class Publication:
         return await self._settle(error, *self._tried)
 
     async def _prove(self, request: Callable[[], Awaitable[dict[str, Any]]], what: str) -> None:
-        """Send the same request again. The store must reject it now that the object exists.
+        """Repeat the request, which the store must reject because the object exists.
 
         Raises:
-            StorageError: the store accepted it, so the first success proves nothing. The object was deleted.
+            StorageError: the store accepted the request, so its first success proves nothing. The object was deleted.
         """
         try:
-            # Twice, because another writer is allowed to delete the object in between.
+            # Try twice, because another writer may delete the object in between.
             for _ in range(2):
                 await self._bucket.repeat(request, what)
         except ObjectExistsError:
             self._bucket.known.learn_exclusion(puts=True)
             return
         except StorageError:
-            return  # the store accepted our object, and the next put will test it again
+            return  # our object was published, and the next put will test the store again
         self._bucket.known.learn_exclusion(puts=False)
         found = await self._look()
         if found is not None and found.writer == self._writer:
@@ -161,7 +162,7 @@ class Publication:
         self, error: StorageError, content: Content, withdraw: Callable[[], Awaitable[None]] | None
     ) -> ObjectInfo:
         try:
-            lost = isinstance(error, TransientStorageError)  # the retries are used up
+            lost = isinstance(error, TransientStorageError)  # the retries are exhausted
             if withdraw is not None and lost:
                 await withdraw()
             found = await self._look(_BRIEF if lost else DEFAULT)
@@ -186,22 +187,21 @@ class Publication:
             )
         if not self._is_ours(found, content):
             if self._exclusive and not put and not self._bucket.known.excludes_parts:
-                # Our object was published, and then replaced by another writer's object, exclusive or not. Either way,
-                # our object no longer exists.
+                # Our object was published, but then replaced by another writer's object, exclusive or not.
                 raise ObjectExistsError(
                     f"{self._bucket.what('create', self._key)}: another writer published its object at the same time"
                 )
-            # Our object was published, and another writer has since replaced it, which is allowed.
+            # Our object was published, and another writer has since replaced it, as is allowed.
             return self._of_answer(answer, content)
         try:
             info = self._check(found, content)
             if content.etag in (None, info.etag) or found.encrypted:
                 return info
-            # The content is right, but its ETag does not follow from the parts' ETags, so one response was wrong.
+            # The content is right, but the ETag does not follow from the parts' ETags, so one response was wrong.
             again = await self._look()
             return self._check(again, content) if again is not None and self._is_ours(again, content) else info
         except IntegrityError as error:
-            # This response, too, may have been damaged, so a second one decides.
+            # This response may itself have been damaged, so check a second one.
             found = await self._look()
             if found is not None and self._is_ours(found, content):
                 try:
@@ -225,7 +225,7 @@ class Publication:
     def _is_ours(self, found: Found, content: Content) -> bool:
         if found.writer is not None:
             return found.writer == self._writer
-        # The store discards metadata, so recognise the object by its content as far as possible.
+        # The store discards metadata, so identify the object by its content as far as possible.
         same_crc = content.crc32c is not None and found.info.crc32c == content.crc32c
         return found.info.size == content.size and (same_crc or found.info.etag == content.etag)
 

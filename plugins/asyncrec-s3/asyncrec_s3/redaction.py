@@ -1,8 +1,8 @@
-"""Remove credentials from errors, and from the SDK's logs.
+"""Remove credentials from errors and from the SDK's logs.
 
-Credentials passed as options, or seen in signed requests, are remembered by value, because stores echo them. Other
-credentials are found by the name before them (a header in a canonical request, or a field in a response of STS). The
-SDK logs such data when debugging, and more people may read a log than may hold the credentials.
+Credentials passed as options, or found in signed requests, are remembered by value, because stores echo them. Other
+credentials are recognised by the preceding name (a header in a canonical request, or a field in a response of STS). The
+SDK logs such data at the debug level, and a log has more readers than may have the credentials.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 
 from asyncrec.storage.http import Redacting
 
-# The values of all clients in this process. Refreshed credentials replace the oldest, which expired long ago.
+# The credentials of all clients in this process. Refreshed ones displace the oldest, which have long expired.
 _known: deque[str] = deque(maxlen=64)
 
 _BY_NAME = re.compile(
@@ -27,7 +27,7 @@ _LOGGERS = (
 
 
 def remember(value: str | None) -> None:
-    """Remember a credential, to remove it from all texts. Ignore very short values, which would match inside words."""
+    """Remember a credential in order to remove it from texts. Ignore short values, which could match parts of words."""
     if value and len(value) >= 8 and value not in _known:
         _known.append(value)
 
@@ -39,7 +39,7 @@ def redact(text: str) -> str:
 
 
 def strike(text: str) -> str:
-    """Do as `redact` does, and also remove values that follow a credential's name, such as newly issued credentials."""
+    """Redact the text, and also remove values that follow a credential's name, such as newly issued credentials."""
     return redact(_BY_NAME.sub(r"\1***", text))
 
 

@@ -1,9 +1,9 @@
 """Replacements for parts of the SDK that would block the event loop, or work only on asyncio.
 
-- Sessions, whose credentials are also found and renewed on trio.
-- Dates in a store's responses. The SDK's own parser guesses the format, which takes 0.15 ms per date, so the 1,000
-  dates in a page of a listing would block the loop.
-- The SDK's models, read in half the time and memory while other threads can run.
+- Sessions that can also find and renew credentials on trio.
+- A parser for dates in responses. The SDK's own parser guesses the format, which takes 0.15 ms per date, so it would
+  block the loop for the 1,000 dates in a page of a listing.
+- A reader for the SDK's models, which takes half the time and memory and lets other threads run.
 - The SDK's HTTP session on asyncio, whose clients share their trusted authorities.
 """
 
@@ -30,9 +30,9 @@ from asyncrec.storage.http import parse_http_date
 
 
 class Session(AioSession):  # type: ignore[misc]  # without types
-    """A session of the SDK whose clients are created in one thread and entered in another.
+    """An SDK session whose clients are created in one thread and entered in another.
 
-    The SDK's own method also enters the client, but a client must be entered on the loop that will use it.
+    The SDK's own method also enters the client, which must be entered on the loop that will use it.
     """
 
     async def make_client(self, service: str, **options: Any) -> Any:
@@ -45,7 +45,7 @@ class Session(AioSession):  # type: ignore[misc]  # without types
             StoragePermissionError: the credentials cannot be sent.
         """
         found = await super().get_credentials()
-        # Renewable credentials come from services rather than a user's file, so they are not checked.
+        # Renewable credentials come from services rather than from a user's file, so they are not checked.
         if found is not None and not hasattr(found, "refresh_needed"):
             for what in ("access_key", "secret_key", "token"):
                 if not (getattr(found, what) or "").isprintable():
@@ -60,8 +60,8 @@ class Session(AioSession):  # type: ignore[misc]  # without types
 class SessionOnTrio(Session):
     """The same session for trio.
 
-    The SDK finds and renews credentials with asyncio's subprocesses, and with aiohttp requests to the services that
-    issue them. This session therefore does both on a temporary asyncio loop in a worker thread.
+    The SDK finds and renews credentials with asyncio subprocesses and aiohttp requests, so this session runs both
+    operations on a temporary asyncio loop in a worker thread.
     """
 
     async def get_credentials(self) -> Any:
@@ -75,13 +75,13 @@ class _Renewed:
 
     def __init__(self, found: Any) -> None:
         self._found = found
-        self._renewing: anyio.Lock | None = None  # created later, on trio's loop; this object is created on another
+        self._renewing: anyio.Lock | None = None  # created on trio's loop, when it is needed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
 
     async def get_frozen_credentials(self) -> Any:
-        """Return the current credentials. One caller renews them for all, and finishes even if it is cancelled."""
+        """Return the current credentials. One caller renews them for all, and finishes even if cancelled."""
         if self._found.refresh_needed():
             self._renewing = self._renewing or anyio.Lock()
             async with self._renewing:
@@ -91,10 +91,9 @@ class _Renewed:
 
 
 def parse_date(value: Any) -> datetime:
-    """Return a date with its time zone.
+    """Parse a date, with its time zone.
 
-    Dates in the formats of RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, and all others by the
-    SDK.
+    The formats of RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, all others by the SDK.
 
     Raises:
         ValueError: the value is not a date.
@@ -118,15 +117,15 @@ def _rfc_3339(value: str) -> datetime | None:
 
 
 class Models(JSONFileLoader):  # type: ignore[misc]  # without types
-    """A file reader for the SDK's loader.
+    """A reader of model files for the SDK's loader.
 
-    The SDK's own reader parses a whole file at once in C, 1.2 MiB of endpoints and 1.4 MiB of S3. For each file, it
-    holds the GIL, and so blocks the event loop, for 10 to 30 ms. This reader calls a Python function for each object,
-    which lets other threads run. It also makes plain dicts, in half the time and memory of the SDK's ordered dicts.
+    The SDK's own reader parses each file (1.2 MiB of endpoints, 1.4 MiB of S3) at once in C, and so holds the GIL and
+    blocks the event loop for 10 to 30 ms. This reader calls a Python function for each object, which lets other threads
+    run. It creates plain dicts, which take half the time and memory of the SDK's ordered dicts.
     """
 
     def load_file(self, file_path: str) -> Any:
-        """Return the content of a file, named without its extension, or `None` if the file does not exist."""
+        """Return the content of a file whose path has no extension, or `None` if the file does not exist."""
         for ending, opened in ((".json", open), (".json.gz", gzip.open)):
             try:
                 with opened(file_path + ending, "rb") as file:
@@ -153,10 +152,10 @@ def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
 class SharingSession(AIOHTTPSession):  # type: ignore[misc]  # without types
     """The SDK's HTTP session on asyncio, whose clients share their trusted authorities.
 
-    Otherwise, each client would read and parse the same 140 authorities, which takes 25 ms of processor time, as long
-    as the rest of its opening. On trio, each client does so, because httpx sets the protocols of each connection on its
-    context, which another thread may be using. A client with its own certificate or a proxy has its own context,
-    because the SDK changes that context.
+    Otherwise, each client would parse the same 140 authorities, which takes 25 ms of processor time, as long as the
+    rest of opening a client. On trio, each client does, because httpx sets the protocols of each connection on its
+    context, which another thread may be using. A client with its own certificate or a proxy also has its own context,
+    because the SDK modifies that context.
     """
 
     def __init__(self, *, verify: Any = True, proxies: Any = None, client_cert: Any = None, **rest: Any) -> None:

@@ -1,4 +1,4 @@
-"""`Shared`: the state that the sinks and sources of one storage share, from the bucket to the slots for parts."""
+"""`Shared` is the state shared by the sinks and sources of one storage, from the bucket to the slots for parts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .options import Options
 
 
 class Shared:
-    """The resources that a storage opens on entering, and that its sinks and sources use until it exits.
+    """The resources that a storage opens on entering, for use by its sinks and sources until it exits.
 
     It owns the tasks that upload parts, so sinks may be opened and closed in any order, by any task. It belongs to the
-    process and the event loop that entered it. In another process or on another loop, as after a fork, `check` raises
-    an error, so that the storage does not hang.
+    process and the event loop in which it was entered. In others, as after a fork, `check` raises an error, because the
+    storage would hang.
     """
 
     def __init__(self, options: Options) -> None:
@@ -33,7 +33,7 @@ class Shared:
         self.streams = StreamSlots(options.max_connections // 4)
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
-        # Threads for copies and checksums, separate so that the user's blocking work cannot starve uploads.
+        # Threads for copies and checksums have their own limit, so that the user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = TaskScope()
         self._stack = AsyncExitStack()
@@ -79,11 +79,11 @@ class Shared:
             raise RuntimeError(f"{self._shown} was opened on another event loop; open a separate one on each loop")
 
     async def settle(self, job: Callable[[], Awaitable[None]], *, limit: float = math.inf) -> None:
-        """Run ``job`` in a task of this storage, and return when it has ended, even if the caller is interrupted.
+        """Run ``job`` in a task of this storage, and wait until it has ended even if the caller is interrupted.
 
-        A cancelled caller waits up to ``limit`` seconds, but at most until one second after a writer's ``exit_timeout``
-        has run out. Then the job is cancelled. ``job`` must handle its own errors. An interruption of the caller is
-        raised afterwards. The cancellation of a scope is not, because the next await raises it.
+        If the caller is cancelled, the job is cancelled after ``limit`` seconds, or earlier, one second after a
+        writer's ``exit_timeout`` has expired. ``job`` must handle its own errors. An interruption of the caller is
+        raised afterwards. A scope's cancellation is not, because the next await raises it.
         """
         done = anyio.Event()
         shelter = anyio.CancelScope(shield=True)

@@ -1,12 +1,12 @@
-"""`S3Sink`: one object being written, as one put or as a multipart upload of unknown length.
+"""`S3Sink` writes one object, either with one put or as a multipart upload of unknown length.
 
-An object shorter than a chunk is one put, sent at the exit. Otherwise, the first full chunk begins an upload. Each
-chunk is a part, uploaded by a task of the storage while the caller continues. The storage's `PartSlots` bound the bytes
-in transit. Slots are acquired before a chunk is copied.
+An object shorter than a chunk is sent with one put at the exit. Otherwise, the first full chunk begins an upload. Each
+chunk is a part, which a task of the storage uploads while the caller continues. The storage's `PartSlots` bound the
+bytes in transit. Slots are acquired before a chunk is copied.
 
 After the exit, the object is either published and verified, or removed, even if the last responses were lost
-(`publication`, `upload`). The deciding requests run in tasks of the storage, which continue for a while after the
-caller was cancelled.
+(`publication`, `upload`). The decisive requests run in tasks of the storage, which continue for a while after the
+caller has been cancelled.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .upload import MultipartUpload
 
 B = TypeVar("B", bytearray, memoryview)
 
-# Seconds to send the last request and determine its outcome. This is the back-off's own time, and some time for HEAD.
+# The time limit in seconds for the last request and its outcome: that of the back-off, and some time for a HEAD.
 _PUBLISH_SECONDS = 150.0
-# Seconds that publication may take after the caller was cancelled.
+# The time limit in seconds for publication after the caller has been cancelled.
 _CANCELLED_SECONDS = 20.0
-# The policy for an upload that, according to the store, is already being completed. Its time exceeds the 600 s during
-# which Ceph keeps the lock of a killed gateway. It allows half as many attempts again as are needed on average.
+# The policy if the store reports that an upload is already being completed. It waits longer than the 600 s for which
+# Ceph keeps the lock of a killed gateway, and allows 1.5 times as many attempts as that needs on average.
 _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 
 class S3Sink(ByteSink):
-    """A sink for one object, created by `S3Storage.open_sink`. The sink is its own context manager."""
+    """A sink for one object, created by `S3Storage.open_sink`, and its own context manager."""
 
     def __init__(self, shared: Shared, key: str, *, exclusive: bool) -> None:
         self.chunk_size = shared.options.chunk_size
@@ -54,7 +54,7 @@ class S3Sink(ByteSink):
         self._writer = uuid.uuid4().hex
         self._publication = Publication(self._bucket, self._key, key, self._writer, exclusive=exclusive)
         self._upload = MultipartUpload(shared, self._key, self._writer, self._publication.refuse_existing)
-        # The CRC of the whole object, if the store may compare it.
+        # The CRC32C of the whole object, unless the store cannot verify it.
         self._crc: int | None = None if self._bucket.checksum == "md5" else 0
         self._size = 0
         self._short = bytearray()
@@ -96,11 +96,11 @@ class S3Sink(ByteSink):
                 f"{self._bucket.what('write', self._key)}: the object does not fit in S3's maximum of {MAX_PARTS:,} "
                 f"parts of {self.chunk_size:,} bytes; pass a larger chunk_size"
             )
-        # An unfinished send leaves a gap, so the object must not be published.
+        # An unfinished send may leave a gap, after which the object must not be published.
         with self._state.working():
             self._last_sent = size < self.chunk_size
             if self._last_sent and not self._upload.started:
-                # Acquires no slot, so that a task with several short objects open does not wait for itself.
+                # Acquire no slot, so that a task with several open short objects does not wait for itself.
                 self._short = await self._copy(buffers, size, bytearray(size))
             else:
                 await self._send_part(buffers, size)
@@ -121,7 +121,7 @@ class S3Sink(ByteSink):
             self.chunk_size = part_size(self._upload.started + 1, self._shared.options.chunk_size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Return 0 because data of an unfinished upload cannot be read back. Raises the error of a failed part."""
+        """Return 0, because data of an unfinished upload cannot be read. Raise the error of a failed part."""
         self._check()
         await anyio.lowlevel.checkpoint()
         return 0
@@ -145,12 +145,12 @@ class S3Sink(ByteSink):
                 await self._wait_for_completion(backoff, TransientStorageError(str(error)))
 
     async def _wait_for_completion(self, backoff: Backoff, busy: TransientStorageError) -> None:
-        """Wait before the next attempt. If cancelled, or after the last wait, give up unless the object was published.
+        """Wait before the next attempt. Give up the upload, unless it was published, if cancelled or out of attempts.
 
-        The wait is not shielded, so that a cancelled caller need not wait.
+        The wait is not shielded, so that a cancelled caller does not have to wait.
 
         Raises:
-            TransientStorageError: the time has run out, and the object does not exist.
+            TransientStorageError: the attempts are exhausted, and the object does not exist.
         """
         try:
             await backoff.wait(busy)
@@ -165,7 +165,7 @@ class S3Sink(ByteSink):
                 raise
 
     async def _attempt(self, publish: Callable[[], Awaitable[ObjectInfo]]) -> None:
-        """Run ``publish`` in a task of the storage, which continues for a while if the caller is cancelled."""
+        """Run ``publish`` in a task of the storage, which continues for a while after the caller is cancelled."""
         outcome: list[Exception] = []
 
         async def job() -> None:
@@ -187,12 +187,11 @@ class S3Sink(ByteSink):
 
     async def _put(self) -> ObjectInfo:
         if self._bucket.known.excludes_puts is None:
-            # The put that tests the store must not replace an object.
+            # The put with which the store is tested must not replace an object.
             await self._publication.refuse_existing()
         data = self._short
         threads = self._shared.threads
-        # Only parts test which checksum the store knows, because a rejected put would not show whether the checksum was
-        # the reason.
+        # Only parts test whether the store supports a checksum, because a put may be rejected for other reasons.
         kind = "crc32c" if self._bucket.checksum == "crc32c" else "md5"
         if len(data) <= MIB // 4:
             digest = Digest(data, kind)
@@ -212,8 +211,8 @@ class S3Sink(ByteSink):
                 **self._publication.condition,
             )
 
-        # The ETag is not certain, because that of an encrypted object is not an MD5. The store has already compared the
-        # MD5 sent.
+        # The ETag is not certain, because that of an encrypted object is not an MD5. The store has verified the MD5
+        # sent.
         crc = self._crc if kind == "crc32c" else None
         content = Content(size=len(data), crc32c=crc, etag=digest.md5, certain=False)
         return await self._publication.publish(request, content, what)

@@ -1,4 +1,4 @@
-"""`S3Source`: ranges of one version of an object or, for a reader that keeps up, a single response to its end."""
+"""`S3Source` reads one version of an object in ranges or, if the reader keeps up, from a single response."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .shared import Shared
 
 __all__ = ["S3Source"]
 
-# The most bytes that one request for a range fetches. At 8 MiB, the request's latency (about 30 ms on S3) is small
-# compared with the transfer at the speed of one connection.
+# The maximum number of bytes that one range request fetches. The latency of a request (about 30 ms on S3) is small
+# compared with the transfer of 8 MiB over one connection.
 WINDOW = 8 * MIB
-# The most bytes kept for comparison, in case their response named a wrong version.
+# The maximum number of bytes kept for comparison, in case their response named a wrong version.
 _COMPARED = MIB // 2
-# Free a large block once. Until then, glibc returns freed memory to the system and obtains it again page by page, but
-# later it keeps up to twice the size of that block. Reading in blocks of 256 KiB spent a third of its time on this.
+# Free a large block once, after which glibc keeps up to twice that much freed memory instead of returning it to the
+# system. Otherwise, reading in blocks of 256 KiB would spend a third of its time on page faults.
 bytes(WINDOW)
 
 
 class S3Source(RangedSource):
-    """A source for one object, created by `S3Storage.open_source`. The source is its own context manager."""
+    """A source for one object, created by `S3Storage.open_source`, and its own context manager."""
 
     window = WINDOW
 
@@ -32,9 +32,9 @@ class S3Source(RangedSource):
         self._shared = shared
         self._shown = key
         self._key = shared.options.prefix + key
-        self._certain = info is not None  # whether the version is the caller's, or confirmed by a second response
+        self._certain = info is not None  # whether the version was passed, or confirmed by a second response
         self._start = start
-        self._given = bytearray()  # the bytes returned to the caller, all from the only response so far
+        self._given = bytearray()  # the bytes returned so far, all from one response
         super().__init__(
             f"read s3://{shared.options.bucket}/{self._key}", start=start, end=end, info=info, slots=shared.streams
         )
@@ -79,8 +79,8 @@ class S3Source(RangedSource):
         """Handle a response that names another version. The version has changed only if HEAD agrees.
 
         Even then, the change is ignored if only one response had named the old version, the new version has the same
-        size, on which the caller relies, and it has the same few bytes that the caller has already received. The first
-        response was then damaged.
+        size, and it begins with the few bytes that the caller has already received. In that case, the first response
+        was damaged.
 
         Raises:
             TransientStorageError: HEAD still returns the old version.

@@ -1,6 +1,6 @@
-"""`S3Storage`: a bucket, or a prefix in a bucket, as a `Storage`. Entering the storage opens it.
+"""`S3Storage` is a bucket, or a prefix in a bucket, as a `Storage`. Entering the storage opens it.
 
-The resources that its sinks and sources share are in `Shared`.
+Its sinks and sources share the resources in `Shared`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class S3Storage(Storage):
     """A bucket, or a prefix in a bucket, as a `Storage`."""
 
     flush_level = "buffered"
-    # Half of this is requested at a time. One request of 8 MiB is in transit while the bytes of the last are processed.
+    # Half of this is requested at a time: 8 MiB are in transit while the previous 8 MiB are processed.
     read_ahead = 16 * MIB
 
     def __init__(self, options: Options) -> None:
@@ -80,7 +80,7 @@ class S3Storage(Storage):
     # UnfinishedUploads -------------------------------------------------------------------------------------------
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List multipart uploads that are neither completed nor aborted. Their size is 0: S3 does not report it."""
+        """List the unfinished multipart uploads. Their size is 0, because S3 does not report it."""
         self.shared.check()
         return _Infos(
             self.shared,
@@ -96,7 +96,7 @@ class S3Storage(Storage):
     # ExclusiveParts ----------------------------------------------------------------------------------------------
 
     async def excludes_parts(self, key: str) -> bool:
-        """Test, with eight requests, whether the store honours the condition when it completes a multipart upload."""
+        """Test with eight requests whether the store honours the condition when it completes a multipart upload."""
         self.shared.check()
         return await excludes_parts(self.shared.bucket, self.shared.options.prefix + check_key(key))
 
@@ -118,8 +118,8 @@ class _Infos:
     async def __anext__(self) -> ObjectInfo:
         self._shared.check()
         async for entry in self._listing:
-            # Stores built on folders treat "a//" as "a/", and return entries that were not requested. A "folder" that a
-            # console made is an object whose key is the prefix itself.
+            # Stores that use folders treat "a//" as "a/", and return entries that do not have the prefix. A "folder"
+            # created in a console is an object whose key is the prefix itself.
             key = entry["Key"][len(self._shared.options.prefix) :]
             if key and entry["Key"].startswith(self._prefix):
                 return self._info(key, entry)

@@ -1,8 +1,7 @@
-"""`MultipartUpload`: the parts of one object in transit, as tasks of the storage, and their removal.
+"""`MultipartUpload` uploads the parts of one object in tasks of the storage, and removes them if it is abandoned.
 
-The first failure cancels the other parts, and `finish` raises it. `abandon` restores the store's previous state,
-provided that the store responds within the time limit. It also removes an upload whose beginning was never
-acknowledged.
+The first failure cancels the other parts, and `finish` raises it. `abandon` restores the store's previous state, if the
+store responds within the time limit. It also removes an upload whose creation was never acknowledged.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ logger = logging.getLogger("asyncrec.storage.s3")
 
 
 class SentParts:
-    """The parts of one upload by number, as the store describes them."""
+    """The store's descriptions of the parts of one upload, by number."""
 
     def __init__(self) -> None:
         self._entries: dict[int, dict[str, Any]] = {}
         self._sizes: dict[int, int] = {}
         self._md5s: dict[int, str] = {}
-        # Whether this store's ETags of parts are their MD5s. True until one differs.
+        # Whether the store's ETags of parts are MD5s: true until one differs.
         self._plain = True
 
     def __len__(self) -> int:
@@ -50,7 +49,7 @@ class SentParts:
 
     @property
     def etag(self) -> str | None:
-        """The ETag that the object will have according to its parts' ETags, or `None` if those are not MD5s."""
+        """The expected ETag of the object, derived from its parts' ETags, or `None` if those are not MD5s."""
         return multipart_etag(bare(entry["ETag"]) for entry in self.entries)
 
     @property
@@ -59,10 +58,10 @@ class SentParts:
         return self._plain and len(self._md5s) == len(self._entries)
 
     def judge(self, number: int, answer: dict[str, Any], digest: Digest, what: str) -> None:
-        """Compare the ETag of a response with the MD5 sent, which the store has also compared.
+        """Compare the ETag of a response with the MD5 sent, which the store has also verified.
 
-        If they differ, either the store's ETags are not MD5s, because it encrypts or has another scheme, or this
-        response is wrong and a second one will be right.
+        If they differ, either the store's ETags are not MD5s, because it encrypts objects or uses another scheme, or
+        this response is wrong, and a second one will be right.
 
         Raises:
             TransientStorageError: this response may be wrong.
@@ -81,7 +80,7 @@ class SentParts:
         self._sizes[number] = size
 
     def correct(self, listed: dict[str, Any]) -> bool | None:
-        """Adopt a part's ETag from a listing. Return whether it differed, or `None` if the part is another writer's."""
+        """Adopt a part's ETag from a listing. Return whether it differed, or `None` if another writer sent the part."""
         number = listed["PartNumber"]
         entry = self._entries.get(number)
         if entry is None or listed.get("Size") != self._sizes[number]:
@@ -91,17 +90,17 @@ class SentParts:
         return wrong
 
 
-# Seconds to remove everything. If they run out, a warning is logged.
+# The time limit in seconds for removing everything. If it expires, a warning is logged.
 _CLEAN_SECONDS = 10.0
 
 
 class MultipartUpload:
-    """One upload. ``prepare`` is awaited before the upload begins, and an error of ``prepare`` fails the upload.
+    """One upload. ``prepare`` is awaited before the upload begins, and its error fails the upload.
 
     Attributes:
-        started: the number of parts passed to the upload so far.
+        started: the number of parts passed to `start` so far.
         whole: whether the upload was created with a CRC32C of the whole object.
-        sent: the parts that the store has.
+        sent: the parts that the store has acknowledged.
     """
 
     def __init__(self, shared: Shared, key: str, writer: str, prepare: Callable[[], Awaitable[None]]) -> None:
@@ -121,7 +120,7 @@ class MultipartUpload:
         self._creating = anyio.CancelScope(shield=True)
 
     def start(self, data: memoryview, slots: int) -> None:
-        """Upload the next part in the background. Its ``slots`` and its memory are released when it has been sent."""
+        """Upload the next part in the background. Its ``slots`` and memory are released when it has been sent."""
         if not self.started:
             self._tasks.start(self._create, 0)
         self.started += 1
@@ -132,7 +131,7 @@ class MultipartUpload:
         self._tasks.check()
 
     async def finish(self) -> None:
-        """Wait until every part is uploaded. If cancelled, the upload can be abandoned.
+        """Wait until every part has been uploaded. After a cancellation, the upload can be abandoned.
 
         Raises:
             StorageError: the error of a failed part.
@@ -150,10 +149,10 @@ class MultipartUpload:
         return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": self.sent.entries}}
 
     async def correct_etags(self) -> bool:
-        """Replace the parts' ETags with those in the store's listing, because a response may have been wrong.
+        """Replace the parts' ETags with those in the store's listing, in case a response was wrong.
 
-        Return whether any ETag was wrong, or False if another writer's part is listed or the listing fails. The new
-        ETags can be trusted, because the store has compared the checksum of each part with its body.
+        Return whether any ETag was wrong, or False if the listing fails or contains another writer's part. The new
+        ETags can be trusted, because the store has verified the checksum of each part.
         """
         assert self._id is not None, "its parts were uploaded"
         wrong = False
@@ -173,7 +172,7 @@ class MultipartUpload:
             await self._bucket.abort(self._key, self._id)
 
     async def abandon(self) -> None:
-        """Cancel the parts and remove the upload, shielded for at most ten seconds. Logs a failure without raising."""
+        """Cancel the parts and remove the upload, shielded for at most ten seconds. A failure is only logged."""
         self._tasks.cancel()
         with shielded(_CLEAN_SECONDS / 2) as limit:
             self._creating.deadline = limit.deadline
@@ -181,7 +180,7 @@ class MultipartUpload:
             await self._shared.settle(self._clean)
 
     async def tidy(self) -> None:
-        """Remove, after publication, any upload that a lost response may have left behind."""
+        """After publication, remove any upload whose creation was not acknowledged."""
         if self._stray:
             await self._shared.settle(self._clean)
 
@@ -201,7 +200,7 @@ class MultipartUpload:
         if self.whole:
             params |= {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"}
         deadline = self._creating.deadline
-        # Shielded, because otherwise the id of an upload that has begun would be lost. `abandon` limits the time.
+        # Shielded, because otherwise the id of a new upload could be lost. `abandon` limits the time.
         with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
             try:
                 answer = await self._bucket.call("create_multipart_upload", what, **params)
@@ -217,7 +216,7 @@ class MultipartUpload:
         try:
             await self._upload_part(number, data)
         finally:
-            # Nothing reads the memory after a response, but after a fault, a connection that is being closed might.
+            # After a response, nothing reads the memory, but after a fault, a connection that is closing may.
             self._shared.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
 
     async def _upload_part(self, number: int, data: memoryview) -> None:
@@ -232,7 +231,7 @@ class MultipartUpload:
         except StorageError as error:
             if type(error) is not StorageError or digest.md5 is None or digest.crc32c is None:
                 raise
-            # The reason is unknown, but some stores reject every request that has an unknown header.
+            # The reason is unknown, but some stores reject every request with an unknown header.
             self._bucket.known.learn_crc32c(False)
             digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
@@ -258,7 +257,7 @@ class MultipartUpload:
             if echo is not None and echo != digest.crc32c:
                 raise TransientStorageError(f"{what}: the CRC32C in the response differs from that of the data sent")
             if echo is None and digest.md5 is None:
-                # The store did not compare the checksum, even if it did so before, so only its ETag can be compared.
+                # The store did not verify the checksum, even if it did before, so only its ETag can be compared.
                 digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
         self.sent.judge(number, answer, digest, what)
         part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
@@ -289,10 +288,10 @@ class MultipartUpload:
             )
 
     async def _remove_strays(self) -> None:
-        """Remove uploads that may be ours but were never acknowledged, because they are to this key and have no parts.
+        """Remove uploads to this key without parts, which may be ours if a response was lost.
 
-        Another writer's upload to this key looks the same until its first part has arrived. That writer then fails with
-        an error, which is the lesser evil.
+        Another writer's upload to this key looks the same until its first part has arrived. If it is removed, that
+        writer fails with an error, which is the lesser evil.
         """
         async for upload in self._bucket.uploads(self._key):
             if upload["Key"] != self._key or upload["UploadId"] == self._id:

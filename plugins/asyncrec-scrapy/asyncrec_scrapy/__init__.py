@@ -1,4 +1,4 @@
-"""Storage for Scrapy's pages and items in asyncrec data sets.
+"""Storage of Scrapy's pages and items in asyncrec data sets.
 
     ADDONS = {"asyncrec_scrapy.Addon": 500}
     ASYNCREC_PAGES = "crawl/pages"      # each response, as a page (asyncrec.pages)

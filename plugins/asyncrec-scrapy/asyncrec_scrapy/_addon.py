@@ -22,7 +22,7 @@ from ._store import FETCHED_ONCE
 
 KNOWN = (*FETCHED_ONCE, "fetch", "revisit")
 
-# Closer to the engine than Redirect, HttpCompression, MetaRefresh and Retry, so responses are final and decoded.
+# Closer to the engine than Redirect, HttpCompression, MetaRefresh and Retry, so that responses are final and decoded.
 _PAGES_ORDER = 545
 # After the pipelines that clean and discard items.
 _ITEMS_ORDER = 900
@@ -50,7 +50,7 @@ class Addon:
 
 
 def _add(settings: Any, name: str, component: str, order: int) -> None:
-    """Add a component to a setting, unless the user has already added it, perhaps with another order."""
+    """Add a component to a setting, unless the user has already added it, in any order."""
     components = dict(settings.getdict(name))
     if component not in components:
         settings.set(name, {**components, component: order}, priority=max(20, settings.getpriority(name) or 0))

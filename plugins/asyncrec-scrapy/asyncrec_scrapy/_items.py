@@ -63,7 +63,7 @@ def features_of(item: Any) -> dict[str, Any]:
 
 
 def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
-    if _is_plain(value):  # checked first because most values are plain and ItemAdapter.is_item is slow
+    if _is_plain(value):  # checked first, because most values are plain and ItemAdapter.is_item is slow
         if value is not None:
             _add(features, name, value)
         return
@@ -77,7 +77,7 @@ def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is None or can be stored unchanged."""
+    """Return whether a value is None, or can be stored unchanged."""
     kind = type(value)
     if kind is str:
         return bool(value.isascii())
@@ -114,7 +114,7 @@ def _value(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        # Characters that UTF-8 cannot encode are kept as escapes.
+        # Characters that UTF-8 cannot encode are stored as escapes.
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, datetime | date | time):
         return value.isoformat()

@@ -1,5 +1,5 @@
-"""`PagesMiddleware`: a middleware that stores each response as a page. Stored pages are served from the data set,
-skipped, fetched again, or requested on the condition that they have changed.
+"""`PagesMiddleware` stores each response as a page. Stored pages are served, skipped, or requested again, with or
+without the condition that they have changed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from asyncrec.storage import in_thread
 from ._store import store_of
 
 _FLAG = "asyncrec"
-# Computing the digest of this many bytes takes about a millisecond.
+# Larger bodies are processed in a thread. The digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
 
 
 class PagesMiddleware:
     """A Scrapy middleware for ``DOWNLOADER_MIDDLEWARES``. See `Addon` for its settings.
 
-    A request with ``meta={"asyncrec": False}`` is always fetched, and its response is not stored.
+    A request with ``meta={"asyncrec": False}`` is always fetched, and its response is never stored.
     """
 
     def __init__(self, crawler: Any) -> None:
@@ -33,7 +33,7 @@ class PagesMiddleware:
             raise NotConfigured("ASYNCREC_PAGES is not set; set it to the path of a data set")
         self._store = store_of(crawler)
         self._known = settings.get("ASYNCREC_KNOWN", "replay")
-        # The statuses that Scrapy retries are also temporary.
+        # The statuses that Scrapy retries also count as temporary.
         self._transient = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
 
     @classmethod
@@ -41,14 +41,14 @@ class PagesMiddleware:
         return cls(crawler)
 
     def process_request(self, request: Any, spider: Any = None) -> Any:
-        """Return `None`, or an awaitable if the request needs one. In a first run, most requests do not."""
+        """Return `None`, or an awaitable if needed. In a first run, most requests do not need one."""
         store = self._store
         if store.ready and ((store.known is None and self._known != "skip") or self._is_fetched(request)):
             return None
         return self._serve(request)
 
     def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
-        """Return the response, or an awaitable of it if it is stored."""
+        """Return the response, or an awaitable of the response if it is stored."""
         if _FLAG in response.flags or request.meta.get(_FLAG) is False:
             return response
         if pages.is_temporary(response.status) or response.status in self._transient:
@@ -70,13 +70,13 @@ class PagesMiddleware:
         return _response(await pages.resolve(self._store.known, page), request)
 
     async def _conditions(self, request: Any) -> Any:
-        """Return the conditions for the URL that was requested before any redirect. That URL is the key."""
+        """Return the conditions for the URL that was requested before any redirect, from which the key is derived."""
         url = (request.meta.get("redirect_urls") or [request.url])[0]
         key = pages.page_key({"url": str(url), "method": request.method}, request.body)
         return await pages.conditions(self._store.known, key)
 
     def _is_fetched(self, request: Any) -> bool:
-        """Return whether to fetch a request even if its page is stored."""
+        """Return whether to send a request even if its page is stored."""
         return bool(self._known == "fetch" or request.meta.get(_FLAG) is False or request.meta.get("redirect_urls"))
 
     async def _serve(self, request: Any) -> Any:
@@ -86,7 +86,7 @@ class PagesMiddleware:
         if self._is_fetched(request):
             return None
         if self._known == "skip":
-            # Always fetch the start of a crawl, because the crawl would otherwise end there.
+            # Always fetch the start pages, because the crawl would otherwise end there.
             if request.meta.get("depth", 0) and store.has(_key_of(request)):
                 store.count("pages/skipped")
                 raise IgnoreRequest("the page was crawled before")
@@ -107,7 +107,7 @@ class PagesMiddleware:
 
 
 def _key_of(request: Any) -> str:
-    """Return the key of a request that was not redirected. It equals the key of the page from `pages.from_scrapy`."""
+    """Return the key of a request that was not redirected. The page from `pages.from_scrapy` has the same key."""
     return pages.page_key({"url": request.url, "method": request.method}, request.body)
 
 

@@ -1,9 +1,8 @@
-"""`Store`: the data sets of one crawl, opened when its spider opens, and committed when the spider closes.
+"""`Store` manages the data sets of one crawl, which are opened and committed together with its spider.
 
-The task that enters a context must also exit it, but Scrapy calls from many tasks, so one task owns the writers. If a
-handler raises an error, Scrapy only logs it and exits with status 0. An error in the store instead stops the crawl with
-the reason ``asyncrec_failed``, is reported in the statistics as ``asyncrec/failed``, and makes the process exit with
-status 1.
+The task that enters a context must also exit it, but Scrapy calls handlers in many tasks, so one task owns the writers.
+If a handler raises an error, Scrapy only logs it and exits with status 0. So an error in the store stops the crawl with
+the reason ``asyncrec_failed``, sets ``asyncrec/failed`` in the statistics, and makes the process exit with status 1.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from asyncrec.pages import PAGE
 _log = logging.getLogger(__name__)
 _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 
-# The values of ASYNCREC_KNOWN for which a page of an earlier run is not fetched again.
+# The values of ASYNCREC_KNOWN with which pages of earlier runs are not fetched again.
 FETCHED_ONCE = ("replay", "skip")
 _SHARD_BYTES = 64 << 20
-# The most iterations of the event loop from the engine's start signal until the engine runs.
+# The maximum number of iterations of the event loop between the engine's start signal and its running state.
 _MOST_TURNS = 1000
 
 
 def store_of(crawler: Any) -> Store:
-    """Return the store of a crawler. The first call creates it."""
+    """Return a crawler's store. The first call creates it."""
     store = _stores.get(crawler)
     if store is None:
         store = _stores[crawler] = Store(crawler)
@@ -38,16 +37,16 @@ def store_of(crawler: Any) -> Store:
 
 
 class _Writer:
-    """A writer whose `write` returns whether a record is new."""
+    """A writer whose `write` returns whether a record was stored."""
 
     def __init__(self, inner: asyncrec.ShardedWriter) -> None:
         self.inner = inner
         self._last = 0
 
     async def write(self, record: Any, key: str | bytes | None) -> bool:
-        """Write a record. Return whether it was stored, which is False for a duplicate."""
+        """Write a record. Return whether it was stored; a duplicate is not."""
         ticket = await self.inner.write(record, key=key)
-        stored = ticket > self._last  # a duplicate has the ticket of an earlier write
+        stored = ticket > self._last  # a duplicate returns the ticket of an earlier write
         self._last = ticket
         return stored
 
@@ -56,8 +55,8 @@ class Store:
     """The data sets of a crawl.
 
     Attributes:
-        known: the pages of earlier runs, or `None` in the first run or if stored pages are not used.
-        error: the error that stopped the crawl, or `None`.
+        known: the pages of earlier runs; `None` in the first run, or if stored pages are not used.
+        error: the error that stopped the crawl; `None` if there was none.
     """
 
     def __init__(self, crawler: Any) -> None:
@@ -173,9 +172,9 @@ class Store:
             self._stopping = task
 
     async def _stop(self, engine: Any) -> None:
-        """Close the spider once the engine runs. Run this in a task, because the engine waits for the failed handler.
+        """Close the spider once the engine is running. Runs in a task, because the engine waits for the failed handler.
 
-        If the spider were closed earlier, the engine would end without a message.
+        If the spider were closed earlier, the engine would stop without a message.
         """
         await self._started.wait()
         for _ in range(_MOST_TURNS):

@@ -1,8 +1,7 @@
 """The protobuf messages, and helpers that each return a Feature.
 
 The messages are those of tf.train under asyncrec's own package name (see ``proto/example.proto``). They have the same
-encoding, and both can exist in one process. The helpers are named after those in TensorFlow's tutorial, and return
-values for these messages:
+encoding, and both can exist in one process. The helpers, named as in TensorFlow's tutorial, make their features:
 
     Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
 
@@ -26,7 +25,7 @@ from asyncrec.example.proto.example_pb2 import Feature
 
 
 def int64_feature(value: object) -> Feature:
-    """Return a Feature with one integer or bool. Raises SchemaError for other types and TypeError for several values."""
+    """Return a Feature with an integer or bool. Raises SchemaError for other types and TypeError for several values."""
     return _feature(INT64, _one(value, "int64_list_feature"))
 
 

@@ -270,7 +270,7 @@ def with_parameters_of(
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
-        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # of any function
+        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # a function accepts it
         return method
 
     return declared

@@ -130,10 +130,9 @@ class Schema:
     def infer(cls, records: Iterable[bytes]) -> Schema:
         """Infer a schema that decodes all ``records``, each an Example or a SequenceExample. Every record is examined.
 
-        A feature that always has one value becomes FixedLen((), ...), and a feature that always has n values becomes
-        FixedLen((n,), ...). All other features, including those missing from some records, become VarLen. Types are
-        int64, float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that has no kind
-        in any record is omitted.
+        A feature that always has one value becomes FixedLen((), ...), and one that always has n values becomes
+        FixedLen((n,), ...). Other features, and those missing from some records, become VarLen. Types are int64,
+        float32 and bytes, as in every Example. Names are in UTF-8 order. A feature that never has a kind is omitted.
 
         Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,
         naming the record, if a record is neither an Example nor a SequenceExample.
@@ -197,9 +196,9 @@ class Schema:
     def reads(self, other: Schema) -> str | None:
         """Return the reason why this schema cannot decode every record that ``other`` decodes, or `None` if it can.
 
-        Unless it allows extra features, this schema must have each feature of ``other``. A common feature must have the
-        same default, and a type and a shape that can represent the other's values, as int64 represents int32, and
-        VarLen a one-dimensional FixedLen. Each new feature must have a default, or be a VarLen or a Sparse.
+        Unless it allows extra features, this schema must have each feature of ``other``. A shared feature must keep its
+        default, and its type and shape must be able to represent the old values, as int64 represents int32, or a VarLen
+        a one-dimensional FixedLen. A new feature must have a default, or be a VarLen or a Sparse.
         """
         for name, entry in other._features.items():
             mine = self._features.get(name)

@@ -155,7 +155,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield the results of jobs in order. Run up to ``concurrency`` jobs in threads, and hold at most as many results."""
+    """Yield jobs' results in order. Run up to ``concurrency`` jobs in threads, and hold at most as many results."""
     if concurrency == 1:
         for job in jobs:
             yield job()

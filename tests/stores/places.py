@@ -81,7 +81,7 @@ class Place(ABC):
 
     @abstractmethod
     def unfinished(self) -> list[str]:
-        """Return the uploads that have neither been completed nor aborted, and that a client could still complete."""
+        """Return the uploads that are neither completed nor aborted and that some client can still reach."""
 
     @property
     @abstractmethod

@@ -3,9 +3,8 @@
 Stores publish only whole objects. A flush therefore publishes an object with all bytes so far, and the next flush
 uploads these bytes again with the new ones, under the same name. An object of a few MiB, such as an event file, thus
 always has all flushed bytes. If it grows larger, or if frequent flushes would upload many times its size, the object
-stays as it is, and the file continues in another object, whose name has a number appended. Sorted by name, the objects
-are in order and only the last one changes, as TensorBoard expects. A file that is never flushed is one object, uploaded
-once.
+stays as it is, and the file continues in another object, with a number appended to the name. Sorted by name, the
+objects are in order and only the last one changes, as TensorBoard expects. An unflushed file is uploaded once.
 """
 
 from __future__ import annotations

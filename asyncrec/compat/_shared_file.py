@@ -168,7 +168,7 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Try to lock the file. Return whether this succeeded; also return True if the file system has no locks."""
+    """Try to lock the file. Return whether this succeeded, or the file system has no locks."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:

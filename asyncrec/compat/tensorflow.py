@@ -3,9 +3,8 @@
 The module has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
-and the five feature helpers of TensorFlow's tutorials. All of these can also be imported from the module directly. All
-other names (``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, which is imported when
-such a name is first used.
+and the five feature helpers of TensorFlow's tutorials. All of these are also names of the module. All other names
+(``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, imported when one is first used.
 
 A file is published by a flush or by ``close``; an existing file stays until then. As in TensorFlow, an open writer is
 closed when it is garbage-collected or when Python exits. If its context exits with an exception, unflushed data is not

@@ -202,7 +202,7 @@ def fixed(drawing: Drawing) -> None:
 
 
 def _taken_over(drawing: Drawing, path: str) -> None:
-    """An operator mistakenly takes over the name of a writer on another machine, which lives and publishes later."""
+    """An operator takes over the name of a writer on another machine by mistake. The writer lives, and publishes."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     settings["failing"] = rng.choice((0.0, 0.0, 0.01))
     settings["parts"] = rng.choice((100, 700))

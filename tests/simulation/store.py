@@ -137,7 +137,7 @@ class _Sink(ByteSink):
             return bucket.publish(self.key, b"".join(self._parts), exclusive=exclusive)
 
         try:
-            with anyio.CancelScope(shield=True):  # as in real backends, because the response tells if the object exists
+            with anyio.CancelScope(shield=True):  # as in real backends, to learn whether the object exists
                 self.published = await bucket.request(f"publish {self.key}", complete)
         except TransientStorageError:
             raise  # the request may take effect later

@@ -1,6 +1,6 @@
 """Small files that abuse memory, time or trust. Each is read with a limit on memory and on processor time.
 
-The time limit detects a hang, not a slowdown: it is many times longer than a slow machine needs.
+The time limit, which is many times longer than a slow machine needs, detects hangs rather than slowdowns.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Itera
 
     Raises:
         SchemaError, DecodeError: the errors of `Schema.decode_batch`, which name the record.
-        ValueError: a name is not a column, or a column would exceed 2 GiB or 2**31 values. Then pass fewer records.
+        ValueError: a name is not a column, or a column would exceed 2 GiB or 2**31 values (pass fewer records).
     """
     return BatchMaker(schema, columns=columns).batch(records)
 

@@ -20,7 +20,7 @@ from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-_BATCH_BYTES = 4 << 20  # of records, so that the decoded values stay in the processor's cache
+_BATCH_BYTES = 4 << 20  # small enough for the decoded values to stay in the processor's cache
 
 
 class BatchReader:
@@ -81,8 +81,8 @@ async def open_batches(
 
     Raises:
         SchemaError: no schema is stored or passed; or, while reading, a record does not match the schema.
-        ValueError: a column or split does not exist; a number is out of range; the values of the feature ``newest``
-            have no order; or ``newest`` is combined with a split.
+        ValueError: a column or split does not exist, a number is out of range, the values of the feature ``newest``
+            have no order, or ``newest`` is combined with a split.
         CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after all records before the
             error have been returned.
         DatasetError: while reading, a shard has fewer records than the manifest says.

@@ -53,9 +53,8 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
             raises an error. A FixedLen with ``raw=True`` keeps all bits.
 
     Raises:
-        SchemaError: a column is missing, or its values do not match the schema: for example, a null in a FixedLen
-            without a default, a list of another length, or a number out of range. The message names the column and the
-            row.
+        SchemaError: a column is missing, or its values do not match the schema, such as a null in a FixedLen without a
+            default, a list of another length, or a number out of range. The message names the column and the row.
     """
     parts = chunks_of(batch)
     schema = schema or schema_of(batch.schema, nulls=null_columns(batch))

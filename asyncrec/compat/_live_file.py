@@ -114,7 +114,7 @@ class LiveFile:
         return _told(error, doing, self._file.path)
 
     def forked(self) -> None:
-        """In a forked child, discard the buffered records, which the parent writes. The first write reopens the file."""
+        """Discard the buffered records in a forked child; the parent writes them. The first write reopens the file."""
         self._lock = threading.RLock()  # a thread of the parent may hold the old lock
         self._pending = bytearray()
         self._inherited = True

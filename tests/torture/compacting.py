@@ -108,7 +108,8 @@ def together(seed: int, seconds: float, *, writers: int = 10, readers: int = 10)
             joiners[number] = begin(_join, number)
         for process in (*others, *joiners):
             process.join()
-        lost = failed.value + anyio.run(_lost, path, list(told))
+        broken = sum(process.exitcode != 0 for process in others)
+        lost = broken + failed.value + anyio.run(_lost, path, list(told))
     return Row(f"{JOINERS} who join, {writers} writers, {readers} readers as processes; records", sum(told), lost, seed)
 
 
@@ -124,7 +125,7 @@ async def _lost(path: str, told: list[int]) -> int:
 
 
 def _rounds(seed: int, rounds: int) -> Row:
-    return together(seed, rounds / 8, writers=4, readers=3)
+    return together(seed, max(10.0, rounds / 8), writers=4, readers=3)  # processes take seconds to start
 
 
 # The number of records. Every fifth shares its key with others.
@@ -208,7 +209,8 @@ def killed(what: str, seed: int, rounds: int) -> Row:
             begun = context.Event()
             process = context.Process(target=_alone, args=(what, path, begun))
             process.start()
-            begun.wait()
+            if not begun.wait(60):
+                raise TimeoutError(f"{what} has not begun in a process of its own")
             began = time.monotonic()
             if kills >= 0:  # the first two calls only measure the duration
                 process.join(rng.random() * seconds)

@@ -8,6 +8,7 @@ as it grows. The exit status is 1 if anything was lost.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import logging
 import secrets
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -27,17 +29,25 @@ MODULES = [
 ]  # fmt: skip
 
 
+class _Modules:
+    """Find ``torture_NAME`` in this folder, which is not a package, also in processes that `multiprocessing` starts.
+
+    These processes import this file before they import the module of the function that they run.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object, target: object = None) -> ModuleSpec | None:
+        folder, _, module = name.partition("_")
+        file = HERE / f"{module}.py"
+        return importlib.util.spec_from_file_location(name, file) if folder == "torture" and file.exists() else None
+
+
+sys.meta_path.append(_Modules)
+
+
 def load(name: str) -> ModuleType:
-    """Load a module of this folder by file name, as pytest does, because the folder is not a package."""
-    qualified = f"torture_{name}"
-    if qualified not in sys.modules:
-        spec = importlib.util.spec_from_file_location(qualified, HERE / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[qualified] = module  # dataclasses look up their module
-        spec.loader.exec_module(module)
-    return sys.modules[qualified]
+    """Load a module of this folder by file name."""
+    return importlib.import_module(f"torture_{name}")
 
 
 Row = load("row").Row

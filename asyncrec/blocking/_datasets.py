@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that gives an ``__init__`` the parameters of ``make``, and passes it the object made."""
+    """Return a decorator that gives an ``__init__`` the parameters of ``make`` and passes it the object returned."""
 
     def decorate(init: Callable[[Any, A], None]) -> Callable[Concatenate[Any, P], None]:
         @wraps(make)

@@ -1,6 +1,6 @@
 """Write and read one file or object without async: `RecordReader` and `RecordWriter`.
 
-A call to the event loop and back costs tens of microseconds, far more than processing a record. So a reader receives
+A round trip to the event loop takes tens of microseconds, far longer than processing a record. So a reader receives
 lists of records, and a writer collects up to 1,024 records or 512 KiB, the size of a write batch on the loop.
 """
 
@@ -83,8 +83,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
     """`asyncrec.RecordWriter`. Any number of threads may use it.
 
     `write` collects records. The collected records are passed to the loop once they reach 1,024 records or 512 KiB, by
-    `flush`, by `write_many`, and at the end of the ``with``. The call that passes them on raises any error of the
-    store.
+    `flush`, by `write_many`, and at the end of the ``with``. The call that passes them raises any error of the store.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
     def write(self, record: Record) -> None:
         """Write one record, which is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
 
-        A mapping is encoded in this thread. If the call is interrupted, the record has been accepted, and is passed on
+        A mapping is encoded in this thread. If the call is interrupted, the record has been accepted and is written
         later.
         """
         if self._encoder is not None:
@@ -140,7 +139,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
     def write_many(self, records: Iterable[Record]) -> None:
         """Write many records in order. The iterable runs in this thread.
 
-        If the call is interrupted, the first records have been written.
+        If the call is interrupted, an initial part of the records has been written.
         """
         if self._encoder is not None:
             for record in records:
@@ -162,7 +161,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """Return the counts so far, without the records that are still collected."""
+        """Return the counts so far. Records that are still collected are not counted."""
         return self._value.stats()
 
     def _hand_on(self) -> None:
@@ -172,7 +171,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         try:
             self._owner.call(self._value.write_many, self._pending)
         finally:
-            # If the call was interrupted, the loop has accepted only the first records.
+            # If the call was interrupted, the loop may have accepted only some of the records.
             del self._pending[: self._value.stats().records - before]
             self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
 
@@ -208,7 +207,7 @@ open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 
-# Not `as_call`, because the iterable is the caller's code, and may itself block or use asyncrec.blocking.
+# Not `as_call`, because the iterable runs the caller's code, which may block or use asyncrec.blocking.
 @as_twin(writer.write_records)
 def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
     with open_writer(path, **options) as file:

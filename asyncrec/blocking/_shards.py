@@ -1,7 +1,7 @@
 """Write a data set of many shards without async: `ShardedWriter`, and the manifest of a data set.
 
 `ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It still returns a record's
-ticket at once, because tickets number the writes, and all writes pass through this class.
+ticket at once, because tickets number the writes, and all writes go through this class.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_bytes = self._tickets = 0
         self._pending_keys: set[bytes] = set()
         self._timer: Call[None] | None = None
-        self._is_timed = value.flush_seconds is None  # or needs no timer
+        self._is_timed = value.flush_seconds is None  # or no timer is needed
         owner.finish_with(self._finish)
         if commits:
             owner.rescue_with(self._collected.rescue)
@@ -117,9 +117,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write one record, and return its ticket, which `wait` accepts. See `asyncrec.ShardedWriter.write`.
+        """Write one record and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
-        If the call is interrupted, the record has been accepted, and is passed on later.
+        If the call is interrupted, the record has been accepted and is written later.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"key": key, "partition": partition, "source": source, "position": position}
@@ -136,7 +136,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
             if partition is not None:
-                partition_of(partition, 1)  # so that this call, rather than a later one, rejects a wrong type
+                partition_of(partition, 1)  # so that a wrong type is rejected by this call rather than a later one
             if key is None or self._is_new(key):
                 self._tickets += 1
             self._pending.append((data, key, partition))
@@ -156,9 +156,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write many records without keys, in order, and return the ticket of the last record.
+        """Write many records without keys, in order, and return the ticket of the last one.
 
-        The iterable runs in this thread. If the call is interrupted, the first records have been written.
+        The iterable runs in this thread. If the call is interrupted, an initial part of the records has been written.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"partition": partition, "source": source, "position": position}
@@ -223,7 +223,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return self._owner.call(self._value.commit)
 
     def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
-        """See `asyncrec.ShardedWriter.wait`. Other threads may write meanwhile."""
+        """See `asyncrec.ShardedWriter.wait`. Other threads may write in the meantime."""
         self.hand_on()
         self._owner.call(self._value.wait, ticket, level)
 
@@ -232,7 +232,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return self._owner.call_sync(self._value.stats)
 
     def hand_on(self) -> None:
-        """Pass on the collected records, so that ``max_shard_seconds`` starts. Call this before a long pause."""
+        """Write the collected records, so that ``max_shard_seconds`` starts. Call this before a long pause."""
         with self._lock:
             if not self._pending:
                 return
@@ -252,9 +252,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Pass on and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
+        """Write and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
 
-        The asynchronous writer stores its error. Records that were not passed on stay collected, and fail again.
+        The asynchronous writer stores its error. Records that were not written stay collected, and fail again.
         """
         if not self._lock.acquire(blocking=False):
             return None
@@ -272,13 +272,13 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         if not found:
             return False
         with suppress(Exception):
-            await self._value.flush()  # other threads may write meanwhile
+            await self._value.flush()  # without the lock, so that other threads can write
         return True
 
     def _is_new(self, key: str | bytes) -> bool:
         """Return whether a write with this key gets a ticket rather than being skipped as a duplicate.
 
-        The writer's keys change only while records are passed on, which the lock held by this thread prevents.
+        The writer's keys change only when records are passed to it, which the lock held by this thread prevents.
         """
         digest = digest_of(key)
         if not self._skips:
@@ -290,7 +290,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _finish(self, error: BaseException | None) -> None:
         if self._timer is not None:
-            self._timer.abandon()  # it may hold the lock for as long as a full store blocks it
+            self._timer.abandon()  # it may hold the lock as long as a full store blocks it
         with self._lock:
             self._collected.is_closed = True
             if error is None:
@@ -310,8 +310,8 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
-        own = {} if options.get("seen") is not None else options  # such a writer does not collect pages
-        # The caller's code, so it is called in the caller's thread, before a record is collected and gets its ticket.
+        own = {} if options.get("seen") is not None else options  # a writer with `seen` does not collect pages
+        # The caller's code, so it runs in the caller's thread, before the record is collected and gets its ticket.
         partition_by = own.pop("partition_by", None)
         # Records are encoded, and checked against the schema, in the caller's thread.
         schema = schema_of(own.get("schema"))

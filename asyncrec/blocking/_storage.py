@@ -52,7 +52,7 @@ class Storage(Handle[base.Storage]):
 
     @property
     def storage(self) -> base.Storage:
-        """The asynchronous storage, on the loop of `asyncrec.blocking`."""
+        """The asynchronous storage, which runs on the loop of `asyncrec.blocking`."""
         return self._value
 
     @property
@@ -127,7 +127,7 @@ class FileWriter(Handle[files.FileWriter]):
     """An object being written, opened by `open_file`. A writer is for one thread."""
 
     def write(self, data: Buffer) -> None:
-        """Write ``data``, which you may change afterwards. Each call goes to the event loop, so write large pieces."""
+        """Write ``data``, which may be changed afterwards. Each call goes to the event loop, so write large pieces."""
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:

@@ -1,6 +1,6 @@
-"""Iterate without async. Records are transferred from the loop in lists, even if the caller iterates one by one.
+"""Iterate without async. Records are transferred from the loop in lists, even if the caller reads them one by one.
 
-The loop's side keeps a list until the caller's side has received it, so an interrupted call loses no record.
+The loop keeps a list until the caller has received it, so an interrupted call loses no record.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)
 
-# The number of items transferred at once if the caller iterates record by record. A call then costs a fraction of a
-# microsecond per record. This is one training batch, so no more memory is held than the caller needs anyway.
+# The number of items transferred at once if the caller iterates record by record. A call then takes a fraction of a
+# microsecond per record. This is one training batch, so it uses no more memory than the caller needs anyway.
 CHUNK = 256
 
 
@@ -102,7 +102,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of the shards opened for it."""
+    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of shards opened for the list."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 

@@ -41,12 +41,12 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """The cases that every command passes. Derive from this class, and name the module and the command.
+    """The cases that every command passes. Derive from this class and name the module and the command.
 
     Attributes:
         name: the name of the command.
-        arguments: arguments with which the command exits with code 0. ``"PATH"`` stands for its input; a command
-            without input has no ``"PATH"``.
+        arguments: arguments that make the command exit with code 0. ``"PATH"`` stands for its input; a command without
+            input has no ``"PATH"``.
     """
 
     name: str
@@ -131,7 +131,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
-        """The exit code is 3, or one of the command's own, 1 or 2. The message names the path and has no traceback."""
+        """The exit code is 3, or the command's own code 1 or 2. The message names the path and has no traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))

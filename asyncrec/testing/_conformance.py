@@ -14,14 +14,14 @@ In a plugin's tests::
 and an ``anyio_backend`` fixture with the event loops that the plugin supports. Hooks may use attributes that fixtures
 have set on ``self``. Use the smallest chunk size that the storage allows, because each case writes a few chunks.
 
-Replace a case that the store cannot pass by a case that shows the store's actual behaviour, and state the reason::
+Replace a case that the store cannot pass with a case that shows the store's actual behaviour, and state the reason::
 
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
 Six properties are declared instead. `exclusive_parts` and `cancellable_requests` are attributes. A plugin with its own
 test server implements the hooks `losing_an_answer`, `slowed` and `answered_by_another`. The hook `by_url` returns the
-URL by which programs reach the storage. The cases that use it find the plugin among the installed plugins, and write
+URL by which programs reach the storage. The cases that use it find the plugin among the installed plugins, then write
 and read records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
 
 The cases of journals run if the storage implements `asyncrec.storage.LocalFiles`. The cases of a writer that flushes to
@@ -61,4 +61,4 @@ class StorageConformance(
     JournalCases,
     FlushCases,
 ):
-    """The cases that every store passes. Derive from it, and implement `open_storage` and the ``raw_`` hooks."""
+    """The cases that every store passes. Derive from it and implement `open_storage` and the ``raw_`` hooks."""

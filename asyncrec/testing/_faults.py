@@ -1,4 +1,4 @@
-"""`FlakyStorage` and `SlowStorage` wrap a storage that works, and add faults or delays to it.
+"""`FlakyStorage` and `SlowStorage` wrap a working storage and add faults or delays.
 
 A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
 ``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them. To make each operation fail in turn::
@@ -41,11 +41,11 @@ class Fault:
     """A fault injected into one operation.
 
     Attributes:
-        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` performs a part of the
+        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` performs part of the
             operation: a receive reports the end of the object, and a send or a list stops halfway and raises
             `TransientStorageError`. For other operations, ``"short"`` is the same as ``"error"``.
-        when: ``"before"`` fails without calling the operation. ``"after"`` performs the operation, and loses only the
-            answer. A failed receive loses no bytes, because the next receive returns them.
+        when: ``"before"`` fails without calling the operation. ``"after"`` performs the operation but loses the answer.
+            A failed receive loses no bytes, because the next receive returns them.
         error: the type of the error. A backend raises `TransientStorageError` when it stops retrying.
         for_good: whether every later operation fails in the same way, as if the store were down.
     """
@@ -68,7 +68,7 @@ class _Around(Storage):
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        """Await ``call()``, or ``short()``, which performs a part of the operation, or neither."""
+        """Await ``call()``, or ``short()`` for part of the operation, or neither."""
 
     async def moved(self, size: int) -> None:
         """Wait as long as the transfer of ``size`` bytes takes."""
@@ -179,7 +179,7 @@ class FlakyStorage(_Around):
     Args:
         storage: the storage that does the work. Its own errors are passed through.
         script: the faults, by the index of the operation, counted from 0 across all tasks.
-        seed: the seed of the random faults. With one seed, the same operations in the same order fail in the same way.
+        seed: the seed of the random faults. With the same seed, the same operations in the same order fail alike.
         rate: the probability that an operation outside the script fails, with a fault drawn from ``faults``.
 
     Attributes:

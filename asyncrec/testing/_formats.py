@@ -6,7 +6,7 @@ In a plugin's tests::
         plugin = "asyncrec_lines"                   # the module that the entry point names
         name = "lines"
 
-        def records(self): ...                      # some Examples, of which the first is not the largest
+        def records(self): ...                      # some Examples; the first is not the largest
         def content(self): ...                      # a file with exactly these records, made without the plugin
 
 and an ``anyio_backend`` fixture that names the event loops. For a write-only format, `content` returns `None`.
@@ -32,7 +32,7 @@ _NOT_READ = "content() returns None, so the format cannot be read"
 
 
 class FormatConformance(PluginKit):
-    """The cases that every format passes. Derive from this class, and implement `records` and `content`.
+    """The cases that every format passes. Derive from this class and implement `records` and `content`.
 
     Attributes:
         name: the name of the format.
@@ -47,7 +47,7 @@ class FormatConformance(PluginKit):
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Return a file with exactly `records`, made without the plugin; `None` if the format cannot be read."""
+        """Return a file with exactly `records`, made without the plugin, or `None` if the format cannot be read."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ class FormatConformance(PluginKit):
         assert found.bad
 
     async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
-        """The local copy is removed, regardless of how reading ends."""
+        """The local copy is removed regardless of how reading ends."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
             nothing_to_try(_NOT_READ)
@@ -166,7 +166,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read a whole file, and return its records and invalid parts together."""
+        """Read a whole file and return its records and invalid parts."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -180,7 +180,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that returns at most ``most`` bytes per call, and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes per call and counts its local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"
@@ -202,7 +202,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy. This is a class, because garbage collection closes a generator, hiding an unreleased copy."""
+    """A local copy. This is a class because garbage collection would close a generator and hide an unreleased copy."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path
@@ -217,7 +217,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return the decoded records, because equal Examples may have different encodings."""
+    """Decode the records for comparison, because equal Examples may have different encodings."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

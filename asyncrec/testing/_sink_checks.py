@@ -1,7 +1,7 @@
 """Checks of a `ByteSink`, without pytest. `StorageConformance` runs the same checks.
 
 Each check takes ``open_sink``, a function that opens a sink, and functions that bypass the sink's storage, so that a
-bug in the storage cannot hide itself. ``read`` returns the stored object of a key, or `None`. ``unfinished`` returns
+bug in the storage cannot hide itself. ``read`` returns the object stored under a key, or `None`. ``unfinished`` returns
 the unfinished objects in the store. Each check raises `AssertionError` with the expected result, or the sink's own
 error.
 """
@@ -40,7 +40,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that objects of no bytes, one byte, and about one and two chunks are stored, and set `published`."""
+    """Check that objects of zero bytes, one byte, and about one and two chunks are stored and set `published`."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)
@@ -171,7 +171,7 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that concurrent sinks do not mix data, and that the last of two sinks to exit wins if they share a key."""
+    """Check that concurrent sinks do not mix data, and that if two share a key, the last to exit wins."""
     bodies = {f"check-together-{n}": content(1 + n * 40_000, seed=n) for n in range(8)}
     started = 0
     all_open = anyio.Event()

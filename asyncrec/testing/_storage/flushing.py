@@ -1,4 +1,4 @@
-"""Cases of a rolling writer that flushes to its storage or to journals. The flushed records survive the process."""
+"""Cases for a rolling writer that flushes to its storage or to journals. Flushed records survive the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _RECORDS = [b"one", b"two", b"three", b"four", b"five"]
 _FLUSHED = "flushing/_flush/pages/"
-# In seconds, longer than a store takes to write one object.
+# In seconds. This is longer than a store takes to write one object.
 _WAITS = 3.0
 
 
@@ -57,7 +57,7 @@ class FlushCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
-        """If a process that ends a writer has taken the number of the writer's next flush, that flush waits.
+        """If a process that ends the writer's job has taken the number of its next flush, that flush waits.
 
         Otherwise, the writer would acknowledge records that are never read. The flush waits until the log ends.
         """

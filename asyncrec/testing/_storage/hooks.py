@@ -14,7 +14,7 @@ from asyncrec.testing._kit import Kit
 
 
 class StorageHooks(Kit):
-    """Base class of the classes of cases. Its hooks open a storage and inspect it."""
+    """Base class of the case classes. Its hooks open and inspect a storage."""
 
     pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class StorageHooks(Kit):
         raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        """Return the content of a visible object; `None` if it does not exist."""
+        """Return the content of a visible object, or `None` if it does not exist."""
         raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
@@ -80,7 +80,7 @@ class StorageHooks(Kit):
 
 
 def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
-    """Compare a listing's keys and their order with the expected keys. Raise an `AssertionError` that names both."""
+    """Check that a listing has the expected keys, in the right order. The `AssertionError` shows the difference."""
     right = by_bytes(expected)
     if list(got) == right:
         return

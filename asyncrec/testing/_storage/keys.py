@@ -1,4 +1,4 @@
-"""Cases of valid and invalid keys, and of listings."""
+"""Cases for valid and invalid keys, and for listings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ REFUSED_KEYS = ("", "/a", "//a", "..", "../a", "a/../../b")
 
 
 class KeyCases(StorageHooks):
-    """The cases of keys and of listings."""
+    """The cases for keys and listings."""
 
     async def test_odd_keys(self) -> None:
-        """Keys of any characters are written, read, listed and deleted without affecting other keys."""
+        """Keys with any characters are written, read, listed and deleted without affecting other keys."""
         async with self.open_storage() as storage:
             for n, key in enumerate(ODD_KEYS):
                 data = b"%d of them" % n
@@ -42,7 +42,7 @@ class KeyCases(StorageHooks):
             check_keys(await self.raw_list(storage), [], "raw_list after all objects were deleted")
 
     async def test_key_that_is_also_a_folder(self) -> None:
-        """A key may be the folder of another key. They are two objects, regardless of which was created first."""
+        """A key may also be the folder of another key. Both are objects, regardless of which was created first."""
         async with self.open_storage() as storage:
             for keys in (["n/1/x", "n/1", "n"], ["m", "m/1", "m/1/x"]):
                 for key in keys:
@@ -60,7 +60,7 @@ class KeyCases(StorageHooks):
         async with self.open_storage() as storage:
             for key in REFUSED_KEYS:
                 for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
-                    with pytest.raises(ValueError):  # noqa: PT011  # its wording is the store's own
+                    with pytest.raises(ValueError):  # noqa: PT011  # the message is the store's own
                         await operation(key)
             check_keys(await self.raw_list(storage), [], "raw_list after all keys should have been refused")
 
@@ -91,10 +91,10 @@ class KeyCases(StorageHooks):
                     check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
-        """Each of more keys than fit in a page (1,000 on S3 and GCS) is listed once, and a listing may be closed early.
+        """Keys that fill more than a page (1,000 on S3 and GCS) are each listed once. A listing may be closed early.
 
-        This also holds while other keys are created and deleted, because a search for unlisted objects must neither
-        miss an object nor count it twice.
+        This also holds while other keys are created and deleted, so that a search for unlisted objects neither misses
+        an object nor counts it twice.
         """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:

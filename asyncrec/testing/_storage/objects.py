@@ -1,4 +1,4 @@
-"""Cases of objects: the bytes that sinks store, the state after a sink is abandoned, and the results of each method."""
+"""Cases for objects: the bytes that sinks store, the state that an abandoned sink leaves, and each method's results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
-    """The cases of whole objects, on which all methods must agree."""
+    """The cases for whole objects, on which all methods must agree."""
 
     async def test_empty_object_written(self) -> None:
-        """An empty object is created like any other, by `put` or by a sink without sends, also with ``exclusive``.
+        """An empty object is created like any other, by `put` or by a sink that sends nothing, even with ``exclusive``.
 
-        Stores may omit a size of zero from their responses, and may publish an empty object by a different request.
+        Stores may omit a size of zero from their responses, and may publish an empty object with a different request.
         """
         async with self.open_storage() as storage:
             for key, exclusive in (("e/1", False), ("e/2", True)):
@@ -68,7 +68,7 @@ class ObjectCases(StorageHooks):
                 for info in (published, head, listed, opened):
                     check_info(info, key, data)
                     assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
-                    # Stores round the time, which may be the beginning or the end of an upload.
+                    # Stores round the time, and may record either the beginning or the end of an upload.
                     apart = abs(info.modified - head.modified)
                     assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
@@ -108,10 +108,10 @@ class ObjectCases(StorageHooks):
 
 
 class WritingCases(StorageHooks):
-    """The cases of sinks."""
+    """The cases for sinks."""
 
     async def test_sizes(self) -> None:
-        """Objects of no bytes, one byte, and lengths at, below and above the chunk size are stored unchanged."""
+        """Objects of zero bytes, one byte, and about one and two chunks are stored unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_sizes(open_sink, read=partial(self.raw_get, storage))
 
@@ -121,7 +121,7 @@ class WritingCases(StorageHooks):
             await sink_checks.check_buffers_reused(open_sink, read=partial(self.raw_get, storage))
 
     async def test_abort_on_error(self) -> None:
-        """An exception in the body leaves no object and no unfinished upload, and an older object is unchanged."""
+        """An exception in the body leaves no object and no unfinished upload. An older object is unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_abort(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)

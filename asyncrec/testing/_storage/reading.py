@@ -1,4 +1,4 @@
-"""Cases of sources, which return ranges of one version, with each byte once."""
+"""Cases for sources, which return ranges of one version, each byte once."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from asyncrec.testing._storage.hooks import StorageHooks
 
 
 class ReadingCases(StorageHooks):
-    """The cases of sources."""
+    """The cases for sources."""
 
     async def test_ranges(self) -> None:
-        """Ranges inside the object, to its end, past its end, and empty ranges return their bytes."""
+        """Ranges within the object, to its end, past its end, and empty ranges return the right bytes."""
         async with self._source() as (open_source, expected):
             await source_checks.check_ranges(open_source, expected)
 
     async def test_receive_cancelled(self) -> None:
-        """A cancelled `receive` loses no byte."""
+        """A cancelled `receive` loses no bytes."""
         async with self._source() as (open_source, expected):
             await source_checks.check_receive_cancelled(open_source, expected)
 
@@ -44,7 +44,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_short_reads(open_source, expected)
 
     async def test_missing_object(self) -> None:
-        """Every way to read a missing object raises an `ObjectNotFoundError` that names the key."""
+        """Every way of reading a missing object raises an `ObjectNotFoundError` that names the key."""
         async with self.open_storage() as storage:
             await storage.put("there/x", b"x")
             for key in ("missing", "there/y", "there/x/y", "not/there"):
@@ -87,9 +87,9 @@ class ReadingCases(StorageHooks):
                     await receive_all(source)
 
     async def test_known_version(self) -> None:
-        """The info from `head`, a listing, `put` or a source opens that version of the object, at any range.
+        """Given the info from `head`, a listing, `put` or a source, `open_source` opens that version, at any range.
 
-        A backend need not request the info again. If it does, the info is the same.
+        A backend need not request the info again. If it does, the info must be the same.
         """
         data = content(70_000)
         async with self.open_storage() as storage:

@@ -1,14 +1,14 @@
 """Decoding of a batch of records to columns of features, in C or with NumPy.
 
-In C (``asyncrec/_native/columns.c``), each record is parsed by itself, and only unusual records are passed to Python.
+In C (``asyncrec/_native/columns.c``), each record is parsed separately, and only unusual records are passed to Python.
 
 With NumPy, records are parsed together, because the records of a data set mostly list the same features in the same
 order, although the lengths of their values vary. One record is parsed, and its layout (the names and kinds, in order)
-is tried on all other records at once. One operation compares a tag, length or name in all records. Records that differ
-from the layout in any byte remain. Then one of the remaining records is parsed, and so on. Records with a rare or
-unusual layout are parsed one by one.
+is tried on all other records at once. Each operation compares one tag, length or name in all records. Then one of the
+records that differ from the layout in any byte is parsed, and so on. Records with a rare or unusual layout are parsed
+one by one.
 
-The result is the same as that of parsing each record alone. NumPy takes about a tenth of the time, and C a hundredth.
+The result is the same as if each record were parsed alone. NumPy takes about a tenth of the time, and C a hundredth.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 
 _BLOCK_BYTES = 4 << 20  # the size of the records joined at a time, so the copy stays in cache and memory is bounded
-_FEW = 24  # below this many records, parsing one by one is faster than NumPy's fixed cost of about 250 us
+_FEW = 24  # below this many records, parsing one by one beats NumPy's fixed overhead of about 250 us
 _MOST_IN_C = 1000  # the maximum number of wanted features, as in columns.c
 _JOINED = 4  # the kind in columns.c for BYTES that are returned as JoinedBytes
 _MISSES = 4  # after this many layouts that fit only a few records, the rest of a block is parsed one by one
@@ -72,12 +72,12 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """Return columns of the features of serialized Examples that ``wanted`` maps to their required kinds.
+    """Read a column for each feature in ``wanted``, which maps names to required kinds, from serialized Examples.
 
     The columns named in ``joined``, which must have the kind BYTES, have `JoinedBytes` instead of a list.
 
-    ``check(features, row)`` is called with the features of one record of each layout. It raises if a feature is
-    missing, has the wrong kind, or is not allowed. If it returns, every record of that layout is accepted.
+    ``check(features, row)`` is called with the features of one record of each layout. It raises an error if a feature
+    is missing, has the wrong kind, or is not allowed. If it returns, every record of that layout is accepted.
 
     Raises DecodeError, naming the record by its index, if a record is not an Example, and any error of ``check``.
     """
@@ -89,7 +89,7 @@ def read_columns(
 def read_columns_in_python(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """The fallback for `read_columns` without the C module."""
+    """Implement `read_columns` without the C module."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
     for name in joined:
@@ -98,7 +98,7 @@ def read_columns_in_python(
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
-    """Return the column of features that were parsed one by one. `None` and features without a kind are absent."""
+    """Return the column of features that were parsed one by one. `None` and features without a kind count as absent."""
     present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
     payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
     if kind == BYTES:
@@ -140,7 +140,7 @@ def _read_in_c(
 
 
 def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
-    """Return an Example of the wanted features of a record, in the form that all writers use."""
+    """Return an Example with the wanted features of a record, in the encoding that all writers use."""
     entries: list[bytes] = []
     for name in wanted.keys() & features.keys():
         key, value = name.encode(), feature_bytes(features[name])

@@ -32,9 +32,9 @@ class SparseArrays(NamedTuple):
 class Sparse(Entry):
     """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
 
-    ``values`` names the feature of the values, and ``indices`` the int64 features of their indices, one per axis. If a
-    record has none of these features, all values of its array are zero. Raises SchemaError unless there is exactly one
-    index feature per axis.
+    ``values`` names the feature with the values, and ``indices`` the int64 features with their indices, one per axis.
+    If a record has none of these features, all values of its array are zero. Raises SchemaError unless there is exactly
+    one index feature per axis.
     """
 
     dtype: str
@@ -111,7 +111,7 @@ class Sequence(Entry):
         return {name: Stored(kind, isinstance(self.entry, FixedLen))}
 
     def stack(self, name: str, columns: Columns) -> Any:
-        """Return the batch of the steps of all records, which the schema then splits into rows."""
+        """Stack the steps of all records as one batch, which the schema then splits into rows."""
         return self.entry.stack(name, columns)
 
     def first(self, stacked: Ragged) -> Any:
@@ -138,7 +138,7 @@ def from_json(value: Mapping[str, Any]) -> Entry:
     for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
         if field in fields and not isinstance(fields[field], expected):
             raise SchemaError(f"not a valid entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
-    if kind is Sequence:  # checked before it is parsed, or a text of many nested ones would take minutes to refuse
+    if kind is Sequence:  # checked before parsing, or rejecting deeply nested Sequences would take minutes
         step = fields.get("entry")
         if not isinstance(step, Mapping) or step.get("kind") not in ("FixedLen", "VarLen"):
             raise SchemaError("not a valid entry of a schema: a step of a Sequence must be a FixedLen or a VarLen")

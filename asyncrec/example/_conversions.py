@@ -1,4 +1,4 @@
-"""Conversion of values to features by the entries of a schema, with reasons for rejected values (see `_encoding`)."""
+"""Convert values to features by the entries of a schema, with a reason for each rejected value (see `_encoding`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def converter(entry: FixedLen | VarLen) -> Convert:
 
 
 def _single(convert: Convert) -> Convert:
-    """Return a converter that also accepts a value in a zero-dimensional array, of NumPy, JAX or a similar library."""
+    """Return a converter that also accepts a zero-dimensional array of NumPy, JAX or a similar library."""
 
     def convert_either(value: Any) -> Raw:
         try:
@@ -68,7 +68,7 @@ def _held(value: Any) -> Any:
         return None
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, or a traced one
+    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, or a traced tensor
         return None
     return float(array) if _is_small_float(array.dtype, "float32") else array[()]
 
@@ -140,7 +140,7 @@ _SCALARS: dict[str, Convert] = {
 
 
 def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
-    """Convert values of this shape. With ``shape=None``, the values must have one dimension of any length."""
+    """Convert values of the given shape. With ``shape=None``, they must have one dimension of any length."""
     if dtype in _TEXTS:
         flat = _flat_texts(value, shape)
         convert = _SCALARS[dtype]
@@ -186,10 +186,10 @@ def _objects(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
-    """Return the values as an array of this type.
+    """Return ``value`` as an array of type ``dtype``.
 
-    The array must have this shape. With ``shape=None``, it must have one dimension. With ``any_shape``, it may have any
-    shape.
+    The array must have the given shape. With ``shape=None``, it must have one dimension. With ``any_shape``, it may
+    have any shape.
     """
     if isinstance(value, NO_LIST) or value is None:
         raise Unfit("pass a list, a tuple or an array")

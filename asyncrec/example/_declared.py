@@ -18,7 +18,7 @@
             self._data = value
 
 The fields of a class are those of its parents, then its own, in the order of declaration. An overridden field keeps its
-position. Fields are stored under the names of the attributes, as ``Schema`` reads them:
+position. Fields are stored under their attribute names, in the form that ``Schema`` reads:
 
     TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        checked against the range of the type
     TYPE_FLOAT                          one float        rounded to float32
@@ -28,8 +28,8 @@ position. Fields are stored under the names of the attributes, as ``Schema`` rea
                                                          ``<name>_shape``, so that reading restores the shape
 
 TFRecorder also stores arrays as bytes, but without their shape, so its arrays are read flat. An array of another type
-is accepted if the declared type can represent each of its values. A float64 array is rounded to float32. None raises an
-error.
+is accepted if the declared type can represent each of its values. A float64 array is rounded to float32. A value of
+None raises an error.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class DeclaredExample:
     The types of fields are those of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
     ``TYPE_DOUBLE``, ``TYPE_STRING``, ``TYPE_BYTES``, ``TYPE_ARRAY_FLOAT32`` and ``TYPE_ARRAY_INT32``.
 
-    Raises TypeError on definition of the class if a field has the name of a method of this class, or the name under
-    which the shape of an array is stored.
+    Defining a subclass raises TypeError if a field has the name of a method of this class, or the name under which the
+    shape of an array is stored.
     """
 
     Field: TypeAlias = FieldType
@@ -126,7 +126,7 @@ class DeclaredExample:
         return encode_example(values)
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
-        """Return the value for the encoder. `asyncrec.compat.tfrecorder` overrides this to accept more types."""
+        """Convert a value for the encoder. `asyncrec.compat.tfrecorder` overrides this to accept more types."""
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
@@ -147,25 +147,25 @@ class DeclaredExample:
 
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """Return the example that a row of a CSV file describes, not yet loaded. The values of the row are str."""
+        """Return the example described by a CSV row, not yet loaded. The values of the row are str."""
         raise NotImplementedError(f"override from_csv_row to turn a CSV row into an example; the row is {row!r}")
 
     def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
-        """Return the row from which ``from_csv_row`` can make this example again."""
+        """Return the row from which ``from_csv_row`` can recreate this example."""
         raise NotImplementedError(f"override {type(self).__name__}.to_csv_row to list its examples in a CSV file")
 
 
 def check_round_trip(
     example: DeclaredExample | type[DeclaredExample], row: list[str] | None = None, **kwargs: Any
 ) -> None:
-    """Check in a test that an example is read as it was written. Encode and decode it, and compare values and shapes.
+    """Check in a test that an example is read as it was written. Encode and decode it, then compare values and shapes.
 
     Pass a loaded example, or a class and a CSV row. An example is made from the row, loaded and split with ``kwargs``,
-    and all its parts are checked. ``from_csv_row`` must make the same example again from the result of ``to_csv_row``.
+    and all its parts are checked. ``from_csv_row`` must recreate the same example from the result of ``to_csv_row``.
 
-    Raises SchemaError, naming the field and both values, if a value differs; TypeError if the class declares no field,
-    if ``from_csv_row`` returns no instance of the class, or if a method to be called is ``async`` (await it, and pass
-    the example).
+    Raises SchemaError, naming the field and both values, if a value differs. Raises TypeError if the class declares no
+    field, if ``from_csv_row`` does not return an instance of the class, or if a method to be called is ``async`` (await
+    it, then pass the example).
     """
     if isinstance(example, type):
         if row is None:

@@ -1,7 +1,7 @@
 """The types of a schema's features, and their conversion to and from the types of the format.
 
-An Example has int64, float (32 bits) and bytes. The other types are converted: bool and the other integers are stored
-as int64, float16 and float64 as float, and str as UTF-8. On reading, each value is checked against the type's range.
+An Example stores int64, float (32 bits) and bytes. The other types are converted: bool and other integers are stored as
+int64, float16 and float64 as float, and str as UTF-8. On reading, values are checked against the type's range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class Misfit(Exception):
-    """Raised if record ``row`` of the batch does not match the schema, which turns this error into a SchemaError."""
+    """Raised if record ``row`` of the batch does not match the schema. `Schema` raises a SchemaError instead."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 
 def dtype_name(dtype: object) -> str:
-    """Return the name of a type, which is a name, a NumPy type, bytes or str. Raises SchemaError for another type."""
+    """Return the name of ``dtype``: a name, a NumPy type, bytes or str. Raises SchemaError for any other type."""
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
@@ -70,7 +70,7 @@ def common_dtype(one: str, other: str) -> str | None:
 
 
 def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
-    """Return a column's values as an array of this type. ``counts`` are needed to find the row for a Misfit."""
+    """Return a column's values as an array of this type. ``counts`` determines the row for a Misfit."""
     if dtype == "bytes":
         return _objects(flat)
     if dtype == "str":
@@ -119,7 +119,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as a JSON value. Bytes become base64, and floats that JSON lacks become their names."""
+    """Return a default as a JSON value. Bytes become base64, and non-finite floats become their names."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """Return the default from the JSON value that `plain` returned."""
+    """Return the default for which `plain` returned ``value``."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":

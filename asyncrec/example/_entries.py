@@ -1,6 +1,6 @@
-"""The base class of a Schema's entries. An entry defines how the values of a name are stored and decoded.
+"""The base class of a Schema's entries. An entry defines how the values under one name are stored and decoded.
 
-An entry names the features that it reads (``stored``), and stacks their columns into one value per batch (``stack``):
+An entry names the features that it reads (``stored``) and stacks their columns into one value per batch (``stack``):
 
     entry                  in the record                              of one record        of a batch of n
     FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)
@@ -59,7 +59,7 @@ class Entry(ABC):
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
-        """Return, by name, the features of a record that the entry reads."""
+        """Return the features of a record that the entry reads, by name."""
 
     @abstractmethod
     def stack(self, name: str, columns: Columns) -> Any:
@@ -91,7 +91,7 @@ class Entry(ABC):
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """Return both entries' form with their common type, or `None` without such a type or if other fields differ."""
+    """Merge two entries that may differ in type. Return `None` without a common type or if other fields differ."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)

@@ -1,11 +1,11 @@
 """The protobuf messages, and helpers that each return a Feature.
 
 The messages are tf.train's under asyncrec's own package name (see ``proto/example.proto``). Their bytes are the same,
-and both can exist in one process. The helpers have the names of TensorFlow's tutorial, and combine with messages:
+and both can exist in one process. The helpers are named as in TensorFlow's tutorial and combine with messages:
 
     Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
 
-``encode_example`` does the same without messages, and is many times faster. Both convert values by the same rules (see
+``encode_example`` does the same without messages and is many times faster. Both convert values by the same rules (see
 `_values`). An array is packed as a whole rather than element by element, and a value that would change raises a
 SchemaError.
 """
@@ -25,14 +25,14 @@ from asyncrec.example.proto.example_pb2 import Feature
 
 
 def int64_feature(value: object) -> Feature:
-    """Return a Feature of one integer or bool. Raises SchemaError for another type, TypeError for several values."""
+    """Return a Feature of one integer or bool. Raises SchemaError for another type, or TypeError for several values."""
     return _feature(INT64, _one(value, "int64_list_feature"))
 
 
 def bytes_feature(value: object) -> Feature:
     """Return a Feature of one bytes or str (as UTF-8).
 
-    Raises SchemaError for another type, TypeError for several values.
+    Raises SchemaError for another type, or TypeError for several values.
     """
     return _feature(BYTES, _one(value, "bytes_list_feature"))
 
@@ -69,7 +69,7 @@ def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
 
 def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any]:
     floats = integers.astype(np.float32)
-    # The arrays become objects, because Python compares int and float exactly.
+    # Compare Python objects, because Python compares int and float exactly.
     if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
         raise SchemaError(
             f"the array of {integers.dtype.name} contains integers that float32 cannot represent exactly; omit "
@@ -80,7 +80,7 @@ def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any
 
 def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
     found, payload = raw_of(value, narrow)
-    if found == NONE:  # an empty list, which has the kind of the helper
+    if found == NONE:  # an empty list, which gets the helper's kind
         found, payload = kind, [] if kind == BYTES else b""
     if found != kind:
         raise SchemaError(f"expected {KINDS[kind]}, not {KINDS[found]}: {value!r:.80}")

@@ -1,4 +1,4 @@
-"""Decoding of records to columns without a schema. The features are found in the records themselves."""
+"""Decode records to columns without a schema. The features are found in the records themselves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_FEATURES = 1000
 
 
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode many Examples together to a column for each feature, with its values and their number per record.
+    """Decode many Examples at once to a column for each feature, with its values and their number per record.
 
-    ``flat`` of a column holds the values of all records in order, as an int64 or float32 array or a list of bytes, as
-    from `decode_example`. ``counts`` is an int64 array of the number of values in each record, or -1 for a record that
-    does not have the feature. Columns are in the order in which the features first appear in the records.
+    A column's ``flat`` holds the values of all records in order, as an int64 or float32 array or a list of bytes, as in
+    `decode_example`. ``counts`` is an int64 array of the number of values in each record, or -1 for a record that does
+    not have the feature. Columns are in the order in which the features first appear in the records.
 
     Return `None` if each record must be decoded by `decode_sequence_example`, because a record is not an Example or has
     feature lists, a feature has two types, or there are more than 1,000 features.
@@ -40,8 +40,8 @@ class _UnlikeError(Exception):
 class _Found:
     """The features of the records, in the order in which they were found, with their kinds.
 
-    A record may have a feature without a kind, and so without values. Such a feature is not absent, but a column does
-    not show the difference. Only the record does.
+    A record may have a feature without a kind, and so without values. Such a feature is not absent, but only the record
+    shows the difference; a column does not.
     """
 
     def __init__(self, records: Sequence[bytes]) -> None:

@@ -51,7 +51,7 @@ class FixedLen(Entry):
     def __post_init__(self) -> None:
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
-        # A schema may come from another user's manifest, so no array of its shape is made before a record needs it.
+        # A schema may come from another user's manifest, so no array of its shape is created before a record needs it.
         size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
         if size >= 1 << 63:
             raise SchemaError(f"the shape {self.shape} is too large for an array")
@@ -97,7 +97,7 @@ class FixedLen(Entry):
                 if self.dtype == "bytes":
                     return payload[0]
                 if self.dtype == "str":
-                    with suppress(UnicodeDecodeError):  # the call of `super` below raises a Misfit
+                    with suppress(UnicodeDecodeError):  # the `super` call below raises a Misfit
                         return payload[0].decode()
         elif kind == NONE and self.default is not None and self.shape == ():
             return self.default
@@ -171,7 +171,7 @@ class VarLen(Entry):
 
 @dataclass(frozen=True)
 class Tensor(Entry):
-    """An array whose shape varies between records, and is stored in the int64 feature ``<name>_shape``.
+    """An array whose shape varies between records and is stored in the int64 feature ``<name>_shape``.
 
     ``raw`` has the same meaning as in FixedLen. If the shape is missing, as in the records of older writers, the array
     is one-dimensional.

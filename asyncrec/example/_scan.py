@@ -1,4 +1,4 @@
-"""Parsing of many records at once: one NumPy operation reads a tag, a length or a name in every record."""
+"""Parse many records at once: each NumPy operation reads a tag, a length or a name in every record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PADDING = 8
 
 
 class Scan:
-    """A reader at many positions at once. Beyond the data, it reads the last bytes, which then do not fit."""
+    """A reader at many positions at once. Beyond the data, it reads the last bytes, so the record does not fit."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = np.frombuffer(data, np.uint8)
@@ -37,7 +37,7 @@ class Scan:
         return same, pos + len(literal)
 
     def varint(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Return the lengths at ``pos``, and the positions after them. Return lengths over 35 bits as 1 << 40."""
+        """Return the lengths at ``pos`` and the positions after them. Lengths over 35 bits are returned as 1 << 40."""
         byte = self.bytes.take(pos, mode="clip")
         pos = pos + 1
         if byte.max(initial=0) < 0x80:

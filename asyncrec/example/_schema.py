@@ -1,4 +1,4 @@
-"""Schema: a description of the records of a data set, which decodes them to typed arrays, singly or in batches.
+"""`Schema` describes the records of a data set and decodes them to typed arrays, singly or in batches.
 
     schema = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((256,), "float32"), "tags": VarLen("bytes")})
     schema.decode(record)["emb"]                 # float32 (256,)
@@ -6,8 +6,8 @@
 
 A record must match the schema exactly. A feature that is missing or unknown, or has the wrong kind or number of values,
 raises a SchemaError. The error names the feature, the expected entry, the features of the record and, in a batch, the
-index of the record. With ``allow_extra=True``, unknown features are ignored, so some columns of wide records can be
-decoded. The entries and their decoded values are described in `_entries`.
+index of the record. With ``allow_extra=True``, unknown features are ignored, which allows decoding only a few columns
+of wide records. The entries and their decoded values are described in `_entries`.
 
 A schema with a Sequence decodes SequenceExamples. Any other schema decodes Examples. Batches of Examples are decoded
 column by column, without an object per record (see `_columns`). SequenceExamples are parsed one by one.
@@ -41,7 +41,7 @@ class Schema:
     """An immutable mapping from the names of features to entries.
 
     Equal schemas have equal entries in the same order. Raises SchemaError if two entries read the same feature as
-    different kinds, TypeError if a value is not an entry.
+    different kinds, or TypeError if a value is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -78,14 +78,14 @@ class Schema:
         return self._allow_extra
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Check values against the entries, and encode them as a record.
+        """Check values against the entries and encode them as a record.
 
-        A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None. Otherwise,
+        A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None. Apart from these,
         ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits unless the
         entry is raw.
 
         Raises SchemaError, naming the feature, the value and the expected entry, if a value is missing, does not fit or
-        is not in the schema; TypeError if ``values`` is not a mapping.
+        is not in the schema. Raises TypeError if ``values`` is not a mapping.
         """
         encoder = self._encoder
         if encoder is None:
@@ -93,9 +93,9 @@ class Schema:
         return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """Decode one record to a dict of its values by name, in the schema's order.
+        """Decode one record to a dict from names to values, in the schema's order.
 
-        Raises DecodeError if the record is not an Example, SchemaError if it does not match the schema.
+        Raises DecodeError if the record is not an Example, or SchemaError if it does not match the schema.
         """
         data = record if type(record) is bytes else _record(record)
         try:
@@ -109,9 +109,9 @@ class Schema:
             self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
-        """Decode many records together, which is faster, to a dict of stacked values in the schema's order.
+        """Decode many records at once to a dict of stacked values, in the schema's order.
 
-        Raises the errors of ``decode`` for the first invalid record. The message names its index.
+        This is faster than ``decode``. Raises the errors of ``decode`` for the first invalid record, naming its index.
         """
         if isinstance(records, str | bytes | bytearray | memoryview):
             raise ArgumentTypeError(f"expected a list of records, not {type(records).__name__}")
@@ -122,26 +122,26 @@ class Schema:
 
         This is for code that builds other kinds of arrays, such as Arrow's. The bytes or text of a feature named in
         ``joined`` are one buffer rather than separate objects. SequenceExamples are not supported. Raises the errors of
-        ``decode``, except those that only building an array would find.
+        ``decode``, except those found only when an array is built.
         """
         return read_columns(records, self._kinds, self._check, joined)
 
     @classmethod
     def infer(cls, records: Iterable[bytes]) -> Schema:
-        """Return a schema that decodes all ``records``, which are Examples or SequenceExamples. Examine every record.
+        """Infer a schema that decodes all ``records``, which are Examples or SequenceExamples. Every record is read.
 
         A feature that always has one value becomes FixedLen((), ...), and a feature that always has n values becomes
-        FixedLen((n,), ...). Other features, and those that some records do not have, become VarLen. Types are int64,
-        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that does not have a
-        kind in any record is omitted.
+        FixedLen((n,), ...). Other features, and those that some records lack, become VarLen. Types are int64, float32
+        and bytes, because an Example has no others. Names are in UTF-8 order. A feature that never has a kind is
+        omitted.
 
-        Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,
-        naming the record, if a record is neither an Example nor a SequenceExample.
+        Raises SchemaError if there are no records, or if a feature has different kinds in two records. Raises
+        DecodeError, naming the record, if a record is neither an Example nor a SequenceExample.
         """
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the schema as values for ``json.dumps`` and ``from_json``."""
+        """Return the schema as JSON values, for ``json.dumps`` and ``from_json``."""
         value: dict[str, Any] = {
             "version": _VERSION,
             "features": {name: entry.to_json() for name, entry in self._features.items()},
@@ -150,9 +150,9 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
-        """Return the schema from the result of ``to_json`` or its JSON text, which ``asyncrec schema --json`` prints.
+        """Return the schema from the result of ``to_json`` or its JSON text, as printed by ``asyncrec schema --json``.
 
-        Raises SchemaError if the value is not a schema, or has a later version.
+        Raises SchemaError if the value is not a schema or has a later version.
         """
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
@@ -230,7 +230,7 @@ class Schema:
         return f"Schema({self._features!r}{extra})"
 
     def _explain(self, data: bytes) -> NoReturn:
-        """Raise the error that decoding this record as a batch raises, without the index in the batch."""
+        """Raise the error of decoding this record as a batch, without the index in the batch."""
         try:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
@@ -328,7 +328,7 @@ class Schema:
 
 
 def _record(record: Any) -> bytes:
-    """Return the bytes of a bytes-like object. Reject a number n, for which ``bytes(n)`` would return n zeros."""
+    """Return the bytes of a bytes-like object. Reject an integer n, for which ``bytes(n)`` would return n zeros."""
     try:
         return bytes(memoryview(record))
     except TypeError:

@@ -7,9 +7,9 @@
     ndarray, of any of these or of objects        that kind, in C order, regardless of strides and byte order
     an object with __array__ (tensor, column)     as that array
 
-64-bit floats are rounded to the format's 32 bits, as in every TFRecord writer. Integers in a list of floats become
+64-bit floats are rounded to the format's 32 bits, as every TFRecord writer does. Integers in a list of floats become
 floats. With ``narrow=False``, an array or NumPy scalar that rounding would change is rejected, and so is a list of
-integers and floats. A Python float is always rounded, because Python has no other size that the caller could choose.
+integers and floats. A Python float is always rounded, because Python has no other size for the caller to choose.
 
 A value that would become a different value is always rejected, with a SchemaError that states the reason: an integer
 outside int64, a finite number that would become infinite, a list of several kinds, None, a nested list, a date, a
@@ -153,7 +153,7 @@ def _array(array: Array, narrow: bool) -> Raw:
         return INT64, varints(array)
     if dtype.kind == "f":
         return FLOAT, _float32(array, narrow).tobytes()
-    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types; float32 represents all their values
+    if dtype.name.startswith(("bfloat16", "float8")):  # from ml_dtypes; float32 represents all their values
         return FLOAT, array.astype(_FLOAT32).tobytes()
     if dtype.kind in "SUT":
         return BYTES, [_utf8(text) if isinstance(text, str) else text for text in array.reshape(-1).tolist()]
@@ -212,7 +212,7 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
 
 
 def unreadable(error: Exception) -> str:
-    """Return a message for a tensor that NumPy cannot read, such as one that keeps gradients or has an unknown type."""
+    """Return a message for a tensor that NumPy cannot read, such as one with gradients or an unknown type."""
     return f"NumPy cannot read it ({error}): convert it to a NumPy array first"
 
 
@@ -228,7 +228,7 @@ def _utf8(text: str) -> bytes:
         raise SchemaError(f"the text cannot be encoded as UTF-8 (position {error.start}); pass bytes instead") from None
 
 
-# The base class of a value is searched in this order, so bool comes before int, its own base class.
+# Base classes are searched in this order, so bool comes before int, which is its base class.
 CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
     bool: _bool,
     int: _int,

@@ -1,10 +1,10 @@
-"""Parsing of the wire format of Example and SequenceExample, without protobuf objects.
+"""Parse the wire format of Example and SequenceExample without protobuf objects.
 
 The parsed form of a feature is a ``Raw``, ``(kind, payload)``. The payload of BYTES is a list of ``bytes``. The payload
 of FLOAT is little-endian float32. The payload of INT64 is packed varints, even if the writer did not pack them. A
 feature without a list is ``(NONE, b"")``.
 
-The rules are protobuf's: the last of several entries with the same key counts, a message in several pieces is merged,
+The rules are protobuf's: the last of several entries with the same key wins, a message in several pieces is merged,
 and unknown fields, including groups, are skipped. No length is trusted. Each length is checked against the end of its
 message before the data is sliced. Malformed data raises a DecodeError that names the offset in the record. No more
 memory is allocated than the record's own size.
@@ -20,7 +20,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
-"""The kind of a Feature's list, as its field number on the wire; NONE if the Feature has no list."""
+"""The kind of a Feature's list: its field number on the wire, or NONE if the Feature has no list."""
 KINDS = ("nothing", "bytes", "float", "int64")
 
 Raw: TypeAlias = "tuple[int, bytes | list[bytes]]"
@@ -90,7 +90,7 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
-    """Return the key of a map's entry, and the spans of its value. There is one span, unless the writer is unusual."""
+    """Return the key of a map entry and the spans of its value. There is one span unless the writer is unusual."""
     key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """Return the list of a Feature, which is a oneof. The last kind counts, and its pieces are joined."""
+    """Return the list of a Feature, which is a oneof. The last kind wins, and its pieces are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:
@@ -182,7 +182,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
-    """Return the end of the group ``number`` that began before ``pos``. Groups are unknown fields, and are skipped."""
+    """Return the end of the group ``number`` that began before ``pos``. As unknown fields, groups are skipped."""
     open_groups = [number]  # a list rather than recursion, because the record's writer determines the depth
     while open_groups:
         at = pos

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Config(Generic[T]):
-    """An attribute of one type, whose default is created at the first access."""
+    """An attribute of one type, whose default is created on first access."""
 
     def __init__(self, kind: Any, default: Callable[[], T]) -> None:
         self._kind = kind
@@ -129,7 +129,7 @@ class DatasetConfigs(ConfigBase):
     buffer_size = _of(100)
     seed = _of(6052020)
     full_dataset = _of(False)
-    drop_remainder = _of(True)  # for train: discard a short last batch
+    drop_remainder = _of(True)  # for training, discard a short last batch
     drop_remainder_val = _of(False)
     drop_remainder_test = _of(False)
     deterministic = _of(False)

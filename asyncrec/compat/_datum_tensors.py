@@ -1,4 +1,4 @@
-"""datum's reader, made of the same tf.data operations in the same order, so that seeds have the same effect.
+"""datum's reader, built from the same tf.data operations in the same order, so that seeds have the same effect.
 
 tf.data reads the files if TensorFlow has a file system for them. Otherwise asyncrec reads them, several shards at once,
 in the same order. Compressed files are also supported, as are schemas with more detail than datum's table. If
@@ -79,8 +79,7 @@ def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
     """Return a function that parses a record into a dict of tensors.
 
-    A single string whose feature has the two or three axes of an image holds the bytes of an image file, and is
-    decoded.
+    A single string whose feature has the two or three axes of an image holds an image file, which is decoded.
     """
     entries = found.schema.features if found.schema is not None else {}
     table = found.table
@@ -178,7 +177,7 @@ class ArrayBatches:
 
 
 def _padded(value: Any) -> NDArray[Any]:
-    """Pad values to one shape, because the values of a VarLen or Tensor differ in size from record to record."""
+    """Pad values to one shape, because the values of a VarLen or Tensor vary in size between records."""
     if not isinstance(value, Ragged) and not (
         value.dtype == object and len(value) and isinstance(value[0], np.ndarray)
     ):

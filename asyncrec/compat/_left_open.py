@@ -1,8 +1,8 @@
 """Close files that a program left open, as the originals do, on garbage collection or when Python exits.
 
 A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a
-garbage-collected file is closed in a thread of its own. The finaliser waits for that thread only if no event loop runs
-in its own thread, and only for a limited time.
+garbage-collected file is closed in a separate thread. The finaliser waits for that thread only if no event loop runs in
+its own thread, and only for a limited time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _LeftOpen:
             thread.join(_PATIENCE)
 
     def close_most(self) -> None:
-        """Close all files except those of other non-daemon threads that still run, because Python waits for these."""
+        """Close all files except those of other non-daemon threads still running, because Python waits for them."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
         for file, opener in reversed(list(self.files.items())):
@@ -72,7 +72,7 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close a file when Python exits, unless `forget` is called first. Files are closed in reverse order."""
+    """Register a file to be closed, in reverse order, when Python exits, unless `forget` is called first."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 
@@ -101,7 +101,7 @@ def _on_a_loop() -> bool:
 
 # Close the files early, while the executors of a store's client still accept work. `atexit` is too late, because the
 # event loop's thread has ended by then. `threading._register_atexit` is private, but concurrent.futures needs it for
-# the same reason: its functions are called before Python joins the threads. Without it, the files are closed when the
+# the same reason. Its functions are called before Python joins the threads. Without it, the files are closed when the
 # loop is about to end.
 _register_atexit = getattr(threading, "_register_atexit", None)
 if _register_atexit is not None:

@@ -3,8 +3,8 @@
 The class is for event files. It accepts only whole records, so that a reader can see part of a record only during a
 write. A file may have several writers (see `asyncrec.compat._shared_file`). The class works in exit handlers, where no
 event loop can run. As with any Python file, records that were not flushed are written when the file is
-garbage-collected or when Python exits. In a child made by fork, the file contains only the child's later records; the
-parent writes the records from before the fork.
+garbage-collected or when Python exits. After a fork, the child writes only its own later records; the parent writes the
+records from before the fork.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BUFFER = 8 << 10
 class LiveFile:
     """A local file that is written in place.
 
-    Opening the file creates its folder, and empties the file unless another writer has it open.
+    Opening the file creates its folder and empties the file unless another writer has it open.
 
     After a write has failed, no more records are written, and every later call raises an error. Records written earlier
     stay.
@@ -72,7 +72,7 @@ class LiveFile:
                 self._append("flushing")
 
     def close(self) -> None:
-        """Write the buffered records, and release the file to other writers. Idempotent."""
+        """Write the buffered records and release the file to other writers. Idempotent."""
         with self._lock:
             if self._failure is None and self._closed:
                 return
@@ -115,7 +115,7 @@ class LiveFile:
         return _told(error, doing, self._file.path)
 
     def forked(self) -> None:
-        """In a child made by fork, leave the buffered records to the parent. The first write reopens the file."""
+        """In a forked child, leave the buffered records to the parent. The first write reopens the file."""
         self._lock = threading.RLock()  # a thread of the parent may hold the old lock
         self._pending = bytearray()
         self._inherited = True

@@ -24,10 +24,10 @@ from asyncrec.storage._url import redact
 
 # The number of bytes passed to the event loop at once. A call takes 60 us, or a fraction of a microsecond per record.
 _BUFFER = 512 << 10
-# The number of bytes kept in memory for the next upload. Most event files are smaller. It is also the size of a part of
-# a multipart upload.
+# The number of bytes kept in memory for the next upload. Most event files are smaller. It is also the part size of a
+# multipart upload.
 _SENT_AGAIN = 8 << 20
-# The limit of bytes uploaded again: a burst, plus a multiple of the bytes written, plus an allowance per second. A
+# The limit on bytes uploaded again: a burst, plus a multiple of the bytes written, plus an allowance per second. A
 # flush every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
 _BURST = 16 << 20
 _TIMES = 8
@@ -155,7 +155,7 @@ class _Upload:
                 self._object = None
 
     def _go_on(self) -> None:
-        """Begin an upload after a flush, either of the same object again, or of an object that continues it."""
+        """Begin an upload after a flush, either of the same object again or of an object that continues it."""
         allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
         if self._object is None or self._again + len(self._object) > allowed:
             self._number += 1
@@ -191,4 +191,4 @@ class _Upload:
 
 
 class _AbortedError(Exception):
-    """The exception with which an object's context exits, so that the object is not published."""
+    """The exception passed to the exit of an object's context, so that the object is not published."""

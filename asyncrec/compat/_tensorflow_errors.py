@@ -1,7 +1,7 @@
 """``tf.errors``: the errors of `asyncrec.compat.tensorflow` under TensorFlow's names, for existing ``except`` clauses.
 
-Each error has two classes: asyncrec's own, with path, offset and remedy, and the class of that name here. If TensorFlow
-has been imported, clauses such as ``except tensorflow.errors.DataLossError`` catch the error as well.
+Each error has two classes: asyncrec's own, with path, offset and remedy, and the class of TensorFlow's name here. If
+TensorFlow has been imported, clauses such as ``except tensorflow.errors.DataLossError`` catch the error as well.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class UnauthenticatedError(OpError):
     error_code = 16
 
 
-# The class is determined by the error's errno, or if the errno is not listed, by the first matching class.
+# The class is determined by the error's errno or, if the errno is not listed, by the first matching class.
 _BY_ERRNO: dict[int | None, type[OpError]] = {
     errno.EISDIR: FailedPreconditionError,
     errno.ENOTDIR: FailedPreconditionError,
@@ -115,7 +115,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Change an error's class so that it is also an error of TensorFlow. Return errors about arguments unchanged."""
+    """Change an error's class so that it is also a TensorFlow error. Return errors about arguments unchanged."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -128,7 +128,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Change the class of asyncrec's errors raised in the block, so that they are also errors of TensorFlow."""
+    """Change the class of asyncrec's errors raised in the block, so that they are also TensorFlow errors."""
     try:
         yield
     except Exception as error:

@@ -1,14 +1,14 @@
 """The five helpers of TensorFlow's tutorials, which accept and reject the same values.
 
-They call asyncrec's own helpers, which accept text, and convert arrays without a loop. Other values are passed to the
+They call asyncrec's own helpers, which accept text and convert arrays without a loop. Other values are passed to the
 messages, as in the tutorials' helpers. So `None` becomes an empty list, a tensor becomes its values, and an error is a
-`TypeError` if TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes
+`TypeError` if TensorFlow raises one. A finite number that would become infinite is rejected, whereas TensorFlow writes
 infinity. The Feature is TensorFlow's own if TensorFlow has been imported.
 
-The messages of ``tf.train`` here can be combined with TensorFlow's own, in either direction. asyncrec's messages have a
-package name of their own, because one process cannot register the same name twice. So protobuf rejects either kind as a
-part of the other, and a script with ``tf = asyncrec.compat.tensorflow`` that gets features from a library would fail,
-as in ``tf.train.Features(feature=library.features())``.
+This module's ``tf.train`` messages can be combined with TensorFlow's own, in either direction. asyncrec's messages have
+their own package name, because one process cannot register the same name twice. So protobuf rejects either kind as part
+of the other, and a script with ``tf = asyncrec.compat.tensorflow`` that gets features from a library would fail, as in
+``tf.train.Features(feature=library.features())``.
 
 Therefore ``tf.train.Features`` here accepts parts of both kinds. If TensorFlow has been imported, it returns a message
 of TensorFlow's kind, which all of TensorFlow accepts; otherwise, it returns a message of asyncrec's kind. `isinstance`
@@ -31,7 +31,7 @@ from asyncrec.example.proto import example_pb2
 
 
 def loaded(part: str) -> Any:
-    """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    """Return ``tensorflow.<part>`` if TensorFlow has been imported, or `None`."""
     return getattr(sys.modules.get("tensorflow"), part, None)
 
 
@@ -42,7 +42,7 @@ def of_the_process(message: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """Return the value of a field with its messages converted."""
+    """Convert the messages in the value of a field."""
     if isinstance(value, Message):
         return of_the_process(value)
     if isinstance(value, Mapping):
@@ -51,7 +51,7 @@ def _part(value: Any) -> Any:
 
 
 class _Kind(type):
-    """The metaclass of the names below. They have no instances; a call returns a protobuf message."""
+    """The metaclass of the names below. They have no instances. Calling one returns a protobuf message."""
 
     @property
     def _made(cls) -> Any:
@@ -116,7 +116,7 @@ def bytes_feature(value: Any) -> Feature:
 
 @_of_the_process
 def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
-    """Return a Feature of floats, rounded to float32. For ``narrow=False`` see `asyncrec.example.float_list_feature`.
+    """Return a Feature of floats, rounded to float32. For ``narrow=False``, see `asyncrec.example.float_list_feature`.
 
     Raises:
         SchemaError: a finite number is outside the range of float32.

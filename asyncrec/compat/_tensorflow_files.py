@@ -1,4 +1,4 @@
-"""TensorFlow's record writer, options and iterator: ``tf.io`` of `asyncrec.compat.tensorflow`."""
+"""TensorFlow's record writer, options and iterator, for ``tf.io`` of `asyncrec.compat.tensorflow`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class TFRecordOptions:
     ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
     ``TFRecordOptions``; the attribute keeps that value. ``compression_level``, ``window_bits``, ``mem_level`` and
     ``compression_strategy`` are zlib's. ``flush_mode`` and the buffer sizes are accepted but ignored, because a flush
-    is always a sync flush and the store determines the buffer sizes. These do not affect the records.
+    is always a sync flush and the store determines the buffer sizes. Neither affects the records.
 
     Raises:
-        ValueError: the compression is unknown, or an option is out of range. The second is raised on opening a file.
+        ValueError: the compression is unknown, or an option is out of range. The latter is raised on opening.
     """
 
     compression_type_map: ClassVar[dict[int, str]] = {0: "", 1: "ZLIB", 2: "GZIP"}
@@ -86,7 +86,7 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """A writer of records to a file, or to an object of any installed backend. It is also a context manager.
+    """A writer of records to a file or to an object of any installed backend. It is also a context manager.
 
     Args:
         path: a local path or a URL.
@@ -95,7 +95,7 @@ class TFRecordWriter:
             error if the file exists. ``"a"`` appends records in place to a local file.
 
     Raises:
-        AlreadyExistsError: the file exists, with ``mode="x"``; also an ObjectExistsError.
+        AlreadyExistsError: ``mode="x"`` and the file exists; also an ObjectExistsError.
         OpError: the store failed, on opening or later; also a StorageError, and so an OSError.
     """
 
@@ -116,7 +116,7 @@ class TFRecordWriter:
     def flush(self) -> None:
         """Make all records of a local file visible and durable, so that they survive the process.
 
-        A ZLIB file is one stream, and a store shows only whole objects. The records of these are visible only after
+        A ZLIB file is one stream, and a store shows only whole objects, so their records are visible only after
         `close`.
         """
         with told_as_tensorflow():
@@ -173,7 +173,7 @@ class _Writing:
         self._end(error)
 
     def _begin(self, mode: Literal["w", "x", "a"]) -> None:
-        # TensorFlow has no limit on the size of a record, in writing or in reading.
+        # TensorFlow does not limit the size of the records that it writes or reads.
         context = blocking.open_writer(
             self._path, compression=self._compression, mode=mode, max_record_bytes=ANY_RECORD_BYTES
         )
@@ -189,13 +189,13 @@ class _Writing:
 def tf_record_iterator(
     path: Path, options: Any = None, *, on_corrupt: Literal["raise", "skip", "stop"] = "raise"
 ) -> Iterator[bytes]:
-    """Open a file, and return an iterator over its records.
+    """Open a file and return an iterator over its records.
 
-    ``options`` name the compression; `None` detects it, whereas TensorFlow assumes an uncompressed file.
+    ``options`` names the compression. `None` detects it, whereas TensorFlow assumes an uncompressed file.
     ``on_corrupt="skip"`` continues after damage; see `asyncrec.open_reader`.
 
     Raises:
-        DataLossError: the file is damaged; raised after every record before the damage, with path, offset and record.
+        DataLossError: the file is damaged. Raised after every record before the damage, with path, offset and record.
             Also a CorruptRecordError or TruncatedError.
         NotFoundError: the file does not exist; also an ObjectNotFoundError, and so an OSError.
     """
@@ -223,8 +223,8 @@ def _compression(options: Any) -> Compression:
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
-        # Like TensorFlow, ignore the options of zlib if the file is uncompressed.
+        # Like TensorFlow, ignore zlib's options if the file is uncompressed.
         return cast("Compression", kind)
     if given["window_bits"] == 8:
-        given["window_bits"] = 9  # as zlib does, because it does not support windows of 8 bits
+        given["window_bits"] = 9  # as zlib does, because it does not support 8-bit windows
     return parse_compression(SimpleNamespace(compression_type=kind, **given))

@@ -15,7 +15,7 @@ from asyncrec.storage._local.disk import is_partial
 
 
 def found_tensorflow() -> Any:
-    """Import and return the module ``tensorflow``; return `None` if it is not installed."""
+    """Import and return the module ``tensorflow``, or return `None` if it is not installed."""
     if find_spec("tensorflow") is None:
         return None
     import tensorflow

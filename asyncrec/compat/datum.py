@@ -2,7 +2,7 @@
 
 `TFRecordWriter` writes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
 ``datum_to_type_and_shape_mapping.json``), which datum can read. A split is published as a whole, with a manifest, and
-replaces the previous one. `load` reads these files and those of datum.
+replaces the previous one. `load` reads these files and datum's own.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
     "load",
 ]
 
-# The endings of the paths of images.
+# The file extensions of images.
 _IMAGES = (".png", ".jpg", ".jpeg")
 _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
 class DuplicatedKeysError(DuplicateKeyError, AssertionError):
-    """Two records have the same key. This is also an AssertionError, because datum raises an AssertionError."""
+    """Two records have the same key. This is also an AssertionError, because datum raises one."""
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
@@ -56,25 +56,25 @@ class _NoBytesError(ArgumentTypeError, AssertionError):
 
 
 class _NoFeatureError(SchemaError, TypeError):
-    """With ``serializer=None``, a value fits no feature; datum's serializer raises a TypeError."""
+    """With ``serializer=None``, no feature can hold a value; datum's serializer raises a TypeError."""
 
 
 class Shuffler(HashShuffler):
-    """A shuffler of the records of a split, by the hashes of their keys; see `HashShuffler`."""
+    """A shuffler of a split's records by the hashes of their keys. See `HashShuffler`."""
 
     def __init__(self, split: str, description: Description, **options: Any) -> None:
         super().__init__(split, **options)
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Add one record. ``features`` are its original values, which have more types than those in the record."""
+        """Add one record. ``features`` are its original values, which have more types than the record's values."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
         self._keep(key, data)
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
-        """Encode features that `prepare` has converted as an Example, and add it."""
+        """Encode features converted by `prepare` as an Example, and add it."""
         record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
@@ -102,11 +102,11 @@ class TFRecordWriter:
 
     Args:
         generator: called with ``gen_kwargs`` and ``split``; yields ``(key, features)``.
-        serializer: converts features to bytes; `None` encodes them as an Example, see `asyncrec.DatasetWriter`.
+        serializer: converts features to bytes; `None` encodes them as an Example (see `asyncrec.DatasetWriter`).
         path: the folder, a local path or a URL.
         split: the name of the split.
-        total_examples: the total of the progress bar.
-        sparse_features: the names of arrays whose shapes differ from example to example.
+        total_examples: the total for the progress bar.
+        sparse_features: the names of arrays whose shapes vary between examples.
         gen_kwargs: keyword arguments for the generator.
         writer_options: options of `asyncrec.DatasetWriter`, such as ``{"compression": "GZIP"}``.
 
@@ -131,7 +131,7 @@ class TFRecordWriter:
         **gen_kwargs: Any,
     ) -> None:
         if writer_options is not None and not isinstance(writer_options, Mapping):
-            gen_kwargs["writer_options"] = writer_options  # an argument of the generator
+            gen_kwargs["writer_options"] = writer_options  # an argument for the generator
             writer_options = None
         options = dict(writer_options or {})
         shuffling = {name: options.pop(name) for name in _SHUFFLER_OPTIONS if name in options}
@@ -150,17 +150,17 @@ class TFRecordWriter:
         self.shuffler = Shuffler(split, self._description, **shuffling)
 
     def create_records(self) -> None:
-        """Run the generator, and write the split."""
+        """Run the generator and write the split."""
         self.cache_records()
         self.flush()
 
     def cache_records(self) -> None:
-        """Run the generator, and cache its records. After an exception, no record is kept.
+        """Run the generator and cache its records. After an exception, no records are kept.
 
         Raises:
-            DuplicatedKeysError: two records have the same key. `flush_records` raises it if it is not detected here.
-            SchemaError: a value fits no feature (this error is also a TypeError), or examples contradict each other.
-            DatasetError: the generator yielded no example.
+            DuplicatedKeysError: two records have the same key. If this is not detected here, `flush_records` raises it.
+            SchemaError: no feature can hold a value (also a TypeError), or examples contradict each other.
+            DatasetError: the generator yielded no examples.
         """
         if not self.shuffler.added:
             self.current_examples = 0
@@ -194,7 +194,7 @@ class TFRecordWriter:
         return datum
 
     def flush(self) -> None:
-        """Write the split; see `flush_records`."""
+        """Write the split. See `flush_records`."""
         self.flush_records()
 
     def flush_records(self) -> tuple[ShardInfo, int]:

@@ -4,11 +4,11 @@ The names and their behaviour are those of ``tensorboardX.record_writer``. `inst
 installed tensorboardX, so that its ``SummaryWriter`` writes through this module.
 
 Local files grow in place and show all flushed records, so that TensorBoard can follow them. They are written without an
-event loop, because tensorboardX closes its writers in exit handlers, where no loop can run any more. As in
+event loop, because tensorboardX closes its writers in exit handlers, where no loop can run anymore. As in
 tensorboardX, an existing file is emptied, unless another writer has it open. In that case, both writers append whole
 records.
 
-All other paths go through `asyncrec.blocking`. An object of S3 or GCS is uploaded in parts while it is written, each
+All other paths go through `asyncrec.blocking`. An object in S3 or GCS is uploaded in parts while it is written, each
 byte once, and is published by a flush or by `close`. For the uploads after a flush, see `asyncrec.compat._remote_file`.
 """
 
@@ -64,14 +64,14 @@ class File(Protocol):
 
 
 class _NoSchemeError(UnknownSchemeError, FileNotFoundError):
-    """The path has no backend. tensorboardX looks for a local folder of that name, and raises FileNotFoundError."""
+    """The path has no backend. tensorboardX would look for a local folder of that name and raise FileNotFoundError."""
 
 
 class RecordWriter:
     """A writer of records to ``path``: a local path, ``s3://bucket/key``, ``gs://bucket/key``, or any backend's URL.
 
     It is also a context manager. After an exception, the unflushed bytes of an object in a store are not published, but
-    the bytes of a local file stay. As in tensorboardX, threads that share a writer need a lock of their own.
+    the bytes of a local file are kept. As in tensorboardX, threads that share a writer must use a lock.
 
     Raises:
         StorageError: the disk or the store failed, or ``open_writer(mode="a")`` has the local file open.
@@ -100,7 +100,7 @@ class RecordWriter:
                 os.fsync(fileno())
 
     def close(self) -> None:
-        """Write the buffered records, and publish the object. Idempotent."""
+        """Write the buffered records and publish the object. Idempotent."""
         self._writer.close()
 
     def __enter__(self) -> RecordWriter:
@@ -138,7 +138,7 @@ def open_file(path: Path) -> File:
 def directory_check(path: Path) -> Any:
     """Create a local folder, or check that a store can be reached.
 
-    If a factory is registered for the path, call its own check instead, and return the result.
+    If a factory is registered for the path, call its own check instead and return the result.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
@@ -162,8 +162,8 @@ def install() -> AbstractContextManager[object]:
     restored. Factories that were registered with tensorboardX are registered here too. If another module has already
     imported a name such as ``RecordWriter`` from tensorboardX, that module keeps tensorboardX's object.
 
-    If a ``SummaryWriter`` on a store is still open when the main thread ends, even by an exception, it is closed and
-    loses no event. A store that does not answer is retried for two minutes.
+    If a ``SummaryWriter`` on a store is still open when the main thread ends, even with an exception, it is closed and
+    loses no events. A store that does not answer is retried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
     record_writer = importlib.import_module("tensorboardX.record_writer")
@@ -184,9 +184,9 @@ def install() -> AbstractContextManager[object]:
 
 
 def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
-    """Make tensorboardX write its queue of events before the objects of stores are closed when Python exits.
+    """Make tensorboardX write its event queue before objects in stores are closed when Python exits.
 
-    tensorboardX's own exit handler also empties the queue, but runs when the event loop has already ended.
+    tensorboardX's own exit handler also empties the queue, but runs after the event loop has ended.
     """
 
     @functools.wraps(init)
@@ -199,7 +199,7 @@ def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class S3RecordWriter(RemoteFile):
-    """An object of S3, for arbitrary bytes, which `open_file` returns for an ``s3://`` URL."""
+    """An S3 object for arbitrary bytes, which `open_file` returns for an ``s3://`` URL."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -217,7 +217,7 @@ class S3RecordWriter(RemoteFile):
 
 
 class GCSRecordWriter(S3RecordWriter):
-    """An object of GCS, for arbitrary bytes, named by a ``gs://`` URL."""
+    """A GCS object for arbitrary bytes, named by a ``gs://`` URL."""
 
 
 class S3RecordWriterFactory:
@@ -240,9 +240,9 @@ class GCSRecordWriterFactory(S3RecordWriterFactory):
 def register_writer_factory(prefix: str, factory: Any) -> None:
     """Register a factory for the paths ``prefix:...``.
 
-    A factory is any object with the method ``open(path)`` and, if it is called, ``directory_check(path)``.
+    A factory is any object with the method ``open(path)``. It needs ``directory_check(path)`` only if that is called.
 
-    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory`, and checks its argument. Like
+    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory` and checks its argument. Like
     tensorboardX's, this function does not, so a missing method raises an error only when it is called.
 
     Raises:

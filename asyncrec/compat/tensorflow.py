@@ -1,13 +1,13 @@
 """TensorFlow's record writer and its Examples, without TensorFlow: ``from asyncrec.compat import tensorflow as tf``.
 
-It has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
+It provides ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
 and the five feature helpers of its tutorials. Each of these is also a name of this module. All other names of
 TensorFlow (``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, which is imported at the
 first use of such a name.
 
-A file is published by a flush or by ``close``; an existing file stays until then. As in TensorFlow, an open writer is
+A file is published by a flush or by ``close``. An existing file stays until then. As in TensorFlow, an open writer is
 closed when it is garbage-collected or when Python exits. If its context exits with an exception, unflushed data is not
 published.
 """

@@ -1,9 +1,8 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
-Shards that TensorFlow can read are read by the same operations of tf.data as in the original, so that the result
-behaves like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds.
-`asyncrec.InterleaveSampler` reads from stores that TensorFlow cannot read, and supports the arguments that asyncrec
-adds.
+Shards that TensorFlow can read are read by the same tf.data operations as in the original, so the result behaves like
+the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. `asyncrec.InterleaveSampler` reads from
+stores that TensorFlow cannot read, and supports the arguments that asyncrec adds.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
     """Return a ``tf.data.Dataset`` of batches, with ``example_per_class`` records from each shard in turn.
 
     tf.data reads the shards if it can. `asyncrec.InterleaveSampler` reads them if tf.data cannot, or if one of the last
-    three arguments is passed. In that case each iteration opens the shards again, and closes them when it ends or is
+    three arguments is passed. In that case, each iteration reopens the shards, and closes them when it ends or is
     abandoned.
 
     Args:
@@ -55,14 +54,14 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         parallelism: the number of concurrent calls of ``deserialization_fn``; with -1, TensorFlow chooses the number.
         async_cycle: whether to read the shards of a cycle concurrently.
         prefetch_size: the number of batches to prefetch; 10 by default.
-        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, TensorFlow expands the
+        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, it also expands the
             pattern, which can match in subfolders (``*/*.tfrec``).
         num_repeat: the number of passes over the shards; -1 or `None` means forever.
         class_fn: returns the class of a record. Each batch then holds exactly ``batch_size // example_per_class``
             distinct classes, regardless of which shards hold their records, and no pass ends with batches of a single
             class.
         seed: the seed for the order of the shards, which is then the same in each iteration. With `None`, each
-            iteration has a different seed, drawn from ``tf.random.set_seed`` if that was called.
+            iteration has a different seed, derived from that of ``tf.random.set_seed`` if it was called.
         storage_options: options for the backend.
 
     Raises:
@@ -104,7 +103,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         return examples.batch(batch_size).prefetch(prefetch)
     options: dict[str, Any] = {
         "example_per_class": example_per_class,
-        # Without classes, the sampler's batches are unbatched below, so they need not have the size of the result's.
+        # Without classes, the sampler's batches are unbatched below, so they need not have the final size.
         "batch_size": batch_size if class_fn is not None else max(batch_size, example_per_class),
         "shards_per_cycle": shards_per_cycle or None,
         "compression": compression or "",
@@ -125,9 +124,9 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
     with tf.device("/cpu:0"):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string))
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
-        # These batches are the sampler's again. All but the last are full.
+        # These are the sampler's batches again. All but the last are full.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes, it ends when too few classes are left
+        if class_fn is None and num_repeat in (None, -1):  # with classes, a pass ends when too few remain
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 

@@ -5,7 +5,7 @@
     from asyncrec.compat.tfrecorder.helpers.marshaller import Example
 
 This module also exports all of these names. Each split is published as a whole, has a manifest, and replaces the
-previous one. The methods of an example run in the caller's thread, one after the other, unless ``examples_concurrency``
+previous one. The methods of an example run in the caller's thread, one after another, unless ``examples_concurrency``
 is above 1.
 """
 

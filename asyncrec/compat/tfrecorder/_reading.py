@@ -1,4 +1,4 @@
-"""`get_tfrecord_filepaths` and `generate_dataset`, which read TFRecorder's files. The names are its factory's."""
+"""`get_tfrecord_filepaths` and `generate_dataset` of TFRecorder's factory, which read TFRecorder's files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEAD = 12  # the number of bytes that identify a file's compression
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
-    """The folder does not exist. This is also a ValueError, because TFRecorder raises a ValueError."""
+    """The folder does not exist. This is also a ValueError, because TFRecorder raises one."""
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
@@ -93,15 +93,15 @@ def generate_dataset(
 ) -> Any:
     """Read the examples as tuples of their fields, in the order of declaration.
 
-    Return a ``tf.data.Dataset`` of TFRecorder's operations if TensorFlow is installed, otherwise an iterator. Arrays
-    are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shape. Without ``example_class``,
-    the manifest of the folder defines the fields. A field that is missing in a record is 0, "" or an empty array;
-    without TensorFlow and ``example_class``, it raises an error.
+    Return a ``tf.data.Dataset`` built from TFRecorder's operations if TensorFlow is installed, otherwise an iterator.
+    Arrays are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shape. Without
+    ``example_class``, the manifest of the folder defines the fields. A field that is missing in a record is 0, "" or an
+    empty array; without TensorFlow and ``example_class``, it raises an error.
 
     Args:
-        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples. With TensorFlow,
+        dataset_num_shuffled_tfrecord_files: the size of the shuffle buffer in examples. With TensorFlow,
             ``tf.random.set_seed`` makes the order repeatable.
-        dataset_fetching_num_threads: the number of concurrent calls of ``parse_from_string``, with TensorFlow.
+        dataset_fetching_num_threads: the number of concurrent calls to ``parse_from_string``, with TensorFlow.
         num_workers, worker_index: return only every ``num_workers``-th example, beginning with the ``worker_index``-th.
 
     Raises: the errors of `asyncrec.datasets.generate_dataset`, or ValueError for ``num_workers`` without

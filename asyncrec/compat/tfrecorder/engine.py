@@ -1,4 +1,4 @@
-"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after the other.
+"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after another.
 
 So ``load`` and the other methods may use an object that belongs to a thread, such as an sqlite3 connection. Only the
 shards are written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the
@@ -37,10 +37,10 @@ __all__ = ["logger", "write_examples"]
 logger = logging.getLogger("TFRecorder")  # TFRecorder's name, so that scripts that configure its logger still work
 
 _SHOWN_ROW = 200
-# TFRecorder passes this argument of its own to `load` and `split`, and fails if they do not accept it.
+# TFRecorder passes this argument to `load` and `split`, and fails if they do not accept it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
-_BATCH_EXAMPLES = 256  # an example takes some microseconds of the loop
+_BATCH_EXAMPLES = 256  # an example takes a few microseconds on the loop
 _Made = tuple[list[bytes], str]  # the records, and the line of CSV
 
 
@@ -53,10 +53,10 @@ def write_examples(
     concurrency: int,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Write examples to the folders with these names in ``path``; ``""`` is ``path`` itself.
+    """Write each list of examples to the folder of its name in ``path``. ``""`` is ``path`` itself.
 
     All folders are published together at the end, and replace the previous ones. After an exception, nothing in the
-    folders has changed. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured
+    folders has changed. Progress is logged to the logger ``TFRecorder`` and printed unless the program has configured
     logging.
 
     Raises:
@@ -97,7 +97,7 @@ def write_examples(
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Return whether a method accepts an argument with this name; False if its signature is unknown."""
+    """Return whether a method accepts an argument with this name, or False if its signature is unknown."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
@@ -108,7 +108,7 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
 def _made(
     example: DeclaredExample, where: str, csv: bool, for_load: Mapping[str, Any], for_split: Mapping[str, Any]
 ) -> _Made:
-    """Process an example in TFRecorder's order: load, the row of CSV, split, serialize, release."""
+    """Process an example in TFRecorder's order: load, CSV row, split, serialize, release."""
     doing = "load"
     line = ""
     try:
@@ -145,7 +145,7 @@ def _record(part: Any) -> bytes:
 
 
 def _settled(value: Any) -> Any:
-    """Return the value; if it is awaitable, await it and return its result."""
+    """Return the value, or its result if it is awaitable."""
     if not inspect.isawaitable(value):
         return value
 
@@ -156,7 +156,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield the result of each job, in order. Run up to ``concurrency`` jobs in threads; hold as many results."""
+    """Yield the result of each job, in order. Run up to ``concurrency`` jobs in threads, and hold as many results."""
     if concurrency == 1:
         for job in jobs:
             yield job()
@@ -249,5 +249,5 @@ def _base_name(path: Path) -> str:
 
 
 def _data_set_name(folder: str) -> str:
-    """Return a name for the data set. The folder's own name may be invalid: hidden, or with wildcards."""
+    """Return a valid name for the data set. The folder's own name may be hidden or contain wildcards."""
     return re.sub(r"[*?\[\]]", "-", folder.rpartition("/")[2].lstrip("_.")) or "examples"

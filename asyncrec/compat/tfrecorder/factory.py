@@ -1,4 +1,4 @@
-"""TFRecorder's factory, which writes splits of examples, or of the CSV files that list examples.
+"""TFRecorder's factory, which writes splits of examples or of the CSV files that list them.
 
 Additional keyword arguments are passed to ``load``, ``split`` and ``from_csv_row`` of the example class.
 """
@@ -60,7 +60,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
 ) -> dict[str, int]:
     """Write train, eval and test splits of the rows of a CSV file or URL, and ``tfrecord_files_config.txt``.
 
-    ``examples_class`` and ``examples_filepath`` are the names of two parameters in later versions. For the others, see
+    ``examples_class`` and ``examples_filepath`` are later versions' names for two parameters. For the others, see
     `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
@@ -99,7 +99,7 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write lists of examples, such as folds, to folders with these names. Lists may be empty, and may share examples.
+    """Write named lists of examples, such as folds, to folders of these names. Lists may be empty or share examples.
 
     Args:
         examples_log_in_csv_file: whether to write ``examples.csv`` beside the records, with a row for each example.
@@ -110,9 +110,9 @@ def generate_and_save_tfrecords_files_for_examples_dict(
         The number of examples in each list.
 
     Raises:
-        Exception: the error of an example's method, with a note that names the method and the example. Nothing has
+        Exception: the error of an example's method, with a note that names the method and the example. No folder has
             changed.
-        StorageError: a store failed. Nothing has changed, unless a note says otherwise.
+        StorageError: a store failed. No folder has changed, unless a note says otherwise.
     """
     write_examples(
         save_directory_path,
@@ -160,8 +160,8 @@ def split_examples_list(
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
     """Split examples in order into train, eval and test. Test is `None` if it is empty.
 
-    A single ratio is for train, and eval gets the rest. Two ratios are for train and eval, three for train, eval and
-    test. The sizes are rounded down, and the last split gets the rest.
+    A single ratio is for train, and the rest is eval. Two ratios are for train and eval, three for train, eval and
+    test. The sizes are rounded down, and the last split also includes the remaining examples.
 
     Raises:
         ValueError: there are more than three ratios, or they do not sum to 1 within rounding.

@@ -44,7 +44,7 @@ FieldOf: TypeAlias = Field
 
 
 _THEIRS = {native: field for field, native in NATIVE.items()} | {FieldType.TYPE_DOUBLE: Field.TYPE_DOUBLE}
-# The defaults are the values of a field that is missing in a record.
+# The defaults are the values of fields missing from a record.
 _READ: dict[FieldType, Entry] = {
     FieldType.TYPE_BOOL: FixedLen((), "bool", default=False),
     FieldType.TYPE_INT32: FixedLen((), "int32", default=0),
@@ -59,11 +59,11 @@ _STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder reject
 
 
 class FieldError(SchemaError, TypeError):
-    """A value does not fit its field. This is also a TypeError, because TFRecorder raises a TypeError."""
+    """A value does not fit its field. This is also a TypeError, because TFRecorder raises one."""
 
 
 class Example(DeclaredExample):
-    """An example with declared fields. See `asyncrec.example.DeclaredExample`, and the module for the differences.
+    """An example with declared fields. See `asyncrec.example.DeclaredExample`, and this module for the differences.
 
     An example keeps its arrays after it has been written, because it may be in several folds. If ``load`` is
     overridden, the example releases its arrays, because ``load`` can restore them.
@@ -87,7 +87,7 @@ class Example(DeclaredExample):
         return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
 
     def serialize_to_string(self) -> bytes:
-        """Return the record; the old name of `encode`."""
+        """Return the record. This is the old name of `encode`."""
         return self.encode()
 
     def get_byte_size(self) -> int:
@@ -112,7 +112,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
-        """Return the values of a record as tensors, for a dataset's ``map``; without TensorFlow, call `decode`."""
+        """Return the values of a record as tensors, for a dataset's ``map``. Without TensorFlow, call `decode`."""
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)
@@ -137,7 +137,7 @@ class Example(DeclaredExample):
         return read_examples(cls, filepath, **kwargs)
 
     def release(self) -> Any:
-        """Call `DeclaredExample.release` if ``load`` is overridden; otherwise do nothing."""
+        """Call `DeclaredExample.release` if ``load`` is overridden. Otherwise, do nothing."""
         return None if type(self).load is DeclaredExample.load else super().release()
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:

@@ -1,4 +1,4 @@
-"""The common code of the integrations with Ray and Spark, for the parts that tasks read and the shards they write."""
+"""Common code of the Ray and Spark integrations, for the parts that tasks read and the shards that they write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-PART_BYTES = 128 << 20  # for each task; the size of a block in Ray, and of a split in Spark
+PART_BYTES = 128 << 20  # per task; the size of a block in Ray and of a split in Spark
 _GZIP_FACTOR = 4  # the approximate compression ratio of pages, to estimate the number of tasks
 
 
@@ -85,7 +85,7 @@ def write_share(
     limits: Mapping[str, Any],
     storage_options: dict[str, Any] | None,
 ) -> list[ShardEntry]:
-    """Write a task's rows as shards, and return their entries. The driver must commit them to the data set.
+    """Write a task's rows as shards and return their entries. The driver must commit them to the data set.
 
     Args:
         share: the job's share for tasks.

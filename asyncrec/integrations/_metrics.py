@@ -1,6 +1,6 @@
 """`METRICS` are the metrics of the integrations with OpenTelemetry and Prometheus.
 
-The metrics have no labels, because each path, key or writer's id would start another time series, without limit.
+The metrics have no labels, because each path, key or writer id would start a new time series, without limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Metric:
 
     Attributes:
         name: the name in OpenTelemetry. In Prometheus, ``_`` replaces ``.``, and the name ends with the unit.
-        kind: a counter only grows. A level rises and falls, and can be summed over processes; a gauge cannot be summed.
+        kind: a counter only grows. A level rises and falls and can be summed over processes. A gauge cannot be summed.
         unit: the unit in UCUM, as OpenTelemetry requires.
         words: the description.
         field: the attribute of `WriterTotals`.

@@ -1,4 +1,4 @@
-"""`needed` is a context in which an integration imports its library. Its error names the package to install."""
+"""In the context `needed`, an integration imports its library. An error names the package to install."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The snapshot is taken once, by the process that creates a loader's data set, and is pickled with the data set. So no
 worker reads the manifest from the store, and all workers read the same records, regardless of later writes. With
-``newest=``, the newest version of each key is also determined once, and sent to the workers as a bit for each record.
+``newest=``, the newest version of each key is also determined once, and sent to the workers as one bit per record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asyncrec.blocking._streams import Stream
 
 
 class Snapshot:
-    """The state of a data set at one time. It can be pickled, and each process that reads opens the data set.
+    """The state of a data set at one moment. It can be pickled, and each process that reads opens the data set.
 
     Args:
         path: the argument of `asyncrec.open_dataset`. A `Manifest` is itself the snapshot.
@@ -65,7 +65,7 @@ class Snapshot:
             yield dataset
 
     def numbers(self, indices: Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
-        """Return the numbers of records in the data set, from the records' indices among the records to read.
+        """Convert indices among the records to read to the numbers of the records in the data set.
 
         Raises:
             IndexError: a record does not exist.
@@ -82,7 +82,7 @@ class SnapshotRecords:
     Each process that reads, whether forked or spawned, opens the data set once for all of its threads.
 
     Args:
-        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once, and pickled with this object.
+        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once and pickled with this object.
         reading: the other arguments of `asyncrec.open_dataset`.
 
     Attributes:
@@ -125,7 +125,7 @@ class SnapshotRecords:
                 opened[1].close()
 
     def forked(self) -> None:
-        """Discard the opened data set, because the child of a fork opens its own."""
+        """Discard the opened data set, because a forked child opens its own."""
         self._opened = None
         self._opening = threading.Lock()  # another thread may hold the old lock
 
@@ -158,7 +158,7 @@ class Items(Iterator[Any]):
 
     The stream is closed after the last item, or when the iterator is garbage-collected.
 
-    The stream is opened by the first call of a method, not by the constructor. PyTorch raises an item's error in the
+    The stream is opened by the first method call, not by the constructor. PyTorch raises an item's error in the
     training loop, but an error at the beginning of an iteration would end a persistent worker.
     """
 
@@ -195,7 +195,7 @@ class Items(Iterator[Any]):
         except BaseException:
             self._stack.close()
             raise
-        self._opened, self._open = opened, None  # `_open` refers to the dataset, which would be a cycle
+        self._opened, self._open = opened, None  # `_open` refers to the dataset, which would create a cycle
         return opened
 
     def __del__(self) -> None:

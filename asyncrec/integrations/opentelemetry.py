@@ -21,8 +21,8 @@ __all__ = ["instrument"]
 def instrument(meter_provider: MeterProvider | None = None) -> None:
     """Create an instrument for each metric of sharded writers, summed over this process.
 
-    Call this once for each provider, because instruments cannot be removed. The default provider is the process's, even
-    if it is set later.
+    Call this once for each provider, because instruments cannot be removed. The default is the process's global
+    provider, even if it is set later.
     """
     meter = get_meter("asyncrec", version("asyncrec"), meter_provider)
     for metric in METRICS:

@@ -1,6 +1,6 @@
-"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape has all `METRICS`.
+"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape returns all `METRICS`.
 
-No work is done per record, because the registry reads the values on a scrape.
+No work is done per record, because the registry reads the values at each scrape.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Collector(_Collector):
     """A collector of the metrics of sharded writers, summed over this process."""
 
     def collect(self) -> Iterator[Family]:
-        """Yield the present value of each metric. The registry calls this in its thread."""
+        """Yield the current value of each metric. The registry calls this in its thread."""
         totals = writer_totals()
         for metric in METRICS:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""Read and write batches without async, for notebooks, and for pandas, Polars, DuckDB, Ray and Spark."""
+"""Read and write batches without async, for notebooks and for pandas, Polars, DuckDB, Ray and Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _make_plan = as_call(_plan.make_plan)
 def read_batches(path: str | os.PathLike[str], **options: Any) -> Any:
     """Read records as a ``pyarrow.RecordBatchReader``, which pandas, Polars, DuckDB and others accept.
 
-    The reader reads as you consume it, with one or two batches in memory. It is closed when it is garbage-collected.
+    The reader reads as it is consumed, with one or two batches in memory. It is closed when it is garbage-collected.
 
     Args:
         path: a file, a folder, a pattern or a data set.
@@ -109,7 +109,7 @@ def write_batches(
 
 
 def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int:
-    """Write a ``pandas.DataFrame`` without its index, and return the number of rows. See `write_batches`."""
+    """Write a ``pandas.DataFrame`` without its index and return the number of rows. See `write_batches`."""
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
@@ -130,7 +130,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
     """Return a ``pyarrow.RecordBatchReader`` over some parts of a plan.
 
     Args:
-        maker: the maker of the plan.
+        maker: the plan's maker.
         parts: the parts to read, in this order.
         options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
     """

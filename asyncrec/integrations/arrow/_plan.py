@@ -27,7 +27,7 @@ from asyncrec.tools._newest import newest_records
 from asyncrec.tools._selection import Selection, selected
 
 _Bits: TypeAlias = bytes
-# The number of indexes read at once, which are also in memory at once. It suffices to hide a store's delays.
+# The number of indexes read, and held in memory, at once. This is enough to hide a store's latency.
 _CONCURRENT = 8
 
 
@@ -44,7 +44,7 @@ class Part:
         bytes: the approximate number of bytes read from the file; 0 if it is unknown.
         index: the path of the file's index, which locates each record, or `None`.
         max_record_bytes: as for `asyncrec.open_reader`.
-        kept: the selected records, as a bit for each record, the lowest bit of a byte first; `None` for all.
+        kept: the selected records, as one bit per record, the lowest bit of a byte first; `None` for all.
     """
 
     path: str
@@ -68,7 +68,7 @@ class Part:
         return np.flatnonzero(bits[: self.records])
 
     def between(self, begin: int, end: int) -> Part | None:
-        """Return a part with the records from ``begin`` to ``end``, without unselected ones at both ends, or `None`."""
+        """Return a part with the selected records from ``begin`` to ``end``, or `None` if none of them is selected."""
         assert self.records is not None, "only what is counted is cut"
         kept = None
         if self.kept is not None:
@@ -90,7 +90,7 @@ class Plan:
 
     Attributes:
         parts: the parts, in the order of the records.
-        maker: the maker of batches of records.
+        maker: the maker of the batches.
     """
 
     parts: tuple[Part, ...]
@@ -115,7 +115,7 @@ async def make_plan(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Plan:
-    """Return a plan for the arguments of `open_batches`; ``part_bytes`` divides larger shards that have an index."""
+    """Return a plan for the arguments of `open_batches`. Divide shards over ``part_bytes`` that have an index."""
     if not 0 <= worker[0] < worker[1]:
         raise ArgumentValueError(f"worker={worker}: must be (i, n), for worker number i of n, counted from 0")
     part_bytes = None if part_bytes is None else byte_count(part_bytes, "part_bytes")
@@ -147,9 +147,9 @@ async def make_plan(
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
-    """Return the share of worker ``i`` of ``n``: neighbouring records, whose number differs by at most one.
+    """Return the share of worker ``i`` of ``n``: neighbouring records. Shares differ by at most one record.
 
-    If the records of a file have not been counted, the workers get whole files in turn.
+    If the records of a file have not been counted, whole files are dealt to the workers in turn.
     """
     every = list(parts)
     number, count = worker
@@ -174,7 +174,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
 
 
 def _parts_of(selection: Selection, opened: bool, chosen: RecordSet | None, worker: tuple[int, int]) -> list[Part]:
-    """Return a worker's share of all records, or of the chosen ones. Blocks, because there may be a million shards."""
+    """Return a worker's share of all records, or of ``chosen``. Blocks, because there may be a million shards."""
     parts = []
     number = 0
     for shard in selection.shards:
@@ -221,7 +221,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Return the parts, divided into pieces. ``base`` is the beginning of their paths, before the keys of ``store``."""
+    """Divide the parts into pieces. ``base`` is the prefix of their paths before the keys of ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)
@@ -230,7 +230,7 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 
 
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Divide a part into pieces of at most ``part_bytes``, if its index allows. Each begins at its first record."""
+    """Divide a part into pieces of at most ``part_bytes``, if its index allows it. Each begins at its first record."""
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]
@@ -272,7 +272,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Return the first of ``begins`` after a record, or a very large number if there is no such one."""
+    """Return the first of ``begins`` after a record, or a very large number if there is none."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

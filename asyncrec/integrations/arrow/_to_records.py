@@ -1,6 +1,6 @@
 """Convert Arrow batches to records. Each column becomes the values of one feature, and each row an Example.
 
-A null becomes an absent feature, if the schema allows it. A value that would be read back differently raises an error.
+A null becomes an absent feature if the schema allows it. A value that would be read back differently raises an error.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class _NullWithinError(Exception):
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
     """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence.
 
-    This is the reverse of `to_batch`.
+    This is the inverse of `to_batch`.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
-        schema: the schema of the records. Only its columns are written. By default, the `schema_of` the batch.
+        schema: the schema of the records. Only its columns are written. By default, it is that of `schema_of`.
         narrow: whether to round float64 to float32, as `encode_example` does. If false, a value that would change
             raises an error. A FixedLen with ``raw=True`` keeps all bits.
 
@@ -203,7 +203,7 @@ def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
 
 
 def _sliced(values: Any, column: Array) -> Values:
-    """Return the values of each row of a list column, as parts of the values of all rows."""
+    """Return the values of each row of a list column, as slices of the values of all rows."""
     rows = _cut(values, _offsets(column))
     if column.null_count:
         rows = [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
@@ -221,7 +221,7 @@ def _offsets(column: Array) -> list[int]:
 
 
 def _scattered(values: Any, column: Array) -> Values:
-    """Return a value for each row, from the values of the rows that are not null, and None for the others."""
+    """Return a value for each row: None for a null, and otherwise the next of ``values``."""
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not column.null_count:
         return rows
@@ -230,7 +230,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """Return the values of lists with this shape, or of flat lists of the same size, in which Ray stores tensors."""
+    """Return the values of lists with this shape, or of flat lists of the same size, as Ray stores tensors."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -323,8 +323,8 @@ def _check_within(values: Array) -> None:
 
 
 def _row_with_null(column: Array, entry: Entry) -> int:
-    """Return the first row that contains a null. This is slow, and only for an error message."""
-    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows, and their steps
+    """Return the first row that contains a null. This is slow, so it is only for an error message."""
+    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows and their steps
 
     def has_null(value: Any, depth: int) -> bool:
         if isinstance(value, dict | list):

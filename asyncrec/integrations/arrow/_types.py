@@ -1,4 +1,4 @@
-"""Convert a `Schema` to an Arrow schema, and back: each entry to the type of a column, and each type to an entry.
+"""Convert a `Schema` to an Arrow schema and back: each entry to a column type, and each type to an entry.
 
 The `Schema` itself is stored in the metadata, so that its properties without an Arrow type (defaults, ``raw``, the
 shape of a sparse array) are restored.
@@ -47,21 +47,20 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
 
 def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
-    """Return the `Schema` of records made of batches with this Arrow schema.
+    """Return the `Schema` of records made from batches with this Arrow schema.
 
-    The entry of a column is the one in the metadata, if it fits the type.
-
-    Otherwise, it depends on the type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists are
-    FixedLen of their shape, lists are VarLen, and lists of lists are Sequence. Times, dates and durations are integers.
-    float64 keeps its name, but is stored as float32, because an Example has no other floats.
+    A column's entry is the one in the metadata if it fits the column's type. Otherwise, it depends on the type:
+    numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists are FixedLen of their shape, lists are
+    VarLen, and lists of lists are Sequence. Times, dates and durations are integers. float64 keeps its name but is
+    stored as float32, because an Example has no other floats.
 
     Args:
         arrow: a ``pyarrow.Schema``.
-        nulls: the names of columns of single values of which some are null; these become VarLen.
+        nulls: the names of columns of single values that contain nulls; these become VarLen.
 
     Raises:
-        SchemaError: a column has a type that no feature can hold (struct, map, union, decimal, null); or the metadata
-            contain no valid schema of this version.
+        SchemaError: a column has a type that no feature can hold (struct, map, union, decimal, null), or the schema in
+            the metadata is invalid or has another version.
     """
     known = _known(arrow.metadata or {})
     plain = {} if known is None else {field.name: field.type for field in arrow_schema(known)}
@@ -105,7 +104,7 @@ def encode_arrow(arrow: Any) -> str:
 
 
 def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return ``plain``, an `arrow_schema`, with the original types of the columns, if a manifest has them.
+    """Return ``plain``, from `arrow_schema`, with the columns' original types if the manifest has them.
 
     The manifest is not trusted, so a type is used only if the column can be cast to it. Unreadable text is ignored.
     """
@@ -135,7 +134,7 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
-    """Return whether a column of the type ``written`` is read as ``plain``, and can be restored by a cast."""
+    """Return whether a column of type ``written`` is read as ``plain`` and can be restored by a cast."""
     types = pa.types
     if written == plain:
         return True

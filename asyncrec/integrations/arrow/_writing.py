@@ -35,9 +35,9 @@ class BatchWriter:
         self._narrow = narrow
 
     async def write(self, batch: Any) -> int:
-        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order, and return the ticket of the last one.
+        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order and return the ticket of the last one.
 
-        If cancelled, only the first rows have been written.
+        If cancelled, an initial part of the rows has been written.
 
         Raises:
             SchemaError: a row does not match the schema. The message names the column and the row. Rows before it may
@@ -87,7 +87,7 @@ async def open_batch_writer(
 def schemas_of(
     schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
 ) -> tuple[Schema, dict[str, Any]]:
-    """Return the schema of the records, and the manifest's metadata, with the Arrow schema if one was passed."""
+    """Return the records' schema and the manifest's metadata, which includes the Arrow schema if one was passed."""
     told = dict(metadata or {})
     if isinstance(schema, Schema):
         return schema, told

@@ -26,7 +26,7 @@ class WriteReport:
     """The result of `write_asyncrec`.
 
     Attributes:
-        rows, bytes: the number of rows that this job added to the data set, and the size of its shards, as stored.
+        rows, bytes: the number of rows that this job added to the data set, and the stored size of its shards.
         shards: the entries of these shards in the manifest.
         repeated: whether an earlier run with the same ``job_id`` had committed the shards, so this run added nothing.
     """
@@ -57,8 +57,8 @@ def write_asyncrec(
 ) -> WriteReport:
     """Write each row of a ``ray.data.Dataset`` exactly once, or raise an error and commit no row.
 
-    The exception is an error that says that it is unknown whether the commit took effect. In this case, run the write
-    again with the same ``job_id``. It writes the rows only if they have not been committed.
+    The exception is an error that states that the outcome of the commit is unknown. In this case, run the write again
+    with the same ``job_id``. It then writes the rows only if they have not been committed.
 
     Args:
         dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.
@@ -78,7 +78,7 @@ def write_asyncrec(
         options: the options of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
 
     Raises:
-        ConflictError: a run with this id is alive; or another job has meanwhile replaced the data set.
+        ConflictError: a run with this id is alive, or another job has replaced the data set in the meantime.
         ObjectExistsError: the data set exists, with ``mode="new"``.
         StorageError, DatasetError: the commit failed.
         ray.exceptions.RayTaskError: a task failed. The error contains the SchemaError or StorageError of the task.
@@ -176,7 +176,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._job.commit(entries, int(write_result.num_rows))
 
     def on_write_failed(self, error: Exception) -> None:
-        """Do nothing, because the driver ends the job, and knows whether the commit may have taken effect."""
+        """Do nothing, because the driver ends the job and knows whether the commit may have taken effect."""
 
 
 def _schema_of(dataset: Any) -> Any:

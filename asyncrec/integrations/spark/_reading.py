@@ -1,4 +1,4 @@
-"""Read a data set in partitions of one or more shards, or of a range of the records of a large shard."""
+"""Read a data set in partitions of one or more shards or of a range of records in a large shard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Partition(InputPartition):  # type: ignore[misc]  # types are checked wit
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]  # as above
-    """A reader of the columns of a ``StructType``. It parses no others."""
+    """A reader of the columns of a ``StructType``. Other columns are not parsed."""
 
     def __init__(self, options: dict[str, Any], schema: Any) -> None:
         self._wanted = arrow_of(schema)
@@ -50,7 +50,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         return [_Partition(parts) for parts in groups(self._parts, self._most)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if not isinstance(partition, _Partition):  # a partition of Spark's own, if there are no parts
+        if not isinstance(partition, _Partition):  # Spark's own partition, if there are no parts
             return
         for batch in read_parts(self._maker, partition.value, **self._options):
             yield _as_wanted(batch, self._wanted)
@@ -67,7 +67,7 @@ def _between(stored: Any, wanted: Any) -> Any:
     These are the stored types, or the type of the values for a list that is requested as single values.
 
     Raises:
-        SchemaError: a column is requested as times, but stored as integers without a time unit.
+        SchemaError: a column is requested as times but stored as integers without a time unit.
     """
     fields = []
     for field, asked in zip(stored, wanted, strict=True):

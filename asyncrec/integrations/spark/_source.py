@@ -27,22 +27,22 @@ class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # types are checked
             also selects columns, and determines their types in Spark.
         newest: as for `asyncrec.integrations.arrow.open_batches`.
         schema: the JSON of `Schema.to_json`, if no schema is stored with the records; or pass it to ``schema(...)``.
-        part_bytes: a larger shard with an index is divided into several partitions; 128 MiB by default.
+        part_bytes: the size above which a shard with an index is divided into several partitions; 128 MiB by default.
         max_partitions: the maximum number of partitions, so that neighbouring shards may share one; 10,000 by default.
         batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
         storage_options: an object with options for the backend, which every task uses.
 
     Options for writing:
         path: a folder and the data set's name in it, which every node must reach by this path; passed to ``save``.
-        job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing; if it has
-            not, this run ends it.
+        job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing. Otherwise,
+            this run ends that one.
         if_exists: with ``mode("append")``, either ``append``, or ``fail`` to raise an error if the data set exists.
             With ``mode("overwrite")``, the rows become the whole data set.
         schema: the JSON of the records' `Schema.to_json`; by default, the schema of the columns. A column of single
             values that contains nulls must be a VarLen.
         max_shard_bytes, max_shard_records, compression, index, metadata: as for `asyncrec.open_sharded_writer`; a shard
             is full at 256 MiB by default.
-        narrow: ``false`` raises an error for a float64 that would change as a float32.
+        narrow: ``false`` raises an error for a float64 that float32 cannot represent.
         storage_options: as for reading.
     """
 

@@ -28,7 +28,7 @@ class Collected:
         self.is_closed = False
         self._writer = writer
         self._exit_timeout = exit_timeout
-        self._turn: anyio.Lock | None = None  # created on the loop: a caller under trio would create trio's lock
+        self._turn: anyio.Lock | None = None  # created on the loop, because a caller may be under trio
 
     async def hand_on(self) -> None:
         """Write the records in order. If cancelled, the records not yet written remain in `records`."""

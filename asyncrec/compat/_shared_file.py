@@ -40,7 +40,7 @@ class SharedFile:
 
     Raises:
         StorageError: an exclusive writer (``open_writer(mode="a")``) has the file open, or the system failed to open
-            it. In the second case the error is also the builtin error, such as `IsADirectoryError`.
+            it. In the second case, the error is also the builtin error, such as `IsADirectoryError`.
     """
 
     def __init__(self, path: str) -> None:
@@ -53,7 +53,7 @@ class SharedFile:
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Append ``data``, which consists of whole records, to the file. If this fails, the file keeps no part of it.
+        """Append ``data``, which consists of whole records, to the file. If this fails, no part of it remains.
 
         Raises:
             OSError: the system's error.

@@ -197,8 +197,8 @@ class Schema:
         """Return the reason why this schema cannot decode every record that ``other`` decodes, or `None` if it can.
 
         This schema must have each feature of ``other``, with the same default, and with a type and a shape that can
-        represent its values. (A ``VarLen`` represents a one-dimensional ``FixedLen``, and int64 represents int32.) Each
-        additional feature must be optional: it has a default, or is a ``VarLen`` or a ``Sparse``.
+        represent its values. (A ``VarLen`` can represent a one-dimensional ``FixedLen``, and int64 can represent
+        int32.) Each additional feature must be optional: it has a default, or is a ``VarLen`` or a ``Sparse``.
         """
         for name, entry in other._features.items():
             mine = self._features.get(name)

@@ -11,9 +11,9 @@
 floats. With ``narrow=False``, an array or NumPy scalar that rounding would change is rejected, and so is a list of
 integers and floats. A Python float is always rounded, because Python has no other size for the caller to choose.
 
-A value that would become a different value is always rejected, with a SchemaError that states the reason: an integer
-outside int64, a finite number that would become infinite, a list of several kinds, None, a nested list, a date, a
-complex number. A list cannot mix bool and int, or str and bytes, because one would be read as the other.
+A value that would become a different value is always rejected, with a SchemaError that states the reason. Such values
+are an integer outside int64, a finite number that would become infinite, a list of several kinds, None, a nested list,
+a date and a complex number. A list cannot mix bool and int, or str and bytes, because one would be read as the other.
 """
 
 from __future__ import annotations

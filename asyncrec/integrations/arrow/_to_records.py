@@ -24,7 +24,7 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
-Values: TypeAlias = "list[Any]"  # one for each row; None if the row has no such feature
+Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the feature
 
 _NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would be read as absent
 

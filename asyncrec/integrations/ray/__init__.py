@@ -7,7 +7,7 @@
     write_asyncrec(pages.map_batches(clean), "s3://crawl/2026/clean", job_id="clean-2026-11-22")
 
 Each read task reads one or more shards, or a range of records in a large shard, and returns tables of a few MiB, so its
-memory use does not grow with the shard. Each attempt of a write task gives its shards their own names. At the end, the
+memory use does not grow with the shard. Each attempt of a write task uses its own shard names. At the end, the
 driver makes one commit, which adds the shards of one attempt of each task to the data set.
 
 The integration uses Ray's public classes `Datasource` and `Datasink`, and none of Ray's private attributes.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 _DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, with its bits reversed
+_POLYNOMIAL = 0x82F63B78  # the Castagnoli polynomial, bits reversed
 _PLACES = 5  # the number of length bytes for which `crcs_between` has tables
 
 # This is the C function itself. For a small record, a Python wrapper would add half the time of the call.
@@ -101,7 +101,7 @@ def crcs_between(
 
 
 def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Multiply polynomials over GF(2), modulo Castagnoli's. The highest bit is the coefficient of x ** 0."""
+    """Multiply over GF(2), modulo the Castagnoli polynomial. The highest bit is the coefficient of x ** 0."""
     product = np.zeros_like(b)
     for bit in range(31, -1, -1):
         product ^= b * ((a >> np.uint32(bit)) & np.uint32(1))

@@ -19,11 +19,11 @@ class Held(Generic[A]):
     """The state of the owner's task on the loop. The task enters and exits the context.
 
     Attributes:
-        entered: set once the context has been entered, or entering it has failed.
+        entered: set once the context has been entered, or has failed to be entered.
         opened: whether the context was entered successfully.
         ended: whether the context has been exited, or entering it has failed.
         suppressed: whether the context's exit suppressed the error.
-        rescue: a function that flushes pending data. It is awaited before the context exits if the owner was
+        rescue: a function that writes pending data. It is awaited before the context exits because its owner was
             garbage-collected or Python is exiting. It must limit its own time, must not raise, and must not hold a
             reference to the owner or its handle.
     """
@@ -103,7 +103,7 @@ class _Released(Generic[A]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if exc is not None:  # cancelled, because leaving was interrupted, the owner was collected, or Python is exiting
+        if exc is not None:  # cancelled: the exit was interrupted, the owner was collected, or Python is exiting
             if self._held.rescue is not None:
                 with anyio.CancelScope(shield=True):
                     await self._held.rescue()

@@ -1,7 +1,7 @@
-"""`Owner` keeps an async context open for threads. Decorators derive the synchronous API from the asynchronous one.
+"""`Owner` keeps an async context open for threads. Decorators derive the synchronous API from the asynchronous API.
 
 `Owner` runs one task on the portal's loop, in which an async context is entered and exited, as cancel scopes require.
-The object that the context yielded may be used in two ways. `Owner.call` runs each call in its own task, for objects
+The object that the context yielded may be used in two ways. `Owner.call` runs each call in a separate task, for objects
 that any number of tasks may use. `Owner.call_inside` runs the calls one after another in the owner's task, for objects
 that belong to one task.
 """
@@ -34,8 +34,8 @@ Finish = Callable[[BaseException | None], None]
 class Owner(Generic[A]):
     """The owner of ``context``, which is open from `enter` until `leave`. ``what`` is its name in error messages.
 
-    Like a Python file, an owner that is garbage-collected while open issues a warning. It closes its context as on an
-    exception. ``keeps`` is another owner, kept alive because this owner's context needs its context.
+    Like a Python file, an owner that is garbage-collected while open closes its context as after an exception, and
+    warns. ``keeps`` is another owner, which is kept alive because this context depends on its context.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
@@ -72,13 +72,13 @@ class Owner(Generic[A]):
     def finish_with(self, finish: Finish) -> None:
         """Register ``finish`` to be called before the context exits, with the error that ended the body or `None`.
 
-        If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle. It is referenced
-        weakly, so the handle can still be garbage-collected.
+        If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle, which is
+        referenced weakly so that it can still be garbage-collected.
         """
         self._finish = weakref.WeakMethod(finish)
 
     def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
-        """Register ``rescue`` to be awaited before the context exits without a call to `leave`. See `Held`."""
+        """Await ``rescue`` before the context exits if `leave` is not called. See `Held`."""
         self._held.rescue = rescue
 
     def leave(self, error: BaseException | None) -> bool:
@@ -87,7 +87,7 @@ class Owner(Generic[A]):
             # A generator that held this owner was garbage-collected, perhaps in the loop's thread, and must not wait.
             self.abandon()
             return False
-        self._portal.check(self.what)  # before `finish`, whose lock another thread may have held at the fork
+        self._portal.check(self.what)  # before `finish`, whose lock a thread of the parent may hold
         finish = None if self._finish is None else self._finish()
         if finish is not None:
             try:
@@ -105,7 +105,7 @@ class Owner(Generic[A]):
         return self._held.suppressed
 
     def abandon(self) -> bool:
-        """Close the context as on an exception, without waiting. Return True if it was open. Safe in a finaliser."""
+        """Close the context as after an exception, without waiting. Return whether it was open. Safe in a finaliser."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
         # A forked child has no open context, because the loop runs in its parent.
@@ -121,7 +121,7 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Check that the owner can be used, as `call_inside` does.
+        """Raise the error that `call_inside` would raise if the owner cannot be used.
 
         Raises:
             RuntimeError: the owner was opened in another process, or this is the loop's own thread.
@@ -150,7 +150,7 @@ class Owner(Generic[A]):
         return self._portal.run(self._held.inside, work, what=self.what)
 
     def call_sync(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)`` in the loop's thread, for objects that are not safe to use from another thread."""
+        """Call ``func(*args)`` on the loop's thread, for objects that are not thread-safe."""
 
         async def work() -> T:
             return func(*args)
@@ -159,7 +159,7 @@ class Owner(Generic[A]):
 
 
 class Handle(OfOneProcess, Generic[A]):
-    """Base class of synchronous objects. Holds the asynchronous object and the owner that keeps it open."""
+    """The base class of synchronous objects, with the asynchronous object and the owner that keeps it open."""
 
     def __init__(self, owner: Owner[A], value: A) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class Opened(AbstractContextManager[H, bool]):
         raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
-        """Close the object as on an exception, without waiting or warning. For callers that issue the warning."""
+        """Close the object as after an exception, without waiting or warning, for callers that issue a warning."""
         self._owner.abandon()
 
     def __exit__(
@@ -270,7 +270,7 @@ def with_parameters_of(
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
-        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # of any function
+        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # a function accepts it
         return method
 
     return declared

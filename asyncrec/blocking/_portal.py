@@ -1,12 +1,12 @@
 """The event loop behind `asyncrec.blocking`: one per process, in its own thread.
 
-The loop is an asyncio loop, accessed through anyio's blocking portal. It starts on first use and ends with the process,
-after the main thread and every other non-daemon thread that used it have ended. Objects still open at that point are
-closed as on an exception.
+The loop is an asyncio loop, accessed through anyio's blocking portal. It starts when first needed, and ends with the
+process, after the main thread and every other non-daemon thread that used it have ended. Objects that are still open at
+that point are closed as after an exception.
 
-A loop does not survive ``os.fork``, because its thread does not exist in the child. So the child starts its own loop
-when it needs one. In the child, an object opened before the fork raises RuntimeError, because its calls would otherwise
-wait forever.
+A loop does not survive ``os.fork``, because its thread does not exist in the child. The child therefore starts its own
+loop when it needs one. In the child, an object opened before the fork raises RuntimeError, because a call would
+otherwise wait forever.
 
 A call interrupted by ``KeyboardInterrupt`` is cancelled on the loop, and the exception propagates once the call has
 cleaned up. A second interruption does not wait for the clean-up.
@@ -38,7 +38,7 @@ _of_the_loop = ContextVar("_of_the_loop", default=False)
 
 
 class Portal:
-    """Access to the event loop of the process that created it. Any number of threads may use it at once."""
+    """Access to the event loop of the process that created the portal. Any number of threads may use it at once."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -58,7 +58,7 @@ class Portal:
         threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
 
     def check(self, what: str) -> None:
-        """Raise an error if waiting for the loop would never end.
+        """Raise an error if waiting for the loop would block forever.
 
         Raises:
             RuntimeError: ``what`` was opened in another process, this is the loop's own thread, or the loop has ended
@@ -95,7 +95,7 @@ class Portal:
         return Call(self, func, *args).result()
 
     def before_end(self, func: Callable[[], object]) -> None:
-        """Register ``func`` to be called once, in any thread, after the last use of the loop but before its end."""
+        """Register a function to be called once, in any thread, between the last use of the loop and its end."""
         if func not in self._before_end:
             self._before_end.append(func)
 
@@ -143,7 +143,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # A user's function raised this error for the caller, but asyncio would stop the loop.
+                # A user's function raised this error, which is for the caller, but would make asyncio stop the loop.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:

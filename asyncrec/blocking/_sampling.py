@@ -79,7 +79,7 @@ class Dataset(Handle[dataset.Dataset]):
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:
-        """See `asyncrec.Dataset.get`. `get_many` is much faster for many records."""
+        """See `asyncrec.Dataset.get`. For many records, `get_many` is much faster."""
         self._owner.check()
         record = self._value.lookup.one(index, waits=True)
         return self._owner.call(self._value.get, index) if record is None else record

@@ -1,7 +1,7 @@
 """Write a data set of many shards without async: `ShardedWriter`, and the manifest of a data set.
 
-`ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It still returns a record's
-ticket at once, because tickets number the writes, and all writes go through this class.
+`ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It can still return a record's
+ticket at once, because tickets number the writes, and all writes pass through this class.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     """`asyncrec.ShardedWriter`. Any number of threads may use it.
 
     `write` collects records. The collected records are passed to the loop once they reach 1,024 records or 512 KiB, by
-    every other method except `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, which also
-    flushes them. Until then, they do not count for ``memory_limit`` or ``max_shard_seconds``.
+    every other method except `take`, `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, which
+    also flushes them. Until then, they do not count towards ``memory_limit`` or ``max_shard_seconds``.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_bytes = self._tickets = 0
         self._pending_keys: set[bytes] = set()
         self._timer: Call[None] | None = None
-        self._is_timed = value.flush_seconds is None  # or no timer is needed
+        self._is_timed = value.flush_seconds is None  # True if the timer runs or is not needed
         owner.finish_with(self._finish)
         if commits:
             owner.rescue_with(self._collected.rescue)
@@ -85,7 +85,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     @property
     def flush_seconds(self) -> float | None:
-        """The number of seconds after which records are flushed automatically, or `None` if they are not."""
+        """The number of seconds after which records are flushed automatically, or `None` for no automatic flushes."""
         return self._value.flush_seconds
 
     @property
@@ -119,7 +119,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     ) -> int:
         """Write one record and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
-        If the call is interrupted, the record has been accepted and is written later.
+        If the call is interrupted, the record has still been accepted, and is passed on later.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"key": key, "partition": partition, "source": source, "position": position}
@@ -158,7 +158,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     ) -> int:
         """Write many records without keys, in order, and return the ticket of the last one.
 
-        The iterable runs in this thread. If the call is interrupted, an initial part of the records has been written.
+        The iterable runs in this thread. If the call is interrupted, only the first records have been written.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"partition": partition, "source": source, "position": position}
@@ -228,11 +228,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._owner.call(self._value.wait, ticket, level)
 
     def stats(self) -> ShardedWriterStats:
-        """See `asyncrec.ShardedWriter.stats`. Records that are still collected are not counted."""
+        """See `asyncrec.ShardedWriter.stats`. Collected records that are not yet passed on are not counted."""
         return self._owner.call_sync(self._value.stats)
 
     def hand_on(self) -> None:
-        """Write the collected records, so that ``max_shard_seconds`` starts. Call this before a long pause."""
+        """Pass on the collected records, which starts ``max_shard_seconds``. Call this before a long pause."""
         with self._lock:
             if not self._pending:
                 return
@@ -254,7 +254,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     async def _flush_collected(self) -> bool | None:
         """Write and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
 
-        The asynchronous writer stores its error. Records that were not written stay collected, and fail again.
+        The asynchronous writer stores its error. Records that were not passed on remain collected, and fail again.
         """
         if not self._lock.acquire(blocking=False):
             return None
@@ -290,7 +290,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _finish(self, error: BaseException | None) -> None:
         if self._timer is not None:
-            self._timer.abandon()  # it may hold the lock as long as a full store blocks it
+            self._timer.abandon()  # it may hold the lock for as long as a full store blocks its flush
         with self._lock:
             self._collected.is_closed = True
             if error is None:
@@ -310,8 +310,8 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
-        own = {} if options.get("seen") is not None else options  # a writer with `seen` does not collect pages
-        # The caller's code, so it runs in the caller's thread, before the record is collected and gets its ticket.
+        own = {} if options.get("seen") is not None else options  # such a writer does not collect pages
+        # The function is the caller's code, so it runs in the caller's thread, before a record gets its ticket.
         partition_by = own.pop("partition_by", None)
         # Records are encoded, and checked against the schema, in the caller's thread.
         schema = schema_of(own.get("schema"))

@@ -1,8 +1,8 @@
 """A shuffled epoch without async. Records and batches are transferred from the event loop in groups.
 
-A call to the loop takes as long as reading tens of records. If each batch needed a call, batches of 32 would take four
-times as long as on the loop. So all batches already read are transferred together. The state ignores batches not yet
-returned to the caller. It is the position after the last record or batch returned, where batches of another size begin.
+A call to the loop takes as long as reading a few dozen records. With one call per batch, batches of 32 would take four
+times as long as on the loop. All batches that have been read are therefore transferred together. The state is the
+position after the last record or batch returned to the caller, where batches of another size would begin.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Age:
             )
 
     def of(self, features: Mapping[str, Raw]) -> bytes:
-        """Return the value in a record as at most `AGE_BYTES` bytes, which sort in the order of the values.
+        """Return a record's value as at most `AGE_BYTES` bytes, which sort in the order of the values.
 
         For a record without the feature, and for NaN, return ``b""``, which sorts first.
 
@@ -75,7 +75,7 @@ class Age:
         return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
 
     def value(self, features: Mapping[str, Raw]) -> bytes | None:
-        """Return the value as bytes of any length, which sort in the order of the values.
+        """Return a record's value as bytes of any length, which sort in the order of the values.
 
         For a record without the feature, and for NaN, return `None`.
 
@@ -116,7 +116,7 @@ class Age:
 
 
 def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
-    """Describe a feature that has no order because it is an array or part of one. Otherwise, return ``""``."""
+    """Return a description of a feature that has no order because it is an array or part of one, or ``""``."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:

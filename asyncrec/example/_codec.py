@@ -1,12 +1,12 @@
-"""Encode and decode tf.train.Example as plain mappings, directly in the wire format.
+"""Encode mappings as tf.train.Examples, and decode Examples to mappings, without protobuf objects.
 
-Encoding is deterministic. Features are in the UTF-8 order of their names and numbers are packed, so equal values have
-equal encodings. (protobuf's own deterministic order differs between runtimes.) `_values` defines how values are
-converted and which values are rejected. `_wire` defines how records are parsed.
+Encoding is deterministic. Features are sorted by the UTF-8 bytes of their names, and numbers are packed, so equal
+values produce equal bytes. (protobuf's own deterministic order differs between runtimes.) `_values` defines how values
+are converted and which values are rejected. `_wire` defines how records are parsed.
 
-Decoding without a schema uses the types of the format. An int64 feature becomes an int64 array, and a float feature a
-float32 array. Both are one-dimensional, writable and new. A bytes feature becomes a list of bytes. A feature without a
-kind becomes ``[]``.
+Decoding without a schema uses the types of the format. An int64 feature becomes an int64 array, and a float feature
+becomes a float32 array. Both are one-dimensional, writable and new. A bytes feature becomes a list of bytes. A feature
+without a kind becomes ``[]``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Prepared: TypeAlias = tuple[str, int, "bytes | memoryview | list[bytes]"]
 
 
 class Message(Protocol):
-    """A protobuf message, asyncrec's or TensorFlow's."""
+    """A protobuf message of asyncrec or TensorFlow."""
 
     DESCRIPTOR: Any
 
@@ -44,8 +44,8 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
     64-bit floats are rounded to float32, the only float type of the format. With ``narrow=False``, an array of 64-bit
     floats that rounding would change raises SchemaError.
 
-    Raises SchemaError, naming the feature, if no feature can hold a value or if a finite value would become infinite.
-    Raises TypeError if ``features`` is neither a mapping nor an Example.
+    Raises SchemaError, naming the feature, if no feature can represent a value or if a finite value would become
+    infinite; TypeError if ``features`` is neither a mapping nor an Example.
     """
     if type(features) is dict:
         if native is not None:
@@ -65,10 +65,10 @@ def encode_sequence_example(
 ) -> bytes:
     """Encode a context and feature lists, or the message itself, as a serialized tf.train.SequenceExample.
 
-    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. If it is an
-    array, its first axis is the steps. All steps of a list must have the same kind, but a step may be empty.
+    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. An array is
+    split into steps along its first axis. All steps of a list must have the same kind, but a step may be empty.
 
-    Raises the errors of ``encode_example``. A SchemaError names the feature and the step of its list.
+    Raises the same errors as ``encode_example``. A SchemaError also names the step.
     """
     if not isinstance(context, Mapping):
         return _serialised(context, "SequenceExample")
@@ -78,9 +78,9 @@ def encode_sequence_example(
 
 
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
-    """Decode a serialized Example to a dict from feature names to values.
+    """Decode a serialized Example to a dict of values by feature name.
 
-    Raises DecodeError, naming the offset or the feature, if ``data`` is not a serialized Example.
+    Raises DecodeError, with the offset or the name of the feature, if ``data`` is not a serialized Example.
     """
     return {name: _decoded(name, raw) for name, raw in parse_example(bytes(data)).items()}
 
@@ -115,7 +115,7 @@ _TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # the tags of the lists in a Feature, 
 
 
 def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
-    """Return the Features message of ``features``, which are sorted by name, as the field ``tag`` of an Example.
+    """Return the Features message of ``features``, which must be sorted by name, as a field with this tag.
 
     Each buffer is copied only once, by the final join.
     """
@@ -163,10 +163,10 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
     return encode_prepared(prepared, tag=tag)
 
 
-# One entry per feature name and payload size. Most data sets need far fewer, and an entry takes about 300 bytes.
+# One entry per feature name, kind and payload size. Most data sets need far fewer entries. Each takes about 300 bytes.
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
-    """Return a map entry up to its payload of ``size`` bytes, and the length of the entry with its payload.
+    """Return a map entry up to its payload of ``size`` bytes, and the length of the entry including the payload.
 
     The payload is the only value of its list and ends the entry. An empty list of packed numbers has no field for its
     values. A list with one empty bytes value has an empty field.
@@ -204,7 +204,7 @@ def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
 
 
 def _sorted(features: Mapping[str, object]) -> list[str]:
-    """Return the names in UTF-8 order, which is the order of code points and thus Python's order of str."""
+    """Return the names sorted by their UTF-8 bytes. Python sorts str by code points, which is the same order."""
     try:
         return sorted(features)
     except TypeError:

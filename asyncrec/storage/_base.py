@@ -224,7 +224,7 @@ class Storage(ABC):
             while block := await source.receive(1 << 20):
                 blocks.append(block)
         content = b"".join(blocks)
-        if len(content) < size:  # a truncated claim would look like another writer's
+        if len(content) < size:  # a truncated claim would look like the claim of another writer
             raise TransientStorageError(
                 f"{join(self.root, key)}: the response ended early, at byte {len(content):,} of {size:,}"
             )

@@ -11,9 +11,9 @@ module cancels at each await, on asyncio and on trio, deterministically and with
 
     await cancel_at_every_checkpoint(write, after=nothing_left)
 
-A coroutine that waits yields to its event loop. The yields are counted, and at the n-th, the cancel scope around the
-call is cancelled. Tasks that the function starts run as usual, and are cancelled with the function; only the function's
-own awaits are counted.
+A coroutine that waits yields to its event loop. This module counts the yields, and cancels a scope around the call at
+the n-th. Tasks that the function starts run as usual, and are cancelled with the function, but only the function's own
+awaits are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import anyio
 
 T = TypeVar("T")
 
-# A function with this many awaits would have to run as many times, so it is assumed never to end.
+# A function with this many awaits would have to be run as many times, so it is assumed never to finish.
 MOST_CHECKPOINTS = 10_000
 
 
@@ -34,7 +34,7 @@ async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], 
     """Run ``func`` and cancel it at its ``n``-th await, counted from 1. Return whether it reached that await.
 
     As with a caller's cancellation, a scope around the function is cancelled while the function waits. The function may
-    still finish if its wait is shielded. Its result is discarded. Its exceptions are raised, with a note about ``n``.
+    still finish if its wait is shielded. Its result is discarded. Its exceptions propagate, with a note of ``n``.
     """
     with anyio.CancelScope() as scope:
         try:
@@ -53,8 +53,8 @@ async def cancel_at_every_checkpoint(
 
     Return the number of awaits, or 0 if ``func`` never waits.
 
-    ``after`` is awaited after each run, including the last, which is not cancelled. It checks the state that the run
-    left behind.
+    ``after`` is awaited after each run, including the last, which is not cancelled. It should check the state that the
+    run left behind.
 
     Raises:
         AssertionError: ``func`` has 9,999 awaits or more.

@@ -1,4 +1,4 @@
-"""The base of the conformance kits, which are classes of test cases for pytest.
+"""The base classes of the conformance kits, whose cases run under pytest.
 
 Replace a case that a plugin cannot pass with a case that shows the plugin's actual behaviour::
 
@@ -37,14 +37,14 @@ _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "t
 
 
 def replaces_case(reason: str) -> Callable[[F], F]:
-    """Mark a method that replaces a case of the kit. ``reason`` explains why the plugin cannot pass the case."""
+    """Mark a method that replaces a case of the kit. ``reason`` states why the plugin cannot pass the case."""
     if not reason or not isinstance(reason, str):
         raise ArgumentTypeError(
             "replaces_case needs a reason: a sentence that says why the plugin cannot pass the case"
         )
 
     def mark(case: F) -> F:
-        case.replaces_case = reason  # type: ignore[attr-defined]  # the mark __init_subclass__ looks for
+        case.replaces_case = reason  # type: ignore[attr-defined]  # the mark that __init_subclass__ looks for
         return case
 
     return mark
@@ -125,7 +125,7 @@ class PluginKit(Kit):
         return plugins
 
     def test_an_entry_point_names_the_module(self) -> None:
-        """The plugin is installed, or its metadata is on the path."""
+        """The plugin is installed, or its metadata is on ``sys.path``."""
         named = {entry.value for entry in entry_points(group="asyncrec")}
         assert self.plugin in named, f"the group 'asyncrec' has no entry point {self.plugin!r}; it has {sorted(named)}"
 

@@ -34,7 +34,7 @@ Found: TypeAlias = tuple[SelectedShard, NDArray[np.int64]]
 
 # The number of keys of a shard to read at once: 1 MiB.
 _AT_ONCE = 1 << 16
-# The number of shards, or parts of a run, whose keys are read at once.
+# How many shards, or parts of a run, to read keys from concurrently.
 _READERS = 8
 # The number of blocks of a run to read at once.
 _BLOCKS = 64

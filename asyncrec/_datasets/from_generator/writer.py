@@ -33,7 +33,7 @@ class ExampleSink:
     Args:
         sparse_features: the features whose shapes are stored with them.
         flattens: whether features are prepared for an Example. Otherwise, they are passed to the serializer unchanged.
-        own_serializer: whether the serializer is the user's. The features are then read from the records.
+        own_serializer: whether the user passed the serializer. The features are then read from the records.
         max_record_bytes: the maximum length of a record.
 
     Attributes:

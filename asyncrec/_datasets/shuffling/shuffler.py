@@ -249,10 +249,10 @@ class _Window:
         self.bytes = 0
 
     def _grouped(self) -> list[tuple[str, list[bytes]]]:
-        """Return the held hashes grouped by bucket, in the order of the buckets.
+        """Return the held hashes grouped by bucket, in bucket order.
 
-        The groups are sorted one by one, because sorting all hashes at once would make the event loop wait for the
-        interpreter lock.
+        Each group is sorted separately, because sorting all hashes at once would hold the GIL for so long that the
+        event loop stalls.
         """
         groups: dict[int, list[bytes]] = {}
         position = len(self._prefix) // 2

@@ -36,7 +36,7 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# The number of threads, and of shards read at once. The threads decode records and mostly hold the interpreter lock, so
+# The number of threads, and of shards read at once. The threads decode records and mostly hold the GIL, so
 # more threads would gain nothing. On a remote store, twice as many shards hide the latency. With more shards, data
 # would leave the processor's cache before it is decoded.
 _THREADS = _SHARDS_AT_ONCE = 4

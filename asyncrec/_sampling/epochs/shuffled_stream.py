@@ -113,7 +113,8 @@ class ShuffledBatches(Batches[list[bytes]]):
         return self._state_at(self._counted.place_before(unused))
 
     def give_back(self, unused: Sequence[Any]) -> None:
-        """Give back the last batches, all of this epoch. Their records are returned again, in batches of any size."""
+        """Push back the last batches, which must all be from the current epoch. Their records are then yielded again,
+        in batches of any size."""
         records = len(_whole(unused)) if self._size == 1 else sum(map(len, unused))
         self._counted.give_back(len(unused), records=records)
 

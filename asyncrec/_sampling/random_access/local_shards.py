@@ -37,7 +37,7 @@ from asyncrec.storage._url import join
 _MOST_ON_LOOP = 256 << 10
 # The maximum number of records of one shard read on the event loop. Each record takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
-# The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the interpreter lock.
+# The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the GIL.
 _PIECE_BYTES = 1 << 20
 # A range of at least this size is read into its own object. Smaller ranges are collected in one buffer.
 _LARGE = 128 << 10
@@ -65,7 +65,7 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the interpreter lock. A second thread would only make the event loop wait for both.
+        # Cutting holds the GIL. A second thread would only make the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 

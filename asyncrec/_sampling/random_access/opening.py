@@ -1,4 +1,4 @@
-"""`open_dataset` opens a `Dataset`. It reads the manifest, or finds shards without a manifest."""
+"""`open_dataset` opens a `Dataset`. It reads the manifest or, if there is no manifest, finds the shards."""
 
 from __future__ import annotations
 

@@ -46,14 +46,15 @@ from asyncrec.errors import CorruptRecordError, FormatError
 # time is measured.
 _GAP = 512 << 10
 # The maximum size of a read. For a store, it is large enough to make the cost of a request negligible. For a file, it
-# is smaller, because a thread that cuts more at once makes the event loop wait longer for the interpreter lock.
+# is smaller, because a thread that cuts more at once makes the event loop wait longer for the GIL.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
 # The number of concurrent reads: enough for all blocks of a shuffled window, but not too many for a store's
 # connections. The limit bounds the memory used in addition to the records. Reads of single small records need little
 # memory, so more of them may run. With only 20, a store with 20 ms latency would return 1,000 records per second.
 _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
-# The maximum size of all cached decompressed members (sixteen members as asyncrec writes them), and of one member.
+# The maximum total size of the cached decompressed members (sixteen members as asyncrec writes them), and the maximum
+# size of one member.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
@@ -75,7 +76,7 @@ class RangeReader:
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the interpreter lock. A second thread would only make the event loop wait for both.
+        # Cutting holds the GIL. A second thread would only make the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
         # More threads would not be faster, and each thread holds a member in memory twice.
         self._inflating = anyio.CapacityLimiter(processors())

@@ -70,7 +70,7 @@ class RowTable:
             self._spill()
 
     def groups(self) -> Iterator[Rows]:
-        """Yield all rows in arrays, in the order of their buckets. The rows of one bucket are in the same array."""
+        """Yield all rows in arrays, in bucket order. All rows of a bucket are in the same array."""
         if self._files is None:
             yield np.concatenate([np.empty(0, self._dtype), *self._held])
             return

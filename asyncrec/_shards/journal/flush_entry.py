@@ -38,7 +38,7 @@ from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
 _VERSION = 1
-# Compression must keep up with the writer. This is isal's fastest level, four times as fast as zlib's.
+# Compression must keep up with the writer. This is isal's fastest level, four times as fast as that of zlib.
 _PACKED = CompressionOptions(type="ZLIB", level=1)
 # Smaller than one part of an upload to any store, because only such objects are created exclusively in all stores.
 MOST_ENTRY = 4 << 20

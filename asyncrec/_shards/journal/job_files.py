@@ -37,7 +37,7 @@ class JobFiles:
         self.folder = folder
         self._header = header
         self._writer = header.writer
-        # Match every name that may be the job's, because only own files count and no other job has this id.
+        # Match every name that may belong to the job, because only own files count and no other job has this id.
         self._names = JobNames.of(header, plain=True)
         self._owned = folder.owned_by(header.writer)
         self._taken = folder.owned_by(f"{header.writer}{_TAKEN}")

@@ -29,7 +29,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     # The store rejected the request. But an earlier attempt of the backend may have succeeded, so the mark may exist
     # until an "undo" has looked for it.
     "refused": {"undo": "nothing"},
-    # A mark with this id exists. It is another job's, or was made by an earlier request of this opening, whose mark may
+    # A mark with this id exists. It belongs to another job, or to an earlier request of this opening, whose mark may
     # also appear after the check.
     "taken": {"undo": "late"},
     "late": {},

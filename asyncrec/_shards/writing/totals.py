@@ -125,7 +125,7 @@ class _Writers:
         """Keep the growing counts of writers that have ended. The caller holds the lock."""
         while self._last:
             key, last = self._last.popleft()
-            if self._open.pop(key, None) is not None:  # otherwise the writer was the parent's, before a fork
+            if self._open.pop(key, None) is not None:  # otherwise the writer belongs to the parent of a fork
                 for name in _GROWING:
                     self._ended[name] += getattr(last, name)
 

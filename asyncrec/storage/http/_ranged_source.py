@@ -31,7 +31,7 @@ from asyncrec.storage._base import ByteSource, ObjectInfo
 # The number of bytes received from a long response at a time: enough to amortise the overhead of a call, but few enough
 # not to delay the reader of a slow connection.
 _OF_AN_ANSWER = 512 << 10
-# The seconds without a call after which a reader no longer counts as keeping up.
+# How long, in seconds, a reader may go without a call and still count as keeping up.
 _REST = 2.0
 # Blocks smaller than _SMALL are joined into blocks of about _JOINED bytes. Copying larger blocks would not be worth it.
 _SMALL = 64 << 10

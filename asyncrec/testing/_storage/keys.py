@@ -65,7 +65,7 @@ class KeyCases(StorageHooks):
             check_keys(await self.raw_list(storage), [], "raw_list after all keys should have been refused")
 
     async def test_listing_order(self) -> None:
-        """Keys are listed in the order of their UTF-8 bytes, across folders, regardless of the order of writing."""
+        """Keys are listed in the order of their UTF-8 bytes, across folders, regardless of when they were written."""
         keys = [
             "c/2", "c/10", "c/1", "c-1", "c.d", "c0", "cc/1", "C/1", "b/z/z", "b/z-1", "b/z/a", "b/z.d",
             "\uff5e", "\U0001f600", "z", "\u00e9", "e", "e\u0301", "_x/1", ".x",
@@ -79,7 +79,7 @@ class KeyCases(StorageHooks):
                 check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
-        """``start_after`` skips keys up to and including itself, with any prefix, whether or not that key exists."""
+        """With any prefix, ``start_after`` skips keys up to and including itself, whether or not that key exists."""
         keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, keys)
@@ -91,7 +91,7 @@ class KeyCases(StorageHooks):
                     check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
-        """Keys that fill more than a page (1,000 on S3 and GCS) are each listed once. A listing may be closed early.
+        """Keys that exceed a page (1,000 on S3 and GCS) are each listed once, and a listing may be closed early.
 
         This also holds while other keys are created and deleted, so that a search for unlisted objects neither misses
         an object nor counts it twice.

@@ -1,4 +1,4 @@
-"""Cases for sources, which return ranges of one version, each byte once."""
+"""Cases for sources, which return each byte of a range once, from one version of the object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReadingCases(StorageHooks):
     """The cases for sources."""
 
     async def test_ranges(self) -> None:
-        """Ranges within the object, to its end, past its end, and empty ranges return the right bytes."""
+        """Ranges that are empty, or end inside, at or past the end of the object, return their bytes."""
         async with self._source() as (open_source, expected):
             await source_checks.check_ranges(open_source, expected)
 
@@ -30,7 +30,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_receive_cancelled(open_source, expected)
 
     async def test_source_used_after_exit(self) -> None:
-        """A source's context may exit early. The source is closed before the context is entered and after it exits."""
+        """A source's context may exit early, and the source cannot be used outside its context."""
         async with self._source() as (open_source, _):
             await source_checks.check_closed_source(open_source)
 
@@ -87,7 +87,7 @@ class ReadingCases(StorageHooks):
                     await receive_all(source)
 
     async def test_known_version(self) -> None:
-        """Given the info from `head`, a listing, `put` or a source, `open_source` opens that version, at any range.
+        """The info from `head`, a listing, `put` or a source opens exactly that version of the object, for any range.
 
         A backend need not request the info again. If it does, the info must be the same.
         """

@@ -1,4 +1,4 @@
-"""Cases for answers that do not come from the store."""
+"""Cases for responses that do not come from the store."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_REQUESTS = 6
 
 
 class StrangerCases(StorageHooks):
-    """The cases for a proxy that answers with status 200 in place of the store."""
+    """The cases for a proxy that responds with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """A response that is not a listing is never mistaken for an empty folder. The listing retries or raises.
+        """A response that is not a listing is never mistaken for an empty folder. The listing is retried, or raises.
 
         Otherwise, a data set that appears to be empty would be written a second time.
         """
@@ -35,7 +35,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, listed, "s/")
 
     async def test_read_answered_by_another(self) -> None:
-        """An existing object is read correctly, or an error other than `ObjectNotFoundError` is raised."""
+        """An existing object is found and read correctly, or an error other than `ObjectNotFoundError` is raised."""
         async with self.open_storage() as storage:
             data = content(70_000)
             await self.raw_put(storage, "s/read", data)

@@ -74,7 +74,7 @@ class UrlCases(SchemeCases):
     """The cases for plugins that also write."""
 
     async def test_records_written_by_url(self) -> None:
-        """`asyncrec.write_records` writes to the URL, and the object is then in the storage, listed and readable."""
+        """An object that `asyncrec.write_records` writes to the URL is in the storage, listed and readable."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
@@ -85,7 +85,7 @@ class UrlCases(SchemeCases):
             assert not await self.raw_unfinished(storage)
 
     async def test_what_follows_the_root_is_a_prefix(self) -> None:
-        """`asyncrec.open_storage`, given the URL with a folder appended, opens only the keys below that folder."""
+        """If a folder is appended to the URL, `asyncrec.open_storage` opens only the keys below that folder."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             folders = ["by-url/one", "by-url/two"]

@@ -4,7 +4,7 @@
 
     dataset = shuffled("s3://crawl/2026/pages", batch_size=64, seed=0).prefetch(2)
 
-TensorFlow itself can read TFRecord files. This module is for stores and orders that TensorFlow does not support.
+TensorFlow can read TFRecord files itself. This module is for the stores and orders that it does not support.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["element_spec", "shuffled"]
 
 
 def element_spec(schema: Schema) -> dict[str, Any]:
-    """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, or a ``RaggedTensorSpec`` for VarLen.
+    """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, a ``RaggedTensorSpec`` for VarLen.
 
     Raises:
-        SchemaError: a feature has another kind of entry; pass a schema that omits the feature or reads it as bytes.
+        SchemaError: a feature has another kind of entry. Pass a schema that omits it or reads it as bytes.
     """
     return {name: _spec(name, entry) for name, entry in schema.features.items()}
 

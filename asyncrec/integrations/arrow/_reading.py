@@ -20,13 +20,13 @@ from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-_BATCH_BYTES = 4 << 20  # of records, so that the decoded values stay in the processor's cache
+_BATCH_BYTES = 4 << 20  # small enough for the decoded values to stay in the processor's cache
 
 
 class BatchReader:
     """A reader of Arrow batches, opened by `open_batches`. ``async for batch in reader`` yields RecordBatches.
 
-    It can be read once, by one task.
+    The reader can be iterated only once, by one task.
 
     Attributes:
         schema: the ``pyarrow.Schema`` of every batch.
@@ -73,7 +73,7 @@ async def open_batches(
         batch_rows: the number of rows in a batch. The last batch may have fewer.
         batch_bytes: the maximum size of the records in a batch, unless a single record is larger; 4 MiB if
             ``batch_rows`` is not passed either. Both limits may be combined.
-        worker: ``(i, n)`` if this is worker i of n that share the records. The worker reads the i-th of n runs of
+        worker: ``(i, n)`` if this is worker i of n that share the records. The worker reads the i-th of n ranges of
             neighbouring records, whose lengths differ by at most one. Without a manifest, it reads every n-th file.
         verify: check the checksum of every record.
         storage: an open `Storage`, in which ``path`` is a key. It is used but not closed.
@@ -81,10 +81,10 @@ async def open_batches(
 
     Raises:
         SchemaError: no schema is stored or passed; or, while reading, a record does not match the schema.
-        ValueError: a column or split does not exist, or a number is out of range; or the feature ``newest`` has no
-            order, or is combined with a split.
-        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before the
-            error has been returned.
+        ValueError: a column or split does not exist, a number is out of range, the values of the feature ``newest``
+            have no order, or ``newest`` is combined with a split.
+        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after all records before the
+            error have been returned.
         DatasetError: while reading, a shard has fewer records than the manifest says.
     """
     plan = await make_plan(
@@ -161,7 +161,7 @@ class _Feed:
                 for part in parts:
                     await self._read(part, options)
             except Exception:
-                await self._put()  # the records before the error
+                await self._put()  # return the records before the error
                 raise
             await self._put()
         except Exception as error:

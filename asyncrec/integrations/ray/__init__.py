@@ -6,11 +6,11 @@
     pages = read_asyncrec("s3://crawl/2026/pages", columns=["url", "body"])
     write_asyncrec(pages.map_batches(clean), "s3://crawl/2026/clean", job_id="clean-2026-11-22")
 
-Each read task reads one or more shards, or a range of records in a large shard, and returns tables of a few MiB, so its
-memory use does not grow with the shard. Each attempt of a write task uses its own shard names. At the end, the
+Each reading task reads some shards, or a range of the records of a large shard, and returns tables of a few MiB, so its
+memory use does not grow with the shard. Each attempt at a writing task gives its shards unique names. At the end, the
 driver makes one commit, which adds the shards of one attempt of each task to the data set.
 
-The integration uses Ray's public classes `Datasource` and `Datasink`, and none of Ray's private attributes.
+The integration uses Ray's public classes `Datasource` and `Datasink`, but none of Ray's private attributes.
 
 _reading    the tasks that read parts of a data set
 _writing    the tasks that write shards, and the driver's commit

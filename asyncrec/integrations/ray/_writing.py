@@ -28,7 +28,7 @@ class WriteReport:
     Attributes:
         rows, bytes: the number of rows that this job added to the data set, and the stored size of its shards.
         shards: the entries of these shards in the manifest.
-        repeated: whether an earlier run with the same ``job_id`` had committed the shards, so this run added nothing.
+        repeated: whether an earlier run with the same ``job_id`` committed the shards, so that this run added nothing.
     """
 
     rows: int
@@ -55,16 +55,16 @@ def write_asyncrec(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> WriteReport:
-    """Write each row of a ``ray.data.Dataset`` exactly once, or raise an error and commit no row.
+    """Write each row of a ``ray.data.Dataset`` exactly once, or raise an error and commit no rows.
 
-    The exception is an error that states that the outcome of the commit is unknown. In this case, run the write again
-    with the same ``job_id``. It then writes the rows only if they have not been committed.
+    If the error says that it is unknown whether the commit took effect, run the write again with the same ``job_id``.
+    It writes the rows only if they have not been committed.
 
     Args:
         dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.
-        path: a folder and the data set's name in it, which every node must reach by this path.
-        schema: the schema of the records, or a ``pyarrow.Schema``; by default, the schema of ``dataset``. A column of
-            single values that contains nulls must be a VarLen, and rows that are Python objects need a schema.
+        path: a folder and the data set's name in it, accessible by this path on every node.
+        schema: the schema of the records, or a ``pyarrow.Schema``; by default, the schema of ``dataset``. A column that
+            holds single values and nulls must be a VarLen, and rows that are Python objects need a schema.
         mode: ``"append"`` adds the rows to the data set; ``"new"`` raises an error if the data set exists;
             ``"replace"`` makes the rows the whole data set.
         job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing.

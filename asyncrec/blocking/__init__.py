@@ -9,9 +9,9 @@ Names and parameters are the same as in `asyncrec`.
     for record in blocking.read_records("pages.tfrecord"):
         ...
 
-``async with`` becomes ``with``, ``async for`` becomes ``for``, and a call needs no ``await``. The work is done by an
-event loop in a background thread, one for each process, which starts on first use and ends with the process. It does
-not interfere with an event loop in the calling thread, such as a notebook's. Names of `asyncrec` that are already
+``async with`` becomes ``with``, ``async for`` becomes ``for``, and a call needs no ``await``. An event loop in a
+background thread does the work. Each process has one, which starts on first use and ends with the process. It does not
+interfere with an event loop in the calling thread, such as a notebook's. Names of `asyncrec` that are already
 synchronous are not repeated here.
 
 A call to that thread and back takes about 60 microseconds, so records are transferred in lists.

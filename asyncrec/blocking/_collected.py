@@ -15,7 +15,7 @@ logger = logging.getLogger("asyncrec.blocking")
 
 
 class Collected:
-    """Records in transit to ``writer``. Threads append records, and the loop writes them from the front.
+    """Records in transit to ``writer``. Threads append records, and the loop writes them in order.
 
     This object outlives the blocking writer, which may be garbage-collected.
 

@@ -16,7 +16,7 @@ A = TypeVar("A")
 
 
 class Held(Generic[A]):
-    """State of the owner's task on the loop, which enters and exits the context.
+    """The state of the owner's task on the loop. The task enters and exits the context.
 
     Attributes:
         entered: set once the context has been entered, or has failed to be entered.
@@ -75,7 +75,7 @@ class Held(Generic[A]):
             await job.done.wait()
         except BaseException:
             job.scope.cancel()
-            with anyio.CancelScope(shield=True):  # no time limit, because the job limits its own clean-up
+            with anyio.CancelScope(shield=True):  # no timeout, because the job limits its own clean-up
                 await job.done.wait()
             raise
         if job.error is not None:
@@ -122,7 +122,7 @@ class _Released(Generic[A]):
 
 
 class _Job:
-    """A call to be made in the owner's task."""
+    """A call to make in the owner's task."""
 
     def __init__(self, work: Callable[[], Awaitable[Any]]) -> None:
         self._work = work

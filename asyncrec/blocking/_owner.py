@@ -32,7 +32,7 @@ Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
-    """The owner of ``context``, which is open from `enter` to `leave`. ``what`` is its name in error messages.
+    """The owner of ``context``, which is open from `enter` until `leave`. ``what`` is its name in error messages.
 
     Like a Python file, an owner that is garbage-collected while open closes its context as after an exception, and
     warns. ``keeps`` is another owner, which is kept alive because this context depends on its context.
@@ -50,7 +50,7 @@ class Owner(Generic[A]):
         self.what = what
 
     def enter(self) -> A:
-        """Enter the context, and return the object that it yields."""
+        """Enter the context and return the object that it yields."""
         self._portal.check(self.what)
         held = self._held
         self._task = Call(self._portal, held.hold)
@@ -70,7 +70,7 @@ class Owner(Generic[A]):
         return self._held.value
 
     def finish_with(self, finish: Finish) -> None:
-        """Call ``finish`` before the context exits, with the error that ended the body, or `None`.
+        """Register ``finish`` to be called before the context exits, with the error that ended the body or `None`.
 
         If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle, which is
         referenced weakly so that it can still be garbage-collected.
@@ -108,7 +108,7 @@ class Owner(Generic[A]):
         """Close the context as after an exception, without waiting. Return whether it was open. Safe in a finaliser."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
-        # In a forked child, no context is open, because the loop is its parent's.
+        # A forked child has no open context, because the loop runs in its parent.
         if task is None or self._held.ended or self._portal.is_of_another_process():
             return False
         task.abandon()
@@ -131,7 +131,7 @@ class Owner(Generic[A]):
         self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in a new task. An interruption cancels the task, but the context stays open."""
+        """Await ``func(*args)`` in a new task. An interruption cancels the task but leaves the context open."""
         return self._portal.run(func, *args, what=self.what)
 
     def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
@@ -173,7 +173,7 @@ _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDic
 
 
 def owner_of(handle: Handle[A]) -> Owner[A]:
-    """Return the owner that keeps a handle open."""
+    """Return the owner that keeps ``handle`` open."""
     return _owners[handle]
 
 
@@ -232,7 +232,7 @@ class Opened(AbstractContextManager[H, bool]):
 def as_context(
     func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
 ) -> Callable[P, Opened[H]]:
-    """Return a function like ``func`` that opens a ``handle`` in place of the asynchronous object."""
+    """Return a function like ``func`` that opens a ``handle`` instead of the asynchronous object."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
@@ -255,7 +255,7 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Return a decorator that gives the blocking twin of ``func`` the parameters and the docstring of ``func``."""
+    """Return a decorator that gives the blocking twin of ``func`` its parameters and docstring."""
 
     def decorate(twin: Callable[..., T]) -> Callable[P, T]:
         return wraps(func)(twin)
@@ -266,7 +266,7 @@ def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[...
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Return a decorator that gives a method the signature of ``func``, to which the method passes its arguments."""
+    """Return a decorator that gives a method the signature of ``func``, which receives its arguments."""
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:

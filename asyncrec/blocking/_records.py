@@ -172,7 +172,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         try:
             self._owner.call(self._value.write_many, self._pending)
         finally:
-            # If the call was interrupted, the loop has accepted only the first records.
+            # If the call was interrupted, the loop may have accepted only some of the records.
             del self._pending[: self._value.stats().records - before]
             self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
 
@@ -208,7 +208,7 @@ open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 
-# Not `as_call`, because the iterable is the caller's code, and may itself block or use asyncrec.blocking.
+# Not `as_call`, because the iterable runs the caller's code, which may block or use asyncrec.blocking.
 @as_twin(writer.write_records)
 def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
     with open_writer(path, **options) as file:

@@ -123,7 +123,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream opened by ``func``."""
+    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream of ``func``."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

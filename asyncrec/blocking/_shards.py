@@ -117,7 +117,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write one record, and return its ticket, which `wait` accepts. See `asyncrec.ShardedWriter.write`.
+        """Write one record and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
         If the call is interrupted, the record has still been accepted, and is passed on later.
         """
@@ -136,7 +136,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
             if partition is not None:
-                partition_of(partition, 1)  # so that this call, rather than a later one, rejects a wrong type
+                partition_of(partition, 1)  # so that a wrong type is rejected by this call rather than a later one
             if key is None or self._is_new(key):
                 self._tickets += 1
             self._pending.append((data, key, partition))
@@ -156,7 +156,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write many records without keys, in order, and return the ticket of the last record.
+        """Write many records without keys, in order, and return the ticket of the last one.
 
         The iterable runs in this thread. If the call is interrupted, only the first records have been written.
         """
@@ -223,7 +223,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return self._owner.call(self._value.commit)
 
     def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
-        """See `asyncrec.ShardedWriter.wait`. Other threads may write meanwhile."""
+        """See `asyncrec.ShardedWriter.wait`. Other threads may write in the meantime."""
         self.hand_on()
         self._owner.call(self._value.wait, ticket, level)
 
@@ -252,7 +252,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Pass on and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
+        """Write and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
 
         The asynchronous writer stores its error. Records that were not passed on remain collected, and fail again.
         """
@@ -272,13 +272,13 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         if not found:
             return False
         with suppress(Exception):
-            await self._value.flush()  # other threads may write meanwhile
+            await self._value.flush()  # without the lock, so that other threads can write
         return True
 
     def _is_new(self, key: str | bytes) -> bool:
         """Return whether a write with this key gets a ticket rather than being skipped as a duplicate.
 
-        The writer's keys change only while records are passed on, which the lock held by this thread prevents.
+        The writer's keys change only when records are passed to it, which the lock held by this thread prevents.
         """
         digest = digest_of(key)
         if not self._skips:

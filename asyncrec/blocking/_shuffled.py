@@ -17,7 +17,7 @@ from asyncrec._sampling.epochs import shuffled_stream
 from asyncrec.blocking._owner import Owner
 from asyncrec.blocking._streams import Stream
 
-# With groups of this size, a call costs a tenth of a microsecond per record. A group adds at most 1 MiB to the
+# With groups of this size, a call takes a tenth of a microsecond per record. A group adds at most 1 MiB to the
 # read-ahead.
 _RECORDS = 1024
 _BYTES = 1 << 20

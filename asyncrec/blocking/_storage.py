@@ -52,7 +52,7 @@ class Storage(Handle[base.Storage]):
 
     @property
     def storage(self) -> base.Storage:
-        """The asynchronous storage, on the loop of `asyncrec.blocking`."""
+        """The asynchronous storage, which runs on the loop of `asyncrec.blocking`."""
         return self._value
 
     @property

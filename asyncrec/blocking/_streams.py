@@ -102,7 +102,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of the shards opened for it."""
+    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of shards opened for the list."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 

@@ -129,7 +129,7 @@ class DatasetConfigs(ConfigBase):
     buffer_size = _of(100)
     seed = _of(6052020)
     full_dataset = _of(False)
-    drop_remainder = _of(True)  # for train: discard a short last batch
+    drop_remainder = _of(True)  # for training, discard a short last batch
     drop_remainder_val = _of(False)
     drop_remainder_test = _of(False)
     deterministic = _of(False)

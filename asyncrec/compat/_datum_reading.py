@@ -18,14 +18,14 @@ from asyncrec.storage._url import local_path, scheme_of
 
 
 class InstructionError(ArgumentValueError, AssertionError):
-    """A part of a split does not exist. This is also an AssertionError, because datum raises an AssertionError."""
+    """A part of a split does not exist. This is also an AssertionError, because datum raises one."""
 
 
 def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
     """Open the splits that `TFRecordWriter` or datum itself wrote to a folder, which may be a URL.
 
     Args:
-        dataset_configs: `DatasetConfigs`, or the configurations of datum itself.
+        dataset_configs: `DatasetConfigs`, or datum's own configurations.
 
     Raises:
         ValueError: the path is local, but not a folder.
@@ -38,11 +38,11 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
 
 
 class Dataset:
-    """A folder of splits, opened by `load`. Each method returns batches, which are dicts by feature.
+    """A folder of splits, opened by `load`. Each method returns batches, which are dicts keyed by feature.
 
-    The first axis of a value is the records of the batch. Integers are int64, floats are float32, and text and bytes
-    are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a method
-    returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
+    The first axis of a value indexes the records of the batch. Integers are int64, floats are float32, and text and
+    bytes are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a
+    method returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
     ``dataset_configs``. Without TensorFlow, a method returns an iterable of dicts of NumPy arrays in another order.
     Images then stay bytes, and only the options for sizes, the seed and remainders have an effect. Either result can be
     iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.

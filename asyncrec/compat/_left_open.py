@@ -72,7 +72,7 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close a file when Python exits, unless `forget` is called first. Files are closed in reverse order."""
+    """Register a file to be closed, in reverse order, when Python exits, unless `forget` is called first."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 

@@ -26,7 +26,7 @@ _BUFFER = 8 << 10
 class LiveFile:
     """A local file that is written in place.
 
-    Opening the file creates its folder, and empties the file unless another writer has it open.
+    Opening the file creates its folder and empties the file unless another writer has it open.
 
     After a write has failed, no more records are written, and every later call raises an error. Earlier records stay.
 

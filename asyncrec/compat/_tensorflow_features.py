@@ -31,7 +31,7 @@ from asyncrec.example.proto import example_pb2
 
 
 def loaded(part: str) -> Any:
-    """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    """Return ``tensorflow.<part>`` if TensorFlow has been imported, or `None`."""
     return getattr(sys.modules.get("tensorflow"), part, None)
 
 
@@ -51,7 +51,7 @@ def _part(value: Any) -> Any:
 
 
 class _Kind(type):
-    """The metaclass of the names below. They have no instances; a call returns a protobuf message."""
+    """The metaclass of the names below. They have no instances. Calling one returns a protobuf message."""
 
     @property
     def _made(cls) -> Any:

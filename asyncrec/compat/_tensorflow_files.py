@@ -1,4 +1,4 @@
-"""TensorFlow's record writer, options and iterator: ``tf.io`` of `asyncrec.compat.tensorflow`."""
+"""TensorFlow's record writer, options and iterator, for ``tf.io`` of `asyncrec.compat.tensorflow`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """A writer of records to a file, or to an object of any installed backend. It is also a context manager.
+    """A writer of records to a file or to an object of any installed backend. It is also a context manager.
 
     Args:
         path: a local path or a URL.
@@ -222,7 +222,7 @@ def _compression(options: Any) -> Compression:
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
-        # Like TensorFlow, ignore the options of zlib if the file is uncompressed.
+        # Like TensorFlow, ignore zlib's options if the file is uncompressed.
         return cast("Compression", kind)
     if given["window_bits"] == 8:
         given["window_bits"] = 9  # zlib does the same, because it does not support 8-bit windows

@@ -44,7 +44,7 @@ _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
 class DuplicatedKeysError(DuplicateKeyError, AssertionError):
-    """Two records have the same key. This is also an AssertionError, because datum raises an AssertionError."""
+    """Two records have the same key. This is also an AssertionError, because datum raises one."""
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
@@ -74,7 +74,7 @@ class Shuffler(HashShuffler):
         self._keep(key, data)
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
-        """Encode features that `prepare` has converted as an Example, and add it."""
+        """Encode features converted by `prepare` as an Example, and add it."""
         record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
@@ -102,7 +102,7 @@ class TFRecordWriter:
 
     Args:
         generator: called with ``gen_kwargs`` and ``split``; yields ``(key, features)``.
-        serializer: converts features to bytes; `None` encodes them as an Example, see `asyncrec.DatasetWriter`.
+        serializer: converts features to bytes; `None` encodes them as an Example (see `asyncrec.DatasetWriter`).
         path: the folder, a local path or a URL.
         split: the name of the split.
         total_examples: the number of examples, for the progress bar.
@@ -194,7 +194,7 @@ class TFRecordWriter:
         return datum
 
     def flush(self) -> None:
-        """Write the split; see `flush_records`."""
+        """Write the split. See `flush_records`."""
         self.flush_records()
 
     def flush_records(self) -> tuple[ShardInfo, int]:

@@ -138,7 +138,7 @@ def open_file(path: Path) -> File:
 def directory_check(path: Path) -> Any:
     """Create a local folder, or check that a store can be reached.
 
-    If a factory is registered for the path, call its own check instead, and return the result.
+    If a factory is registered for the path, call its own check instead and return the result.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):

@@ -6,7 +6,7 @@ The module has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf
 and the five feature helpers of TensorFlow's tutorials. All of these are also names of the module. All other names
 (``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, imported when one is first used.
 
-A file is published by a flush or by ``close``; an existing file stays until then. As in TensorFlow, an open writer is
+A file is published by a flush or by ``close``. An existing file stays until then. As in TensorFlow, an open writer is
 closed when it is garbage-collected or when Python exits. If its context exits with an exception, unflushed data is not
 published.
 """

@@ -14,7 +14,7 @@ _found                             decodes many records without a schema
 _entries, _kinds, _compound, _dtypes    the entries of a schema
 _infer                             infers a schema
 _fields                            the declared fields of a class
-_age, _by_name                     compare versions of a record by a feature, and find features by name
+_age, _by_name                     compare versions of a record by a feature and find features by name
 """
 
 from __future__ import annotations

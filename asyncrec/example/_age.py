@@ -1,4 +1,4 @@
-"""`Age` determines from a feature which of several versions of a record is the newest. It does no I/O."""
+"""`Age` uses a feature to determine which of several versions of a record is the newest. It does no I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Age:
         self._path = path
         self._kind = NONE  # the kind of the feature's values
         self._known = features_of(schema)
-        self._seen: dict[str, None] = {}  # without a schema, the features of the records
+        self._seen: dict[str, None] = {}  # without a schema, the features seen in the records
         if self._known is not None and name not in self._known:
             raise unknown_feature(name, self._known, path)
         if problem := _problem_declared(name, schema):
@@ -125,7 +125,7 @@ def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
     entry = entries.get(name)
     if name not in stored and entry is None:
         return ""
-    if isinstance(entry, VarLen):  # may be an optional feature of one value
+    if isinstance(entry, VarLen):  # may be an optional feature with one value
         return ""
     if isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1:
         return ""

@@ -51,7 +51,7 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
         if native is not None:
             data = native.encode_example(features, bool(narrow), np.ndarray, raw_of)
             if data is not None:
-                return data  # otherwise a value is rejected, which raises below
+                return data  # otherwise a value was rejected, and the code below raises
     elif not isinstance(features, Mapping):
         return _serialised(features, "Example")
     return _features(b"\x0a", features, narrow)
@@ -150,7 +150,7 @@ def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
 
 
 def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
-    """Convert the values, and return their Features message."""
+    """Convert the values and return their Features message."""
     prepared: list[Prepared] = []
     for name in _sorted(features):
         value = features[name]
@@ -168,7 +168,7 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
     """Return a map entry up to its payload of ``size`` bytes, and the length of the entry including the payload.
 
-    The payload is the only value of its list, and ends the entry. An empty list of packed numbers has no field for its
+    The payload is the only value of its list and ends the entry. An empty list of packed numbers has no field for its
     values. A list with one empty bytes value has an empty field.
     """
     value = b"\x0a" + varint(size) if size or kind == BYTES else b""
@@ -183,7 +183,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
-    """Return the serialized FeatureList of the values of the feature list ``name``."""
+    """Serialize the values of the feature list ``name`` as a FeatureList."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; pass a list with one value per step")
     kinds: set[int] = set()

@@ -107,7 +107,7 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Return the record of these values.
+        """Encode ``values`` as a record.
 
         Raises:
             SchemaError: a value is missing, is rejected by its entry, or has no entry. The message names the feature.
@@ -118,7 +118,7 @@ class Encoder:
         if self._fast and native is not None and type(values) is dict:
             data = self.encode_small(values) or self._encoded_in_c(values)
             if data is not None:
-                return data  # otherwise a value is rejected, which raises below
+                return data  # otherwise a value was rejected, and the code below raises
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:

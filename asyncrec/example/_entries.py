@@ -1,6 +1,6 @@
 """The base class of a Schema's entries. An entry defines how the values of one name are stored and decoded.
 
-An entry names the features that it reads (``stored``), and stacks their columns into one value per batch (``stack``):
+An entry names the features that it reads (``stored``) and stacks their columns into one value per batch (``stack``):
 
     entry                  in the record                              of one record        of a batch of n
     FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)

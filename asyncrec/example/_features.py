@@ -5,7 +5,7 @@ encoding, and both can exist in one process. The helpers, named as in TensorFlow
 
     Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
 
-``encode_example`` does the same without messages, and is many times faster. Both convert values by the same rules (see
+``encode_example`` does the same without messages and is many times faster. Both convert values by the same rules (see
 `_values`). An array is packed as a whole rather than element by element, and a value that would change raises a
 SchemaError.
 """

@@ -23,7 +23,7 @@ def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[
     """Return the entries for the contexts and feature lists of the records, sorted by the UTF-8 bytes of their names.
 
     Raises SchemaError if there are no records, if a feature has two kinds, or if a feature and a feature list have the
-    same name; DecodeError if an int64 feature cannot be decoded.
+    same name. Raises DecodeError if an int64 feature cannot be decoded.
     """
     seen: dict[tuple[str, bool], _Seen] = {}
     count = 0

@@ -171,7 +171,7 @@ class VarLen(Entry):
 
 @dataclass(frozen=True)
 class Tensor(Entry):
-    """An array whose shape varies between records, and is stored in the int64 feature ``<name>_shape``.
+    """An array whose shape varies between records and is stored in the int64 feature ``<name>_shape``.
 
     ``raw`` has the same meaning as in FixedLen. If the shape is missing, as in records of older writers, the array is
     one-dimensional.

@@ -78,14 +78,14 @@ class Schema:
         return self._allow_extra
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Check values against the entries, and encode them as a record.
+        """Check values against the entries and encode them as a record.
 
         A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None.
         ``schema.decode(schema.encode(values))`` returns the values, with missing values filled in, and with 64-bit
         floats rounded to 32 bits unless the entry is raw.
 
         Raises SchemaError, naming the feature, the value and the expected entry, if a value is missing, does not fit or
-        is not in the schema; TypeError if ``values`` is not a mapping.
+        is not in the schema. Raises TypeError if ``values`` is not a mapping.
         """
         encoder = self._encoder
         if encoder is None:
@@ -93,7 +93,7 @@ class Schema:
         return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """Decode one record to a dict of its values by name, in the schema's order.
+        """Decode one record to a dict from names to values, in the schema's order.
 
         Raises DecodeError if the record is not an Example, or SchemaError if it does not match the schema.
         """
@@ -134,8 +134,8 @@ class Schema:
         FixedLen((n,), ...). Other features, and those missing from some records, become VarLen. Types are int64,
         float32 and bytes, as in every Example. Names are in UTF-8 order. A feature that never has a kind is omitted.
 
-        Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,
-        naming the record, if a record is neither an Example nor a SequenceExample.
+        Raises SchemaError if there are no records, or if a feature has different kinds in two records. Raises
+        DecodeError, naming the record, if a record is neither an Example nor a SequenceExample.
         """
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
@@ -151,7 +151,7 @@ class Schema:
     def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
         """Create a schema from the result of ``to_json`` or its JSON text, as printed by ``asyncrec schema --json``.
 
-        Raises SchemaError if the value is not a schema, or has a later version.
+        Raises SchemaError if the value is not a schema or has a later version.
         """
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)

@@ -153,7 +153,7 @@ def _array(array: Array, narrow: bool) -> Raw:
         return INT64, varints(array)
     if dtype.kind == "f":
         return FLOAT, _float32(array, narrow).tobytes()
-    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types; float32 represents all their values
+    if dtype.name.startswith(("bfloat16", "float8")):  # from ml_dtypes; float32 represents all their values
         return FLOAT, array.astype(_FLOAT32).tobytes()
     if dtype.kind in "SUT":
         return BYTES, [_utf8(text) if isinstance(text, str) else text for text in array.reshape(-1).tolist()]

@@ -1,7 +1,7 @@
 """Encode and decode varints, the integers of the wire format, which have seven bits per byte, lowest bits first.
 
-The eighth bit of a byte is set if more bytes follow. Negative integers are written as 64 bits in two's complement,
-which take ten bytes. Packed varints are concatenated.
+The eighth bit of a byte is set if more bytes follow. Negative integers are written as 64-bit two's complement, which
+takes ten bytes. Packed varints are concatenated.
 
 Source: protobuf.dev/programming-guides/encoding.
 """

@@ -20,7 +20,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
-"""The kind of a Feature's list, as its field number on the wire; NONE if the Feature has no list."""
+"""The kind of a Feature's list: its field number on the wire, or NONE if the Feature has no list."""
 KINDS = ("nothing", "bytes", "float", "int64")
 
 Raw: TypeAlias = "tuple[int, bytes | list[bytes]]"

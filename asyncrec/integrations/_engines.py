@@ -85,7 +85,7 @@ def write_share(
     limits: Mapping[str, Any],
     storage_options: dict[str, Any] | None,
 ) -> list[ShardEntry]:
-    """Write a task's rows as shards, and return their entries. The driver must commit them to the data set.
+    """Write a task's rows as shards and return their entries. The driver must commit them to the data set.
 
     Args:
         share: the information about the job that its tasks need.

@@ -82,7 +82,7 @@ class SnapshotRecords:
     Each process that reads, whether forked or spawned, opens the data set once for all its threads.
 
     Args:
-        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once, and pickled with this object.
+        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once and pickled with this object.
         reading: the other arguments of `asyncrec.open_dataset`.
 
     Attributes:

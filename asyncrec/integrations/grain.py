@@ -33,8 +33,8 @@ class RecordDataSource:
     is rejected for a copy of the files unless the store keeps checksums.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
-        newest: as for `asyncrec.open_dataset`. The records are the newest version of each key, counted from 0.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once and sent to the workers.
+        newest: as for `asyncrec.open_dataset`. The records are the newest version of each key, numbered from 0.
         storage_options: options for the backend.
         cache, cache_bytes: a local cache folder shared by all processes on this machine, and its size limit; see
             `asyncrec.open_dataset`.

@@ -1,4 +1,4 @@
-"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape has all `METRICS`.
+"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape returns all `METRICS`.
 
 There is no cost per record, because the registry reads the values on each scrape.
 """

@@ -50,9 +50,9 @@ def shuffled(
     cache_bytes: Size = CACHE_BYTES,
     **shuffling: Any,
 ) -> Any:
-    """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors by feature.
+    """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors keyed by feature.
 
-    Each iteration opens the data set when it begins, and closes it when it ends or is abandoned.
+    Each iteration opens the data set when it begins and closes it when it ends or is abandoned.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. This call takes the snapshot that all epochs read.

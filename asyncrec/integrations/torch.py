@@ -54,7 +54,7 @@ _EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 
 
 def worker_shard() -> tuple[int, int]:
-    """Return ``(i, n)`` if this is worker i of n, counted over the loaders' workers of all ranks.
+    """Return ``(i, n)`` if this is worker i of n, counted across the loader workers of all ranks.
 
     Outside a worker process, a rank counts as one worker. If each worker reads every n-th batch or shard, beginning
     with the i-th, no batch or shard is read by two ranks, even if the ranks have different numbers of workers. In that
@@ -221,7 +221,7 @@ class ShuffledDataset(StreamDataset):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next iteration. Call this in the main process before the iteration.
 
-        The default is 0, or the epoch of the loaded state.
+        The default epoch is 0 or that of the loaded state.
 
         Raises:
             ValueError: ``epoch`` is negative, or `load_stream_state` has loaded a state of another epoch and no
@@ -311,7 +311,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
     it reads much larger blocks.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once and sent to the workers.
         transform: called with each record, in the worker.
         newest, storage_options, cache, cache_bytes: as for `ShuffledDataset`.
     """

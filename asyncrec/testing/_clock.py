@@ -125,7 +125,7 @@ def _trio_options(threshold: float) -> dict[str, Any]:
     from trio.testing import active_thread_count
 
     class VirtualClock(trio.abc.Clock, trio.abc.Instrument):
-        """A clock for trio. When no task can run, trio asks how long to wait for I/O, and then for the time."""
+        """A clock for trio. When no task can run, trio asks how long to wait for I/O, then asks for the time."""
 
         def __init__(self) -> None:
             self.now = 0.0

@@ -6,7 +6,7 @@ In a plugin's tests::
         plugin = "asyncrec_lines"                   # the module that the entry point names
         name = "lines"
 
-        def records(self): ...                      # some Examples, of which the first is not the largest
+        def records(self): ...                      # some Examples; the first is not the largest
         def content(self): ...                      # a file with exactly these records, made without the plugin
 
 and an ``anyio_backend`` fixture that names the event loops. For a write-only format, `content` returns `None`.
@@ -166,7 +166,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read a whole file, and return its records and invalid parts together."""
+        """Read a whole file and return its records and invalid parts."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -180,7 +180,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that returns at most ``most`` bytes per call, and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes per call and counts its local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"
@@ -217,7 +217,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return the decoded records, because equal Examples may have different encodings."""
+    """Decode the records for comparison, because equal Examples may have different encodings."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

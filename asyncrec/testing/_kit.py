@@ -72,7 +72,7 @@ class Kit:
 
     Attributes:
         case_seconds: the real time in seconds after which an async case is cancelled and fails. A distant store, or one
-            that writes a thousand objects slowly, may need more.
+            that takes long to write a thousand objects, may need more.
     """
 
     case_seconds: float = 120.0
@@ -135,7 +135,7 @@ class PluginKit(Kit):
 
 
 def _bounded(case: AsyncCase) -> AsyncCase:
-    """Wrap a case so that it is cancelled after `Kit.case_seconds`, and fails with an error that names the case.
+    """Wrap a case so that it is cancelled after `Kit.case_seconds` and fails with an error that names the case.
 
     A thread measures the time, because under a virtual clock the loop's own timeout would expire as soon as no task
     runs.

@@ -32,7 +32,7 @@ _HEAD = 12  # the number of bytes that identify a file's compression
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
-    """The folder does not exist. This is also a ValueError, because TFRecorder raises a ValueError."""
+    """The folder does not exist. This is also a ValueError, because TFRecorder raises one."""
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
@@ -99,7 +99,7 @@ def generate_dataset(
     empty array; with neither TensorFlow nor ``example_class``, it raises an error.
 
     Args:
-        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples. With TensorFlow,
+        dataset_num_shuffled_tfrecord_files: the size of the shuffle buffer in examples. With TensorFlow,
             ``tf.random.set_seed`` makes the order repeatable.
         dataset_fetching_num_threads: with TensorFlow, the number of concurrent calls to ``parse_from_string``.
         num_workers, worker_index: return only every ``num_workers``-th example, beginning with number ``worker_index``.

@@ -1,4 +1,4 @@
-"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after the other.
+"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after another.
 
 So ``load`` and the other methods may use thread-bound objects, such as an sqlite3 connection. Only the shards are
 written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the methods of
@@ -53,7 +53,7 @@ def write_examples(
     concurrency: int,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Write examples to the folders with these names in ``path``; ``""`` is ``path`` itself.
+    """Write each list of examples to the folder of its name in ``path``. ``""`` is ``path`` itself.
 
     All folders are published together at the end and replace the previous ones. After an exception, the folders are
     unchanged. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured logging.

@@ -1,4 +1,4 @@
-"""Read and write batches without async, for notebooks, and for pandas, Polars, DuckDB, Ray and Spark."""
+"""Read and write batches without async, for notebooks and for pandas, Polars, DuckDB, Ray and Spark."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def write_batches(
 
 
 def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int:
-    """Write a ``pandas.DataFrame`` without its index, and return the number of rows. See `write_batches`."""
+    """Write a ``pandas.DataFrame`` without its index and return the number of rows. See `write_batches`."""
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
@@ -130,7 +130,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
     """Return a ``pyarrow.RecordBatchReader`` over some parts of a plan.
 
     Args:
-        maker: the maker of the plan.
+        maker: the plan's maker.
         parts: the parts to read, in this order.
         options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
     """

@@ -143,7 +143,7 @@ def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array
 
 
 def _stacked(name: str, entry: Entry, value: Any, rows: int) -> Array:
-    """Convert the values that ``Schema.decode_batch`` returns to an Arrow array."""
+    """Convert values returned by ``Schema.decode_batch`` to an Arrow array."""
     if isinstance(entry, FixedLen):
         return _fixed(_values(value.reshape(-1), entry.dtype), len(value), entry.shape)
     if isinstance(entry, VarLen):

@@ -90,7 +90,7 @@ class Plan:
 
     Attributes:
         parts: the parts, in the order of the records.
-        maker: the maker of batches of records.
+        maker: the maker of the batches.
     """
 
     parts: tuple[Part, ...]

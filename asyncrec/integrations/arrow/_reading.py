@@ -62,11 +62,11 @@ async def open_batches(
 ) -> AsyncIterator[BatchReader]:
     """Read records as Arrow batches: ``async with open_batches("s3://crawl/2026/pages") as reader: ...``.
 
-    Records are returned in the order in which they are stored. While you process one batch, a thread decodes the next.
+    Records are returned in the order in which they are stored. While one batch is processed, a thread decodes the next.
 
     Args:
         path: a file, a folder, a pattern or a data set; with ``split``, the folder of the splits.
-        split: a split, or parts of several: ``"train[:80%]+extra"``.
+        split: a split, or parts of several, such as ``"train[:80%]+extra"``.
         schema: the schema of the records, or the ``pyarrow.Schema`` of the batches; by default, the manifest's schema.
         columns: the names of the columns to read, in this order. Only these are parsed.
         newest: as for `asyncrec.open_dataset`. The newest version of each key is found before the first batch.
@@ -143,7 +143,7 @@ async def open_parts(
 
 
 class _Feed:
-    """The task that reads parts, and passes batches of the requested sizes to the reader."""
+    """The task that reads parts and passes batches of the requested sizes to the reader."""
 
     def __init__(
         self, maker: BatchMaker, received: Handover[Any], batch_rows: int | None, batch_bytes: int | None
@@ -194,7 +194,7 @@ class _Feed:
             )
 
     async def _take(self, records: list[bytes]) -> None:
-        """Add records to the current batch, and put each full batch."""
+        """Add records to the current batch, and pass on each full batch."""
         sizes = [*accumulate(map(len, records), initial=0)]
         start = 0
         while start < len(records):
@@ -204,7 +204,7 @@ class _Feed:
             if self._bytes is not None:
                 room = self._bytes - self._held_bytes
                 stop = min(stop, bisect_right(sizes, sizes[start] + room) - 1)
-            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch is a batch by itself
+            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch becomes a batch
             self._held += records[start:stop]
             self._held_bytes += sizes[stop] - sizes[start]
             start = stop

@@ -1,6 +1,6 @@
 """Convert Arrow batches to records. Each column becomes the values of one feature, and each row an Example.
 
-A null becomes an absent feature, if the schema allows it. A value that would be read back differently raises an error.
+A null becomes an absent feature if the schema allows it. A value that would be read back differently raises an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
-Values: TypeAlias = "list[Any]"  # one for each row; None if the row has no such feature
+Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the feature
 
 _NO_BYTES = np.array([], "S1")  # an empty list has no kind, so it would be encoded as absent
 
@@ -44,11 +44,11 @@ class _NullWithinError(Exception):
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
     """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence.
 
-    This is the reverse of `to_batch`.
+    This is the inverse of `to_batch`.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
-        schema: the schema of the records. Only its columns are written. By default, the `schema_of` the batch.
+        schema: the schema of the records. Only its columns are written. By default, it is that of `schema_of`.
         narrow: whether to round float64 to float32, as `encode_example` does. If false, a value that would change
             raises an error. A FixedLen with ``raw=True`` keeps all bits.
 

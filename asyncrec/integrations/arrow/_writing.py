@@ -35,9 +35,9 @@ class BatchWriter:
         self._narrow = narrow
 
     async def write(self, batch: Any) -> int:
-        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order, and return the ticket of the last one.
+        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order and return the ticket of the last one.
 
-        If cancelled, only the first rows have been written.
+        If cancelled, an initial part of the rows has been written.
 
         Raises:
             SchemaError: a row does not match the schema. The message names the column and the row. Earlier rows may

@@ -1,4 +1,4 @@
-"""Read data sets with Ray Data (`read_asyncrec`), and write them exactly once (`write_asyncrec`).
+"""Read data sets with Ray Data (`read_asyncrec`) and write them exactly once (`write_asyncrec`).
 
     import ray
     from asyncrec.integrations.ray import read_asyncrec, write_asyncrec

@@ -39,7 +39,7 @@ def read_asyncrec(
         path: a file, a folder, a pattern or a data set, accessible by this path on every node.
         split, schema, columns, newest, batch_rows, batch_bytes, verify: as for
             `asyncrec.integrations.arrow.open_batches`.
-        part_bytes: a larger shard with an index is read by several tasks; 128 MiB by default.
+        part_bytes: the size above which a shard with an index is read by several tasks; 128 MiB by default.
         storage_options: options for the backend, which every task uses.
         options: the options of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
             ``ray_remote_args``.

@@ -26,7 +26,7 @@ class WriteReport:
     """The result of `write_asyncrec`.
 
     Attributes:
-        rows, bytes: the number of rows that this job added to the data set, and the size of its shards, as stored.
+        rows, bytes: the number of rows that this job added to the data set, and the stored size of its shards.
         shards: the entries of these shards in the manifest.
         repeated: whether an earlier run with the same ``job_id`` committed the shards, so that this run added nothing.
     """

@@ -67,7 +67,7 @@ def _between(stored: Any, wanted: Any) -> Any:
     These are the stored types, or the type of the values for a list that is requested as single values.
 
     Raises:
-        SchemaError: a column is requested as times, but stored as integers without a time unit.
+        SchemaError: a column is requested as times but stored as integers without a time unit.
     """
     fields = []
     for field, asked in zip(stored, wanted, strict=True):

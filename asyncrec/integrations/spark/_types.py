@@ -1,7 +1,7 @@
 """Convert between Spark's column types and Arrow's.
 
-Spark has fewer types. A list of a fixed length becomes an array, an unsigned integer becomes the next larger signed
-one, a float16 becomes a float, and a time of day becomes the stored integer.
+Spark has fewer types. A fixed-size list becomes an array, an unsigned integer becomes the next larger signed integer, a
+float16 becomes a float, and a time of day becomes the stored integer.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class StorageHooks(Kit):
         raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        """Return the content of a visible object; `None` if it does not exist."""
+        """Return the content of a visible object, or `None` if it does not exist."""
         raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:

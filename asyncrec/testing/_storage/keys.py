@@ -60,7 +60,7 @@ class KeyCases(StorageHooks):
         async with self.open_storage() as storage:
             for key in REFUSED_KEYS:
                 for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
-                    with pytest.raises(ValueError):  # noqa: PT011  # its wording is the store's own
+                    with pytest.raises(ValueError):  # noqa: PT011  # the message is the store's own
                         await operation(key)
             check_keys(await self.raw_list(storage), [], "raw_list after all keys should have been refused")
 
@@ -93,8 +93,8 @@ class KeyCases(StorageHooks):
     async def test_listing_pages(self) -> None:
         """Keys that exceed a page (1,000 on S3 and GCS) are each listed once, and a listing may be closed early.
 
-        This also holds while other keys are created and deleted, because a search for unlisted objects must neither
-        miss an object nor count it twice.
+        This also holds while other keys are created and deleted, so that a search for unlisted objects neither misses
+        an object nor counts it twice.
         """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:

@@ -121,7 +121,7 @@ class WritingCases(StorageHooks):
             await sink_checks.check_buffers_reused(open_sink, read=partial(self.raw_get, storage))
 
     async def test_abort_on_error(self) -> None:
-        """An exception in the body leaves no object and no unfinished upload, and an older object is unchanged."""
+        """An exception in the body leaves no object and no unfinished upload. An older object is unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_abort(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)

@@ -44,7 +44,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_short_reads(open_source, expected)
 
     async def test_missing_object(self) -> None:
-        """Every way to read a missing object raises an `ObjectNotFoundError` that names the key."""
+        """Every way of reading a missing object raises an `ObjectNotFoundError` that names the key."""
         async with self.open_storage() as storage:
             await storage.put("there/x", b"x")
             for key in ("missing", "there/y", "there/x/y", "not/there"):
@@ -89,7 +89,7 @@ class ReadingCases(StorageHooks):
     async def test_known_version(self) -> None:
         """The info from `head`, a listing, `put` or a source opens exactly that version of the object, for any range.
 
-        A backend need not request the info again. If it does, the info is the same.
+        A backend need not request the info again. If it does, the info must be the same.
         """
         data = content(70_000)
         async with self.open_storage() as storage:

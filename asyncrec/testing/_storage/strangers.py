@@ -10,7 +10,7 @@ from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
-# An HTML page, an empty body, and empty responses of other kinds of services.
+# An HTML page, an empty body, and empty responses from other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
 # The maximum number of requests per operation in these cases. The proxy answers each of them in turn.
 _MOST_REQUESTS = 6

@@ -29,7 +29,7 @@ class SchemeCases(StorageHooks):
     """The cases for every plugin, including read-only ones."""
 
     def _url_of(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
-        """Return the result of `by_url`; skip the case for a storage without a URL."""
+        """Return the result of `by_url`. Skip the case if the storage has no URL."""
         given = self.by_url(storage)
         if given is None:
             nothing_to_try("by_url returns None, so this storage cannot be reached by a URL")

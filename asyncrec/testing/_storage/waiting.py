@@ -187,7 +187,7 @@ class _Part:
         self.went_on = self._asked_at is not None
 
     async def interrupted(self, operation: Operation, how: str) -> None:
-        """Run the operation, and cancel it while `run` waits. Raise its error, except the cancellation."""
+        """Run the operation and cancel it while `run` waits. Raise its error unless it is the cancellation."""
         failed: Exception | None = None
         async with anyio.create_task_group() as group:
             try:

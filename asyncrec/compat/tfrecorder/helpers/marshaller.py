@@ -59,7 +59,7 @@ _STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder reject
 
 
 class FieldError(SchemaError, TypeError):
-    """A value does not fit its field. This is also a TypeError, because TFRecorder raises a TypeError."""
+    """A value does not fit its field. This is also a TypeError, because TFRecorder raises one."""
 
 
 class Example(DeclaredExample):
@@ -137,7 +137,7 @@ class Example(DeclaredExample):
         return read_examples(cls, filepath, **kwargs)
 
     def release(self) -> Any:
-        """Call `DeclaredExample.release` if ``load`` is overridden; otherwise do nothing."""
+        """Call `DeclaredExample.release` if ``load`` is overridden. Otherwise, do nothing."""
         return None if type(self).load is DeclaredExample.load else super().release()
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:

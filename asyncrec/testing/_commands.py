@@ -84,7 +84,7 @@ class CommandConformance(PluginKit):
         assert command is not None
         return function_of(command)
 
-    def test_it_is_taken_in(self) -> None:
+    def test_registration(self) -> None:
         """The command's name is unique, its summary fits on a line, and its target can be imported."""
         plugins = self.plugins()
         command = Installed(plugins).all().get(self.name)
@@ -93,11 +93,11 @@ class CommandConformance(PluginKit):
         assert len(command.words) <= 80, "the words of a command must fit in half a line of the help"
         assert callable(function_of(command))
 
-    def test_the_help_of_asyncrec_shows_it(self) -> None:
+    def test_command_in_main_help(self) -> None:
         assert main(["--help"]) == 0
         assert f"\n  {self.name} " in self._capsys.readouterr().out
 
-    def test_it_has_a_help_of_its_own(self) -> None:
+    def test_own_help(self) -> None:
         """The help text is the docstring of the command's function."""
         said = inspect.getdoc(self.function())
         assert said, f"the function of {self.name!r} has no docstring"
@@ -105,21 +105,21 @@ class CommandConformance(PluginKit):
         assert result.code == 0
         assert said.split()[0] in result.out
 
-    def test_a_wrong_flag_is_wrong_usage(self) -> None:
+    def test_unknown_flag(self) -> None:
         result = self.run(*self.called("x"), "--no-such-flag")
         assert result.code == 2, result
         assert "--no-such-flag" in result.err
 
-    def test_it_takes_debug(self) -> None:
+    def test_debug_flag(self) -> None:
         """Like every command, the command accepts ``--debug``, which shows the traceback of an error."""
         assert "--debug" in self.run("--help").out
 
-    def test_it_does_its_work(self) -> None:
+    def test_successful_run(self) -> None:
         self.make()
         result = self.run(*self.called("data/pages"))
         assert result.code == 0, result
 
-    def test_no_control_character_reaches_the_terminal(self) -> None:
+    def test_control_characters_escaped(self) -> None:
         """Control characters of records, names and messages are escaped.
 
         `asyncrec.cli.say`, ``table`` and ``print_json`` escape them.
@@ -130,7 +130,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.out), ascii(result.out)
             assert not _CONTROL.search(result.err), ascii(result.err)
 
-    def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
+    def test_missing_path(self) -> None:
         """The exit code is 3, or the command's own 1 or 2. The message names the path, without a traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
@@ -140,7 +140,7 @@ class CommandConformance(PluginKit):
         assert "Traceback" not in result.err
         assert len(result.err.splitlines()) <= 3
 
-    def test_json_is_json(self) -> None:
+    def test_json_output(self) -> None:
         """If the command accepts ``--json``, each line of its output is one JSON value in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
             nothing_to_try("the command has no option --json")

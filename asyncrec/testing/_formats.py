@@ -60,7 +60,7 @@ class FormatConformance(PluginKit):
         await formats.look_for(self.name)
         return formats.get(self.name)
 
-    async def test_it_is_taken_in(self) -> None:
+    async def test_registration(self) -> None:
         """The format's name and suffixes are unique, it can be read or written, and the plugin loads without errors."""
         plugins = self.plugins()
         formats = Formats(plugins)
@@ -71,7 +71,7 @@ class FormatConformance(PluginKit):
         for suffix in given.suffixes:
             assert formats.of(f"some/file{suffix.upper()}") == self.name
 
-    async def test_it_reads_what_is_there(self) -> None:
+    async def test_records_read(self) -> None:
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -79,7 +79,7 @@ class FormatConformance(PluginKit):
         assert _decoded(found.records) == _decoded(self.records())
         assert found.bad == []
 
-    async def test_it_reads_the_same_however_the_bytes_come(self) -> None:
+    async def test_reads_in_any_chunks(self) -> None:
         """The same records are read whether the bytes arrive one at a time, as over a slow link, or all at once."""
         given, content = await self.format(), self.content()
         if content is None:
@@ -87,13 +87,13 @@ class FormatConformance(PluginKit):
         for most in (1, 7, 4096):
             assert (await self._read(given, content, most=most)).records == (await self._read(given, content)).records
 
-    async def test_a_file_of_nothing_ends(self) -> None:
+    async def test_empty_file(self) -> None:
         given = await self.format()
         if given.open is None:
             nothing_to_try(_NOT_READ)
         assert (await self._read(given, b"")).records == []
 
-    async def test_a_file_that_was_cut_or_damaged_raises_nothing(self) -> None:
+    async def test_damaged_file(self) -> None:
         """Intact records may be returned, damage is reported with its position, and no records are invented."""
         given, content = await self.format(), self.content()
         if content is None:
@@ -110,7 +110,7 @@ class FormatConformance(PluginKit):
                     assert bad.where
                     assert bad.reason
 
-    async def test_what_is_larger_than_a_record_may_be_is_bad(self) -> None:
+    async def test_record_too_large(self) -> None:
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -119,7 +119,7 @@ class FormatConformance(PluginKit):
         assert all(len(record) < largest for record in found.records)
         assert found.bad
 
-    async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
+    async def test_early_exit_and_cancellation(self) -> None:
         """The local copy is removed even if reading ends early or is cancelled."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
@@ -142,7 +142,7 @@ class FormatConformance(PluginKit):
 
         await cancel_at_every_checkpoint(read, after=nothing_is_left)
 
-    async def test_its_schema_fits_its_records(self) -> None:
+    async def test_schema_fits_records(self) -> None:
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -150,7 +150,7 @@ class FormatConformance(PluginKit):
             nothing_to_try("the format has no schema")
         given.schema().decode_batch((await self._read(given, content)).records)
 
-    async def test_it_reads_what_it_wrote(self) -> None:
+    async def test_round_trip(self) -> None:
         """Records are written in one list or in many, with their inferred schema, and are then read back."""
         given = await self.format()
         if given.encoder is None:

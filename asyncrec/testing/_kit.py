@@ -124,12 +124,12 @@ class PluginKit(Kit):
         plugins.register(self.plugin, import_module(self.plugin))
         return plugins
 
-    def test_an_entry_point_names_the_module(self) -> None:
+    def test_entry_point(self) -> None:
         """The plugin is installed, or its metadata is on ``sys.path``."""
         named = {entry.value for entry in entry_points(group="asyncrec")}
         assert self.plugin in named, f"the group 'asyncrec' has no entry point {self.plugin!r}; it has {sorted(named)}"
 
-    def test_importing_the_module_costs_little(self) -> None:
+    def test_cheap_import(self) -> None:
         """``asyncrec --help`` imports the module, so slow packages must be imported only where they are used."""
         check_import(self.plugin)
 

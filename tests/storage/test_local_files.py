@@ -108,10 +108,10 @@ class TestOtherFiles(FolderConformance):
 @pytest.mark.parametrize(
     ("case", "broken"),
     [
-        ("test_objects_are_files_of_the_folder", FilesElsewhere),
-        ("test_objects_are_files_of_the_folder", ListsUnfinished),
-        ("test_objects_are_files_of_the_folder", ForgetsWhatOthersMake),
-        ("test_what_was_flushed_survives_its_writer", ForgetsWhatOthersMake),
+        ("test_objects_are_files", FilesElsewhere),
+        ("test_objects_are_files", ListsUnfinished),
+        ("test_objects_are_files", ForgetsWhatOthersMake),
+        ("test_flushed_records_survive", ForgetsWhatOthersMake),
     ],
 )
 async def test_journal_case_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:

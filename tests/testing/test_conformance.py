@@ -352,12 +352,12 @@ class CannotBeCancelled(Toy):
                 yield sink
 
 
-@caught_by("test_send_given_up")
+@caught_by("test_abandoned_send")
 class ForgetsWhatWasGivenUp(ToySink):
     sending = property(lambda self: False, lambda self, value: None)
 
 
-@caught_by("test_listing_sees_no_unpublished_object")
+@caught_by("test_listing_omits_unpublished_objects")
 class ShowsWhatIsUnfinished(Toy):
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         for info in [info async for info in super().list_objects(prefix, start_after=start_after)]:
@@ -450,20 +450,20 @@ class IgnoresExclusive(Toy):
         return super().publish(key, data, exclusive=False)
 
 
-@caught_by("test_a_flush_is_refused_when_its_number_is_taken")
+@caught_by("test_flush_number_taken")
 class IgnoresExclusiveBelowHiddenFolders(Toy):
     def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
         return super().publish(key, data, exclusive and "_flush/" not in key)
 
 
-@caught_by("test_what_was_flushed_to_the_store_survives_its_writer")
+@caught_by("test_records_flushed_to_store_survive")
 class DeletesNothingBelowHiddenFolders(Toy):
     async def delete(self, key: str) -> None:
         if "/_flush/" not in key:
             await super().delete(key)
 
 
-@caught_by("test_what_was_flushed_to_the_store_survives_its_writer")
+@caught_by("test_records_flushed_to_store_survive")
 class ListsNoHiddenFolders(Toy):
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         async for info in super().list_objects(prefix, start_after=start_after):
@@ -529,7 +529,7 @@ class IsAFileSystem(Toy):
         return super().publish(key, data, exclusive)
 
 
-@caught_by("test_refused_keys")
+@caught_by("test_rejected_keys")
 class LeavesItsRoot(Toy):
     def check(self, key: str) -> None:
         if not key:
@@ -744,42 +744,42 @@ class OpensOneSourceAtATime(Toy):
             self.busy = False
 
 
-@caught_by("test_one_info")
+@caught_by("test_consistent_info")
 class HasTwoEtags(Toy):
     async def head(self, key: str) -> ObjectInfo:
         info = await super().head(key)
         return dataclasses.replace(info, etag=f'"{info.etag}"')
 
 
-@caught_by("test_one_info")
+@caught_by("test_consistent_info")
 class PublishesInAnotherTimeZone(Toy):
     def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
         info = super().publish(key, data, exclusive)
         return dataclasses.replace(info, modified=info.modified + timedelta(hours=2))
 
 
-@caught_by("test_the_loop_is_not_held")
+@caught_by("test_loop_not_blocked")
 class HoldsTheLoop(Toy):
     async def wait(self) -> None:
         time.sleep(self.slow)  # noqa: ASYNC251  # the fault
         await anyio.lowlevel.checkpoint()
 
 
-@caught_by("test_the_loop_is_not_held")
+@caught_by("test_loop_not_blocked")
 class IsNotSlow(Toy):
     """The hook of the tests does nothing, so that nothing would be seen."""
 
     slow = property(lambda self: 0.0, lambda self, value: None)  # type: ignore[assignment]
 
 
-@caught_by("test_what_waits_can_be_cancelled")
+@caught_by("test_waiting_call_cancellable")
 class ShieldsItsRequests(Toy):
     async def wait(self) -> None:
         with anyio.CancelScope(shield=True):
             await super().wait()
 
 
-@caught_by("test_what_waits_can_be_cancelled")
+@caught_by("test_waiting_call_cancellable")
 class ShieldsWhatItSends(Toy):
     def make_sink(self) -> ToySink:
         wait = self.wait
@@ -793,7 +793,7 @@ class ShieldsWhatItSends(Toy):
         return Sink()
 
 
-@caught_by("test_what_waits_can_be_cancelled")
+@caught_by("test_waiting_call_cancellable")
 class TakesACancellationForAFault(Toy):
     async def wait(self) -> None:
         try:
@@ -848,12 +848,9 @@ async def test_broken_storage_fails_matching_case(mutant: type[Toy]) -> None:
 
 
 def test_every_case_catches_some_mutant() -> None:
-    by_url = {
-        name
-        for name in CASES
-        if name.startswith(("test_records_", "test_found_", "test_importing_", "test_what_follows_"))
-    }
-    in_files = {"test_objects_are_files_of_the_folder", "test_what_was_flushed_survives_its_writer"}
+    by_url = {name for name in CASES if name.endswith("_by_url")}
+    by_url |= {"test_found_by_scheme", "test_cheap_import_of_plugin", "test_prefix_after_root"}
+    in_files = {"test_objects_are_files", "test_flushed_records_survive"}
     # Those are test_kit_by_url.py's, and these tests/storage/test_local_files.py's.
     assert set(MUTANTS.values()) == set(CASES) - by_url - in_files
 
@@ -870,7 +867,7 @@ async def test_retry_of_asyncio_cancellation_is_detected() -> None:
 
     suite = type("Suite", (TestToy,), {"toy": Retries, "__test__": False})()
     with pytest.raises(AssertionError, match=r"head was cancelled by asyncio's task.cancel\(\), .* was swallowed"):
-        await suite.test_what_waits_can_be_cancelled()
+        await suite.test_waiting_call_cancellable()
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -889,12 +886,12 @@ async def test_asyncio_cancellation_swallowed_by_later_part_is_detected() -> Non
 
     suite = type("Suite", (TestToy,), {"toy": SwallowsInAPart, "__test__": False})()
     with pytest.raises(AssertionError, match=r"send was cancelled by asyncio's task.cancel\(\), .* was swallowed"):
-        await suite.test_what_waits_can_be_cancelled()
+        await suite.test_waiting_call_cancellable()
 
 
 async def test_storage_may_wait_for_uncancellable_requests() -> None:
     attributes = {"toy": ShieldsItsRequests, "__test__": False, "cancellable_requests": False}
-    await type("Suite", (TestToy,), attributes)().test_what_waits_can_be_cancelled()
+    await type("Suite", (TestToy,), attributes)().test_waiting_call_cancellable()
 
 
 async def test_endless_case_is_cancelled_and_named() -> None:

@@ -24,8 +24,8 @@ from asyncrec.testing import StorageConformance
 
 pytestmark = pytest.mark.anyio
 
-PREFIX = "test_what_follows_the_root_is_a_prefix"
-CASES = ("test_found_by_its_scheme", "test_records_read_by_url", "test_records_written_by_url", PREFIX)
+PREFIX = "test_prefix_after_root"
+CASES = ("test_found_by_scheme", "test_records_read_by_url", "test_records_written_by_url", PREFIX)
 
 
 class Kit(StorageConformance):
@@ -112,7 +112,7 @@ async def test_positional_backend_option_is_detected(installed: Installed) -> No
     with pytest.raises(
         AssertionError, match=r"accepts the option 'chunk_size' as a positional argument; make it keyword-only"
     ):
-        await Kit().test_found_by_its_scheme()
+        await Kit().test_found_by_scheme()
 
 
 @pytest.mark.parametrize(("imports", "heavy"), [("json", False), ("anyio", True)])
@@ -124,10 +124,10 @@ async def test_plugin_with_heavy_imports_is_detected(
     installed.add("toy_plugin")
     installed.add_hook("another", lambda: ())
     if not heavy:
-        await Kit().test_importing_the_plugin_costs_little()
+        await Kit().test_cheap_import_of_plugin()
         return
     with pytest.raises(AssertionError, match=r"importing toy_plugin imports .*anyio"):
-        await Kit().test_importing_the_plugin_costs_little()
+        await Kit().test_cheap_import_of_plugin()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -141,7 +141,7 @@ async def test_plugin_registered_only_by_call_is_detected(installed: Installed) 
     installed.entries.clear()
     await Kit().test_records_written_by_url()  # this process knows it
     with pytest.raises(AssertionError, match="registered by register_writer_factory"):
-        await Kit().test_found_by_its_scheme()
+        await Kit().test_found_by_scheme()
 
 
 async def test_unusable_plugin_is_reported_with_reason(installed: Installed) -> None:
@@ -150,14 +150,14 @@ async def test_unusable_plugin_is_reported_with_reason(installed: Installed) -> 
 
     installed.add_hook("toy_plugin", broken)
     with pytest.raises(UnknownSchemeError, match="no module named 'client'"):
-        await Kit().test_found_by_its_scheme()
+        await Kit().test_found_by_scheme()
 
 
 async def test_two_plugins_for_one_scheme_are_detected(installed: Installed) -> None:
     installed.add("toy_plugin")
     installed.add("another")
     with pytest.raises(AmbiguousSchemeError, match="toy_plugin, another"):
-        await Kit().test_found_by_its_scheme()
+        await Kit().test_found_by_scheme()
 
 
 async def test_url_of_another_storage_is_detected(installed: Installed) -> None:

@@ -82,7 +82,7 @@ class ToyCommand(CommandConformance):
 
 
 def cases(kit: type, without: tuple[str, ...] = ()) -> list[str]:
-    outside = ("test_an_entry_point_names_the_module", "test_importing_the_module_costs_little")  # need a distribution
+    outside = ("test_entry_point", "test_cheap_import")  # need a distribution
     return [name for name in dir(kit) if name.startswith("test_") and name not in (*outside, *without)]
 
 
@@ -118,12 +118,12 @@ def test_correct_command_passes(tally: Callable[..., list[str]]) -> None:
 @pytest.mark.parametrize(
     ("function", "case"),
     [
-        (raw, "test_no_control_character_reaches_the_terminal"),
-        (careless, "test_what_is_not_there_is_an_error_in_a_line_or_two"),
-        (python_like, "test_json_is_json"),
-        (without_debug, "test_it_takes_debug"),
-        (undocumented, "test_it_has_a_help_of_its_own"),
-        (failing, "test_it_does_its_work"),
+        (raw, "test_control_characters_escaped"),
+        (careless, "test_missing_path"),
+        (python_like, "test_json_output"),
+        (without_debug, "test_debug_flag"),
+        (undocumented, "test_own_help"),
+        (failing, "test_successful_run"),
     ],
 )
 def test_incorrect_command_is_detected(tally: Callable[..., list[str]], function: Any, case: str) -> None:
@@ -134,7 +134,7 @@ def test_incorrect_command_is_detected(tally: Callable[..., list[str]], function
     "command", [Command("verify", "words", "toy:function"), Command("tally", "words", "toy:nothing"), "tally"]
 )
 def test_unusable_command_is_detected(tally: Callable[..., list[str]], command: object) -> None:
-    assert "test_it_is_taken_in" in tally(count, command)
+    assert "test_registration" in tally(count, command)
 
 
 # Formats --------------------------------------------------------------------------------------------------------------
@@ -254,12 +254,12 @@ async def test_correct_format_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.parametrize(
     ("mutant", "case"),
     [
-        (Raises, "test_a_file_that_was_cut_or_damaged_raises_nothing"),
-        (OneBlock, "test_it_reads_the_same_however_the_bytes_come"),
-        (NoPath, "test_a_file_that_was_cut_or_damaged_raises_nothing"),
-        (NoLimit, "test_what_is_larger_than_a_record_may_be_is_bad"),
-        (Forgets, "test_it_reads_what_it_wrote"),
-        (Keeps, "test_leaving_early_or_cancelled_leaves_nothing"),
+        (Raises, "test_damaged_file"),
+        (OneBlock, "test_reads_in_any_chunks"),
+        (NoPath, "test_damaged_file"),
+        (NoLimit, "test_record_too_large"),
+        (Forgets, "test_round_trip"),
+        (Keeps, "test_early_exit_and_cancellation"),
     ],
 )
 async def test_incorrect_format_is_detected(
@@ -270,7 +270,7 @@ async def test_incorrect_format_is_detected(
 
 def test_kit_case_can_be_replaced_only_with_reason() -> None:
     with pytest.raises(TypeError, match="overrides a case of the kit"):
-        type("Silent", (ToyFormat,), {"test_it_is_taken_in": lambda self: None})
-    type("Said", (ToyFormat,), {"test_it_is_taken_in": replaces_case("it is a toy")(lambda self: None)})
+        type("Silent", (ToyFormat,), {"test_registration": lambda self: None})
+    type("Said", (ToyFormat,), {"test_registration": replaces_case("it is a toy")(lambda self: None)})
     with pytest.raises(TypeError, match="the kit has no case with this name"):
         type("Wrong", (ToyFormat,), {"test_it_flies": replaces_case("it is a toy")(lambda self: None)})

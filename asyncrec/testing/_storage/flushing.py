@@ -32,7 +32,7 @@ _WAITS = 3.0
 class FlushCases(StorageHooks):
     """The cases for a storage without local files."""
 
-    async def test_what_was_flushed_to_the_store_survives_its_writer(self) -> None:
+    async def test_records_flushed_to_store_survive(self) -> None:
         """If a writer's process dies between two flushes, `asyncrec.recover` commits each flushed record once.
 
         The recovery removes all of the writer's flush entries.
@@ -56,7 +56,7 @@ class FlushCases(StorageHooks):
             assert not left, f"left behind by the recovery: {left}"
             assert not await self.raw_unfinished(storage)
 
-    async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
+    async def test_flush_number_taken(self) -> None:
         """If another process has taken the number of a writer's next flush, to end the writer's job, the flush waits.
 
         Otherwise, the writer would acknowledge records that are never read. The flush waits until the log ends.
@@ -123,7 +123,7 @@ async def _stored(storage: Storage) -> list[bytes]:
 class JournalCases(StorageHooks):
     """The cases for a storage that implements `LocalFiles`, in whose folder writers keep journals."""
 
-    async def test_objects_are_files_of_the_folder(self) -> None:
+    async def test_objects_are_files(self) -> None:
         """A key's file holds the object's bytes. A file linked at a key's path is an object; a partial file is not."""
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
@@ -141,7 +141,7 @@ class JournalCases(StorageHooks):
             )
             assert await keys_of(storage, "journals/") == ["journals/linked", "journals/written"]
 
-    async def test_what_was_flushed_survives_its_writer(self) -> None:
+    async def test_flushed_records_survive(self) -> None:
         """If a rolling writer fails, its flushed records stay in journals, and `asyncrec.recover` commits them."""
         async with self.open_storage() as storage:
             _folder_of(storage)

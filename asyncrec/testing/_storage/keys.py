@@ -55,7 +55,7 @@ class KeyCases(StorageHooks):
             check_keys(await keys_of(storage, "n"), ["n", "n/1/x"], "listing 'n' when 'n/1' was deleted")
             check_keys(await keys_of(storage, "m/1", start_after="m/1"), ["m/1/x"], "listing 'm/1' after 'm/1'")
 
-    async def test_refused_keys(self) -> None:
+    async def test_rejected_keys(self) -> None:
         """A key that is empty, absolute or outside the root raises `ValueError` in every operation."""
         async with self.open_storage() as storage:
             for key in REFUSED_KEYS:
@@ -122,7 +122,7 @@ class KeyCases(StorageHooks):
                 f"listing while objects were created and deleted: these remaining objects are missing: {missed[:5]}"
             )
 
-    async def test_listing_sees_no_unpublished_object(self) -> None:
+    async def test_listing_omits_unpublished_objects(self) -> None:
         """While a sink is open, and after it has failed, its object is not listed, and `head` does not find it."""
         async with self.open_storage() as storage:
             with suppress(ZeroDivisionError):

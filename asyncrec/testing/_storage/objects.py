@@ -55,7 +55,7 @@ class ObjectCases(StorageHooks):
                     assert source.info.size == 0
                     assert await receive_all(source) == b""
 
-    async def test_one_info(self) -> None:
+    async def test_consistent_info(self) -> None:
         """`head`, the listing, an open source and `published` return the same information, including the etag."""
         async with self.open_storage() as storage:
             for key, size in (("i/0", 0), ("i/1", 70_000)):
@@ -136,7 +136,7 @@ class WritingCases(StorageHooks):
             )
             assert set(await self.raw_list(storage)) == {"check-chunk-size", "check-cancel"}
 
-    async def test_send_given_up(self) -> None:
+    async def test_abandoned_send(self) -> None:
         """After a cancelled send, the object is not published, even if the body then exits normally."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_send_given_up(

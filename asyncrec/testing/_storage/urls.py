@@ -35,7 +35,7 @@ class SchemeCases(StorageHooks):
             nothing_to_try("by_url returns None, so this storage cannot be reached by a URL")
         return given
 
-    async def test_found_by_its_scheme(self) -> None:
+    async def test_found_by_scheme(self) -> None:
         """Exactly one installed plugin provides the URL's scheme, through an entry point."""
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
@@ -50,7 +50,7 @@ class SchemeCases(StorageHooks):
                 "it keyword-only"
             )
 
-    async def test_importing_the_plugin_costs_little(self) -> None:
+    async def test_cheap_import_of_plugin(self) -> None:
         """The entry point's module imports no slow packages, because it is imported for the paths of every plugin."""
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
@@ -84,7 +84,7 @@ class UrlCases(SchemeCases):
                 assert await keys_of(opened, "by-url/") == [_WRITTEN]
             assert not await self.raw_unfinished(storage)
 
-    async def test_what_follows_the_root_is_a_prefix(self) -> None:
+    async def test_prefix_after_root(self) -> None:
         """If a folder is appended to the URL, `asyncrec.open_storage` opens only the keys below that folder."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)

@@ -26,7 +26,7 @@ _ATTEMPTS = 5
 class WaitingCases(StorageHooks):
     """The case for a slow store."""
 
-    async def test_the_loop_is_not_held(self) -> None:
+    async def test_loop_not_blocked(self) -> None:
         """While an operation awaits the store's response, other tasks run, because blocking calls run in a thread.
 
         Skipped if `slowed` returns `None`.
@@ -95,7 +95,7 @@ class CancellingCases(StorageHooks):
     cancellable_requests: bool = True
     """Whether a sent request can be abandoned. Set this to `False`, and explain why, if requests run in threads."""
 
-    async def test_what_waits_can_be_cancelled(self) -> None:
+    async def test_waiting_call_cancellable(self) -> None:
         """An operation that awaits a response can be cancelled by a scope or, on asyncio, by its task.
 
         An operation that publishes may defer the cancellation to the next await (`asyncrec.storage.sheltered`). Skipped

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 CHUNK = 5 << 20
 
 
-async def test_found_by_its_scheme(store: Any, proxy: Any, prefix: str) -> None:
+async def test_found_by_scheme(store: Any, proxy: Any, prefix: str) -> None:
     """Installed, it answers to s3:// wherever asyncrec takes a path."""
     root = f"s3://{store.bucket}/{prefix}"
     async with asyncrec.open_storage(root, endpoint_url=proxy.endpoint) as storage:

@@ -100,7 +100,7 @@ def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
     if isinstance(record, memoryview):
         return record.nbytes
     hint = (
-        "; encode it first, e.g. with .encode(), or give a writer with schema= a dict"
+        "; encode it first, e.g. with .encode(), or pass a dict to a writer with schema="
         if isinstance(record, str)
         else ""
     )

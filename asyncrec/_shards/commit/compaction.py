@@ -233,7 +233,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
             history.runs,
         ):
             raise IntegrityError(
-                f"{folder.root}/{key}: the object in the store differs from what was written; run the command again"
+                f"{folder.root}/{key}: the object in the store differs from the data written; run the command again"
             )
         asked = True
         # Not shielded, because after a cancellation the checkpoint either counts or is deleted by the next compaction.

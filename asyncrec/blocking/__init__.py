@@ -1,6 +1,6 @@
-"""asyncrec without async, for scripts, notebooks and the workers of data loaders.
+"""asyncrec without async, for scripts, notebooks and data loader workers.
 
-Names and parameters are those of `asyncrec`.
+Names and parameters are the same as in `asyncrec`.
 
     from asyncrec import blocking
 
@@ -9,17 +9,17 @@ Names and parameters are those of `asyncrec`.
     for record in blocking.read_records("pages.tfrecord"):
         ...
 
-``async with`` becomes ``with``, ``async for`` becomes ``for``, and a call needs no ``await``. The work is done by an
-event loop in a background thread, one for each process, which starts on first use and ends with the process. It does
-not interfere with an event loop in the calling thread, such as a notebook's. Names of `asyncrec` that are already
+``async with`` becomes ``with``, ``async for`` becomes ``for``, and a call needs no ``await``. An event loop in a
+background thread does the work. Each process has one, which starts on first use and ends with the process. It does not
+interfere with an event loop in the calling thread, such as a notebook's. Names of `asyncrec` that are already
 synchronous are not repeated here.
 
-A call to that thread and back costs about 60 microseconds, so records are moved in lists.
+A call to that thread and back takes about 60 microseconds, so records are transferred in lists.
 
 - ``KeyboardInterrupt`` cancels the call that it interrupts, and exits the ``with`` as any other exception does.
-- After a fork, the child starts its own event loop. Objects that were opened before the fork raise RuntimeError there.
-- An open object that is garbage-collected is closed as on an exception, with a ResourceWarning. So is an object that is
-  still open when Python exits. Python first waits for every non-daemon thread that used this module.
+- After a fork, the child starts its own event loop. In the child, objects opened before the fork raise RuntimeError.
+- An open object that is garbage-collected is closed as after an exception, with a ResourceWarning. So is an object that
+  is still open when Python exits. Python first waits for every non-daemon thread that used this module.
 """
 
 from __future__ import annotations

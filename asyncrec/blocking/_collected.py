@@ -15,7 +15,7 @@ logger = logging.getLogger("asyncrec.blocking")
 
 
 class Collected:
-    """Records in transit to ``writer``. Threads append records, and the loop writes them from the front.
+    """Records in transit to ``writer``. Threads append records, and the loop writes them in order.
 
     This object outlives the blocking writer, which may be garbage-collected.
 
@@ -28,7 +28,7 @@ class Collected:
         self.is_closed = False
         self._writer = writer
         self._exit_timeout = exit_timeout
-        self._turn: anyio.Lock | None = None  # created on the loop, because in a caller under trio it would be trio's
+        self._turn: anyio.Lock | None = None  # created on the loop, because a caller under trio would get trio's lock
 
     async def hand_on(self) -> None:
         """Write the records in order. If cancelled, the records not yet written remain in `records`."""
@@ -51,7 +51,7 @@ class Collected:
             await self.hand_on()
 
     async def rescue(self) -> None:
-        """Write the records if no caller remains to write them or to receive an error. Log a failure."""
+        """Write the records when no caller remains to write them or to receive an error. A failure is logged."""
         self.is_closed = True
         try:
             await self.hand_on_in_time()
@@ -65,19 +65,19 @@ class Collected:
             )
 
 
-# Writes and flushes the collected records. Returns False if there are no such records, `None` if a thread is writing.
+# Writes and flushes the collected records. Returns False if there are none, or `None` if a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
-# A thread holds the writer's lock for microseconds, or for as long as it writes. A held lock is polled at growing
-# intervals.
+# A thread usually holds the writer's lock for microseconds, but sometimes for as long as a write takes. A held lock is
+# polled at increasing intervals.
 _FIRST_DELAY = 0.001
 
 
 async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
     """Flush every ``seconds``, starting at the first record, until a period passes without a record.
 
-    So no record waits longer than ``seconds``, an idle writer costs nothing, and records need no timestamps. ``flush``
-    is a `weakref.WeakMethod` of the writer, so the writer can be garbage-collected.
+    Thus, no record waits longer than ``seconds``, an idle writer has no timer, and records need no timestamps.
+    ``flush`` is a `weakref.WeakMethod` of the writer, so the writer can be garbage-collected.
     """
     delay = seconds
     while True:

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that gives an ``__init__`` the parameters of ``make``, and passes it the object made."""
+    """Return a decorator that gives an ``__init__`` the parameters of ``make``, and passes the object to it."""
 
     def decorate(init: Callable[[Any, A], None]) -> Callable[Concatenate[Any, P], None]:
         @wraps(make)
@@ -36,7 +36,7 @@ def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Calla
 
 
 class DatasetWriter(OfOneProcess):
-    """`asyncrec.DatasetWriter` with the same parameters, and with synchronous methods.
+    """`asyncrec.DatasetWriter` with synchronous methods and the same parameters.
 
     The generator and the serializer may be synchronous or asynchronous.
     """
@@ -83,7 +83,7 @@ class DatasetWriter(OfOneProcess):
 class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
     """`asyncrec.SplitReader`, iterated with ``for`` over decoded features, or over the lists of `batches`.
 
-    A reader is for one thread.
+    Only one thread may use a reader.
     """
 
     def __init__(self, owner: Owner[reader.SplitReader], value: reader.SplitReader) -> None:
@@ -116,7 +116,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
 
 class TupleReader(Handle[tuples.TupleReader], Iterator[tuple[Any, ...]]):
-    """`asyncrec.datasets.TupleReader`, iterated with ``for``. A reader is for one thread."""
+    """`asyncrec.datasets.TupleReader`, iterated with ``for``. Only one thread may use a reader."""
 
     def __init__(self, owner: Owner[tuples.TupleReader], value: tuples.TupleReader) -> None:
         super().__init__(owner, value)
@@ -125,7 +125,7 @@ class TupleReader(Handle[tuples.TupleReader], Iterator[tuple[Any, ...]]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the features, in their order in each tuple."""
+        """The names of the features, in the order of the values in each tuple."""
         return self._value.names
 
     def __next__(self) -> tuple[Any, ...]:

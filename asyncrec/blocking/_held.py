@@ -16,16 +16,16 @@ A = TypeVar("A")
 
 
 class Held(Generic[A]):
-    """State of the owner's task on the loop, which enters and exits the context.
+    """The state of the owner's task on the loop. The task enters and exits the context.
 
     Attributes:
-        entered: set once the context has been entered, or entering it has failed.
+        entered: set once the context has been entered, or has failed to be entered.
         opened: whether the context was entered successfully.
         ended: whether the context has been exited, or entering it has failed.
         suppressed: whether the context's exit suppressed the error.
-        rescue: a function that passes on pending data. It is awaited before the context exits because its owner was
-            garbage-collected or Python exits. It must limit its own time, must not raise, and must not hold a reference
-            to the owner or its handle.
+        rescue: a function that writes pending data. It is awaited before the context exits because its owner was
+            garbage-collected or Python is exiting. It must limit its own time, must not raise, and must not hold a
+            reference to the owner or its handle.
     """
 
     value: A
@@ -75,7 +75,7 @@ class Held(Generic[A]):
             await job.done.wait()
         except BaseException:
             job.scope.cancel()
-            with anyio.CancelScope(shield=True):  # no time limit, because the job limits its own clean-up
+            with anyio.CancelScope(shield=True):  # no timeout, because the job limits its own clean-up
                 await job.done.wait()
             raise
         if job.error is not None:
@@ -103,7 +103,7 @@ class _Released(Generic[A]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if exc is not None:  # cancelled, because leaving was interrupted, the owner was collected, or Python exits
+        if exc is not None:  # cancelled: the exit was interrupted, the owner was collected, or Python is exiting
             if self._held.rescue is not None:
                 with anyio.CancelScope(shield=True):
                     await self._held.rescue()
@@ -122,7 +122,7 @@ class _Released(Generic[A]):
 
 
 class _Job:
-    """A call to be made in the owner's task."""
+    """A call to make in the owner's task."""
 
     def __init__(self, work: Callable[[], Awaitable[Any]]) -> None:
         self._work = work

@@ -1,9 +1,9 @@
-"""`Owner` holds an async context open for threads. Decorators derive the synchronous API from the asynchronous API.
+"""`Owner` keeps an async context open for threads. Decorators derive the synchronous API from the asynchronous API.
 
 `Owner` runs one task on the portal's loop, in which an async context is entered and exited, as cancel scopes require.
-The object that the context yielded may be used in two ways. `Owner.call` runs each call in a task of its own, for
-objects that any number of tasks may use. `Owner.call_inside` runs the calls one after another in the owner's task, for
-objects that belong to one task.
+The object that the context yielded may be used in two ways. `Owner.call` runs each call in a separate task, for objects
+that any number of tasks may use. `Owner.call_inside` runs the calls one after another in the owner's task, for objects
+that belong to one task.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
-    """The owner of ``context``, which is open from `enter` to `leave`. ``what`` is its name in error messages.
+    """The owner of ``context``, which is open from `enter` until `leave`. ``what`` is its name in error messages.
 
-    Like a Python file, an owner that is garbage-collected while open closes its context as on an exception, and warns.
-    ``keeps`` is another owner, which this owner keeps alive because its context needs the other context.
+    Like a Python file, an owner that is garbage-collected while open closes its context as after an exception, and
+    warns. ``keeps`` is another owner, which is kept alive because this context depends on its context.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
@@ -50,7 +50,7 @@ class Owner(Generic[A]):
         self.what = what
 
     def enter(self) -> A:
-        """Enter the context, and return the object that it yields."""
+        """Enter the context and return the object that it yields."""
         self._portal.check(self.what)
         held = self._held
         self._task = Call(self._portal, held.hold)
@@ -70,15 +70,15 @@ class Owner(Generic[A]):
         return self._held.value
 
     def finish_with(self, finish: Finish) -> None:
-        """Call ``finish`` before the context exits, with the error that ended the body, or `None`.
+        """Register ``finish`` to be called before the context exits, with the error that ended the body or `None`.
 
-        If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle. The reference to
-        it is weak, so the handle can still be garbage-collected.
+        If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle, which is
+        referenced weakly so that it can still be garbage-collected.
         """
         self._finish = weakref.WeakMethod(finish)
 
     def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
-        """Await ``rescue`` before the context exits without a call of `leave`. See `Held`."""
+        """Await ``rescue`` before the context exits if `leave` is not called. See `Held`."""
         self._held.rescue = rescue
 
     def leave(self, error: BaseException | None) -> bool:
@@ -87,7 +87,7 @@ class Owner(Generic[A]):
             # A generator that held this owner was garbage-collected, perhaps in the loop's thread, and must not wait.
             self.abandon()
             return False
-        self._portal.check(self.what)  # before `finish`, whose lock a thread of the parent may have held
+        self._portal.check(self.what)  # before `finish`, whose lock a thread of the parent may hold
         finish = None if self._finish is None else self._finish()
         if finish is not None:
             try:
@@ -105,10 +105,10 @@ class Owner(Generic[A]):
         return self._held.suppressed
 
     def abandon(self) -> bool:
-        """Close the context as on an exception, without waiting. Return whether it was open. Safe in a finaliser."""
+        """Close the context as after an exception, without waiting. Return whether it was open. Safe in a finaliser."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
-        # In a forked child, no context is open, because the loop is its parent's.
+        # A forked child has no open context, because the loop runs in its parent.
         if task is None or self._held.ended or self._portal.is_of_another_process():
             return False
         task.abandon()
@@ -121,7 +121,7 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise the error of `call_inside` if the owner cannot be used.
+        """Raise the error that `call_inside` would raise if the owner cannot be used.
 
         Raises:
             RuntimeError: the owner was opened in another process, or this is the loop's own thread.
@@ -131,11 +131,11 @@ class Owner(Generic[A]):
         self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in a new task. An interruption cancels the task, but the context stays open."""
+        """Await ``func(*args)`` in a new task. An interruption cancels the task but leaves the context open."""
         return self._portal.run(func, *args, what=self.what)
 
     def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
-        """Start ``func(*args)`` in a task that no call awaits. ``func`` must also work after the context has exited."""
+        """Start ``func(*args)`` in a background task. ``func`` must also work after the context has exited."""
         self._portal.check(self.what)
         task = Call(self._portal, func, *args)
         task.begin()
@@ -150,7 +150,7 @@ class Owner(Generic[A]):
         return self._portal.run(self._held.inside, work, what=self.what)
 
     def call_sync(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)`` on the loop's thread, for objects that are not safe to use from another thread."""
+        """Call ``func(*args)`` on the loop's thread, for objects that are not thread-safe."""
 
         async def work() -> T:
             return func(*args)
@@ -159,7 +159,7 @@ class Owner(Generic[A]):
 
 
 class Handle(OfOneProcess, Generic[A]):
-    """An object of the synchronous API, with the asynchronous object and the owner that keeps it open."""
+    """The base class of synchronous objects, with the asynchronous object and the owner that keeps it open."""
 
     def __init__(self, owner: Owner[A], value: A) -> None:
         super().__init__()
@@ -168,12 +168,12 @@ class Handle(OfOneProcess, Generic[A]):
         _owners[self] = owner
 
 
-# The owner of each handle, for functions that open one object over another. An attribute would be public.
+# The owner of each handle, for functions that open an object on top of another. An attribute would be public.
 _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDictionary()
 
 
 def owner_of(handle: Handle[A]) -> Owner[A]:
-    """Return the owner that keeps a handle open."""
+    """Return the owner that keeps ``handle`` open."""
     return _owners[handle]
 
 
@@ -220,7 +220,7 @@ class Opened(AbstractContextManager[H, bool]):
         raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
-        """Close the object as on an exception, without waiting or warning, for callers that warn themselves."""
+        """Close the object as after an exception, without waiting or warning, for callers that issue a warning."""
         self._owner.abandon()
 
     def __exit__(
@@ -232,7 +232,7 @@ class Opened(AbstractContextManager[H, bool]):
 def as_context(
     func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
 ) -> Callable[P, Opened[H]]:
-    """Return a function like ``func`` that opens a ``handle`` in place of the asynchronous object."""
+    """Return a function like ``func`` that opens a ``handle`` instead of the asynchronous object."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
@@ -255,7 +255,7 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Return a decorator that gives the blocking twin of ``func`` the parameters and the docstring of ``func``."""
+    """Return a decorator that gives the blocking twin of ``func`` its parameters and docstring."""
 
     def decorate(twin: Callable[..., T]) -> Callable[P, T]:
         return wraps(func)(twin)
@@ -266,11 +266,11 @@ def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[...
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Return a decorator that gives a method the signature of ``func``, to which the method passes its arguments."""
+    """Return a decorator that gives a method the signature of ``func``, which receives its arguments."""
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
-        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # of any function
+        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # a function accepts it
         return method
 
     return declared

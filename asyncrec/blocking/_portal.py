@@ -1,15 +1,15 @@
 """The event loop behind `asyncrec.blocking`: one per process, in its own thread.
 
 The loop is an asyncio loop, accessed through anyio's blocking portal. It starts when first needed, and ends with the
-process, after the main thread and every other non-daemon thread that used it have ended. Objects that are still open
-then are closed as on an exception.
+process, after the main thread and every other non-daemon thread that used it have ended. Objects that are still open at
+that point are closed as after an exception.
 
-A loop does not survive ``os.fork``, because its thread does not exist in the child. So the child starts its own loop
-when it needs one. In the child, an object opened before the fork raises RuntimeError, because a call would otherwise
-wait forever.
+A loop does not survive ``os.fork``, because its thread does not exist in the child. The child therefore starts its own
+loop when it needs one. In the child, an object opened before the fork raises RuntimeError, because a call would
+otherwise wait forever.
 
-A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception propagates once the
-cancelled call has cleaned up. A second interruption does not wait for the clean-up.
+A call interrupted by ``KeyboardInterrupt`` is cancelled on the loop, and the exception propagates once the call has
+cleaned up. A second interruption does not wait for the clean-up.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# True in tasks of the loop, and in the worker threads that they wait for, which end with the loop.
+# True in the loop's tasks and in the worker threads on which they wait, which end with the loop.
 _of_the_loop = ContextVar("_of_the_loop", default=False)
 
 
 class Portal:
-    """Access to the event loop of the process that created it. Any number of threads may use it at once."""
+    """Access to the event loop of the process that created the portal. Any number of threads may use it at once."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -53,12 +53,12 @@ class Portal:
         self._before_end: list[Callable[[], object]] = []
         self.has_ended = False
         # At exit, Python first waits for all threads, and anyio's worker threads wait for their loop to end, so exit
-        # handlers would run too late. Therefore this thread waits for the main thread, and then ends the loop. Python
-        # waits for it, because it is not a daemon thread, and so for the clean-up of all objects that are still open.
+        # handlers would run too late. Therefore the thread started here waits for the main thread, then ends the loop.
+        # It is not a daemon thread, so Python waits for it, and for the clean-up of all objects that are still open.
         threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
 
     def check(self, what: str) -> None:
-        """Raise an error if waiting for the loop would never end.
+        """Raise an error if waiting for the loop would block forever.
 
         Raises:
             RuntimeError: ``what`` was opened in another process, this is the loop's own thread, or the loop has ended
@@ -95,7 +95,7 @@ class Portal:
         return Call(self, func, *args).result()
 
     def before_end(self, func: Callable[[], object]) -> None:
-        """Call ``func`` once, in any thread, after the last use of the loop but before the loop ends."""
+        """Register a function to be called once, in any thread, between the last use of the loop and its end."""
         if func not in self._before_end:
             self._before_end.append(func)
 
@@ -110,8 +110,8 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        # Objects that are garbage-collected here may use the portal. This thread must neither become a user nor acquire
-        # the lock twice.
+        # Objects garbage-collected in this thread may use the portal. That must neither make it a user nor acquire the
+        # lock twice.
         self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
@@ -127,7 +127,7 @@ class Portal:
 
 
 class Call(Generic[T]):
-    """A call on the loop. An interruption at any point of `begin` or `result` cancels the call, if it has begun."""
+    """A call on the loop. An interruption at any point in `begin` or `result` cancels the call, if it has begun."""
 
     def __init__(self, portal: Portal, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> None:
         self._portal = portal
@@ -143,7 +143,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # A user's function raised this error for the caller, but asyncio would stop the loop.
+                # A user's function raised this error, which is for the caller, but would make asyncio stop the loop.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:
@@ -179,7 +179,7 @@ class Call(Generic[T]):
         if self._future is not None:
             self._future.cancel()
         else:
-            # Interrupted inside `begin`. If the loop received the call, a no-op queued now runs after the call starts.
+            # Interrupted in `begin`. If the loop received the call, a no-op queued now runs after the call starts.
             self._portal.portal.call(_nothing)
             if self._scope is None:
                 return
@@ -187,7 +187,7 @@ class Call(Generic[T]):
         self._ended.wait()
 
     def abandon(self) -> None:
-        """Cancel the call without waiting. Safe in a finaliser, in any thread."""
+        """Cancel the call without waiting. Safe in a finaliser and in any thread."""
         if self._future is not None:
             self._portal.call_soon(self._future.cancel)
 
@@ -208,7 +208,7 @@ class _OfThisProcess:
     def __init__(self) -> None:
         self._portal: Portal | None = None
         self._starting = threading.Lock()
-        # The portals of parent processes, kept so that they are not finalised here, on a loop that does not run.
+        # The portals of parent processes, kept so that they are not finalised here, where their loops do not run.
         self._inherited: list[Portal] = []
         on_fork(self)
 
@@ -230,5 +230,5 @@ _of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """Return the portal of this process. Start it if necessary."""
+    """Return the portal of this process, started if necessary."""
     return _of_this_process.get()

@@ -1,7 +1,7 @@
 """Write and read one file or object without async: `RecordReader` and `RecordWriter`.
 
-A call to the event loop and back costs tens of microseconds, far more than processing a record. So a reader receives
-lists of records, and a writer collects up to 1,024 records or 512 KiB, the size of a write batch on the loop.
+A call to the event loop and back takes tens of microseconds, far longer than processing a record. A reader therefore
+receives lists of records, and a writer collects up to 1,024 records or 512 KiB, the size of a write batch on the loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
     """`asyncrec.RecordReader`, iterated with ``for`` over records, or over the lists of records from `batches`.
 
-    A reader is iterated once, by one thread at a time.
+    A reader can be iterated once, by one thread at a time.
     """
 
     def __init__(self, owner: Owner[reader.RecordReader], value: reader.RecordReader) -> None:
@@ -48,7 +48,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._records.next_record()
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Iterate over the records in non-empty lists, which is faster. Continue after the record last returned."""
+        """Iterate over the records in non-empty lists, which is faster, from the record after the last one returned."""
         return self._records
 
     def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 
     @property
     def compression(self) -> str:
-        """The file's compression, whether detected or passed."""
+        """The file's compression, whether detected or passed by the caller."""
         return self._value.compression
 
     @property
@@ -75,7 +75,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
-        """Return the counts so far. Records count once the list that contains them has been received."""
+        """Return the counts so far. Records are counted when the list that contains them is received."""
         return self._value.stats()
 
 
@@ -83,7 +83,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
     """`asyncrec.RecordWriter`. Any number of threads may use it.
 
     `write` collects records. The collected records are passed to the loop once they reach 1,024 records or 512 KiB, by
-    `flush`, by `write_many`, and at the end of the ``with``. The call that passes them on raises any error of the
+    `flush`, by `write_many`, and at the end of the ``with``. The call that passes them on raises any error from the
     store.
     """
 
@@ -121,8 +121,8 @@ class RecordWriter(Handle[writer.RecordWriter]):
     def write(self, record: Record) -> None:
         """Write one record, which is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
 
-        A mapping is encoded in this thread. If the call is interrupted, the record has been accepted, and is passed on
-        later.
+        A mapping is encoded in this thread. If the call is interrupted, the record has still been accepted, and is
+        passed on later.
         """
         if self._encoder is not None:
             record, _ = self._encoder.take_now(record)
@@ -140,7 +140,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
     def write_many(self, records: Iterable[Record]) -> None:
         """Write many records in order. The iterable runs in this thread.
 
-        If the call is interrupted, the first records have been written.
+        If the call is interrupted, only the first records have been written.
         """
         if self._encoder is not None:
             for record in records:
@@ -162,7 +162,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """Return the counts so far, without the records that are still collected."""
+        """Return the counts so far, without collected records that are not yet passed on."""
         return self._value.stats()
 
     def _hand_on(self) -> None:
@@ -172,7 +172,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         try:
             self._owner.call(self._value.write_many, self._pending)
         finally:
-            # If the call was interrupted, the loop has accepted only the first records.
+            # If the call was interrupted, the loop may have accepted only some of the records.
             del self._pending[: self._value.stats().records - before]
             self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
 
@@ -208,7 +208,7 @@ open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 
-# Not `as_call`, because the iterable is the caller's code, and may itself block or use asyncrec.blocking.
+# Not `as_call`, because the iterable runs the caller's code, which may block or use asyncrec.blocking.
 @as_twin(writer.write_records)
 def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
     with open_writer(path, **options) as file:

@@ -79,7 +79,7 @@ class Dataset(Handle[dataset.Dataset]):
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:
-        """See `asyncrec.Dataset.get`. To read many records, `get_many` is much faster."""
+        """See `asyncrec.Dataset.get`. For many records, `get_many` is much faster."""
         self._owner.check()
         record = self._value.lookup.one(index, waits=True)
         return self._owner.call(self._value.get, index) if record is None else record
@@ -123,7 +123,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream opened by ``func``."""
+    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream of ``func``."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

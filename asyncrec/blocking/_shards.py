@@ -1,6 +1,6 @@
 """Write a data set of many shards without async: `ShardedWriter`, and the manifest of a data set.
 
-`ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It still returns a record's
+`ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It can still return a record's
 ticket at once, because tickets number the writes, and all writes pass through this class.
 """
 
@@ -44,8 +44,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     """`asyncrec.ShardedWriter`. Any number of threads may use it.
 
     `write` collects records. The collected records are passed to the loop once they reach 1,024 records or 512 KiB, by
-    every other method except `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, which also
-    flushes them. Until then, they do not count for ``memory_limit`` or ``max_shard_seconds``.
+    every other method except `take`, `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, which
+    also flushes them. Until then, they do not count towards ``memory_limit`` or ``max_shard_seconds``.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_bytes = self._tickets = 0
         self._pending_keys: set[bytes] = set()
         self._timer: Call[None] | None = None
-        self._is_timed = value.flush_seconds is None  # or needs no timer
+        self._is_timed = value.flush_seconds is None  # True if the timer runs or is not needed
         owner.finish_with(self._finish)
         if commits:
             owner.rescue_with(self._collected.rescue)
@@ -85,7 +85,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     @property
     def flush_seconds(self) -> float | None:
-        """The number of seconds after which records are flushed automatically, or `None` if they are not."""
+        """The number of seconds after which records are flushed automatically, or `None` for no automatic flushes."""
         return self._value.flush_seconds
 
     @property
@@ -117,9 +117,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write one record, and return its ticket, which `wait` accepts. See `asyncrec.ShardedWriter.write`.
+        """Write one record and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
-        If the call is interrupted, the record has been accepted, and is passed on later.
+        If the call is interrupted, the record has still been accepted, and is passed on later.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"key": key, "partition": partition, "source": source, "position": position}
@@ -136,7 +136,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
             if partition is not None:
-                partition_of(partition, 1)  # so that this call, rather than a later one, rejects a wrong type
+                partition_of(partition, 1)  # so that a wrong type is rejected by this call rather than a later one
             if key is None or self._is_new(key):
                 self._tickets += 1
             self._pending.append((data, key, partition))
@@ -156,9 +156,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         source: str | None = None,
         position: int | None = None,
     ) -> int:
-        """Write many records without keys, in order, and return the ticket of the last record.
+        """Write many records without keys, in order, and return the ticket of the last one.
 
-        The iterable runs in this thread. If the call is interrupted, the first records have been written.
+        The iterable runs in this thread. If the call is interrupted, only the first records have been written.
         """
         if self._sees or source is not None or position is not None:
             given: dict[str, Any] = {"partition": partition, "source": source, "position": position}
@@ -223,16 +223,16 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return self._owner.call(self._value.commit)
 
     def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
-        """See `asyncrec.ShardedWriter.wait`. Other threads may write meanwhile."""
+        """See `asyncrec.ShardedWriter.wait`. Other threads may write in the meantime."""
         self.hand_on()
         self._owner.call(self._value.wait, ticket, level)
 
     def stats(self) -> ShardedWriterStats:
-        """See `asyncrec.ShardedWriter.stats`. Records that are still collected are not counted."""
+        """See `asyncrec.ShardedWriter.stats`. Collected records that are not yet passed on are not counted."""
         return self._owner.call_sync(self._value.stats)
 
     def hand_on(self) -> None:
-        """Pass on the collected records, so that ``max_shard_seconds`` starts. Call this before a long pause."""
+        """Pass on the collected records, which starts ``max_shard_seconds``. Call this before a long pause."""
         with self._lock:
             if not self._pending:
                 return
@@ -252,9 +252,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Pass on and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
+        """Write and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
 
-        The asynchronous writer stores its error. Records that were not passed on stay collected, and fail again.
+        The asynchronous writer stores its error. Records that were not passed on remain collected, and fail again.
         """
         if not self._lock.acquire(blocking=False):
             return None
@@ -272,13 +272,13 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         if not found:
             return False
         with suppress(Exception):
-            await self._value.flush()  # other threads may write meanwhile
+            await self._value.flush()  # without the lock, so that other threads can write
         return True
 
     def _is_new(self, key: str | bytes) -> bool:
         """Return whether a write with this key gets a ticket rather than being skipped as a duplicate.
 
-        The writer's keys change only while records are passed on, which the lock held by this thread prevents.
+        The writer's keys change only when records are passed to it, which the lock held by this thread prevents.
         """
         digest = digest_of(key)
         if not self._skips:
@@ -290,7 +290,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _finish(self, error: BaseException | None) -> None:
         if self._timer is not None:
-            self._timer.abandon()  # it may hold the lock for as long as a full store blocks it
+            self._timer.abandon()  # it may hold the lock for as long as a full store blocks its flush
         with self._lock:
             self._collected.is_closed = True
             if error is None:
@@ -311,7 +311,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
         own = {} if options.get("seen") is not None else options  # such a writer does not collect pages
-        # The caller's code, so it is called in the caller's thread, before a record is collected and gets its ticket.
+        # The function is the caller's code, so it runs in the caller's thread, before a record gets its ticket.
         partition_by = own.pop("partition_by", None)
         # Records are encoded, and checked against the schema, in the caller's thread.
         schema = schema_of(own.get("schema"))

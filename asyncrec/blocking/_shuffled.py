@@ -1,8 +1,8 @@
 """A shuffled epoch without async. Records and batches are transferred from the event loop in groups.
 
-A call to the loop costs as much as some tens of records. If each batch took a call, batches of 32 would take four times
-as long as on the loop. So all batches that have been read are transferred together. The state ignores batches not yet
-returned to the caller. It is the position after the last record or batch returned, where batches of another size begin.
+A call to the loop takes as long as reading a few dozen records. With one call per batch, batches of 32 would take four
+times as long as on the loop. All batches that have been read are therefore transferred together. The state is the
+position after the last record or batch returned to the caller, where batches of another size would begin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asyncrec._sampling.epochs import shuffled_stream
 from asyncrec.blocking._owner import Owner
 from asyncrec.blocking._streams import Stream
 
-# With groups of this size, a call costs a tenth of a microsecond per record. A group adds at most 1 MiB to the
+# With groups of this size, a call takes a tenth of a microsecond per record. A group adds at most 1 MiB to the
 # read-ahead.
 _RECORDS = 1024
 _BYTES = 1 << 20

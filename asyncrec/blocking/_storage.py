@@ -13,7 +13,7 @@ from asyncrec.storage._listing import LISTED, list_some
 
 
 class ByteSink(Handle[base.ByteSink]):
-    """`asyncrec.storage.ByteSink`."""
+    """A synchronous `asyncrec.storage.ByteSink`."""
 
     @property
     def chunk_size(self) -> int:
@@ -33,7 +33,7 @@ class ByteSink(Handle[base.ByteSink]):
 
 
 class ByteSource(Handle[base.ByteSource]):
-    """`asyncrec.storage.ByteSource`."""
+    """A synchronous `asyncrec.storage.ByteSource`."""
 
     @property
     def info(self) -> ObjectInfo:
@@ -52,7 +52,7 @@ class Storage(Handle[base.Storage]):
 
     @property
     def storage(self) -> base.Storage:
-        """The asynchronous storage, on the loop of `asyncrec.blocking`."""
+        """The asynchronous storage, which runs on the loop of `asyncrec.blocking`."""
         return self._value
 
     @property
@@ -124,14 +124,14 @@ class Storage(Handle[base.Storage]):
 
 
 class FileWriter(Handle[files.FileWriter]):
-    """An object being written, opened by `open_file`. A writer is for one thread."""
+    """An object being written, opened by `open_file`. Only one thread may use a writer."""
 
     def write(self, data: Buffer) -> None:
-        """Write ``data``, which you may change afterwards. Each call goes to the event loop, so write large pieces."""
+        """Write ``data``, which may be changed afterwards. Each call goes to the event loop, so write large pieces."""
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:
-        """Make the written data as durable as the store allows. Return the number of durable bytes from the start."""
+        """Make the written data as durable as the store allows. Return how many bytes from the start are durable."""
         return self._owner.call_inside(self._value.flush)
 
 

@@ -1,6 +1,6 @@
-"""Iterate without async. Records are transferred from the loop in lists, even if the caller iterates one by one.
+"""Iterate without async. Records are transferred from the loop in lists, even if the caller iterates over single items.
 
-The loop's side keeps a list until the caller's side has received it, so an interrupted call loses no record.
+The loop's side keeps a list until the caller's side has received it, so an interrupted call loses no records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)
 
 # The number of items transferred at once if the caller iterates record by record. A call then costs a fraction of a
-# microsecond per record. This is one training batch, so no more memory is held than the caller needs anyway.
+# microsecond per record. This is one training batch, so it takes no more memory than the caller needs anyway.
 CHUNK = 256
 
 
@@ -36,7 +36,7 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """Return the next ``count`` items, or fewer at the end. Raise an error once all items before it are returned.
+        """Return the next ``count`` items, or fewer at the end. Raise any error once all items before it are returned.
 
         ``before`` is called on the loop before the first of these items is taken from the source.
         """
@@ -102,7 +102,7 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of the shards opened for it."""
+    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of shards opened for the list."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -193,13 +193,13 @@ class Stream(Handle[Any], Iterator[T]):
 
     async def _load(self, state: dict[str, Any]) -> None:
         loading = self._value.load_state_dict(state)
-        if isinstance(loading, Awaitable):  # reads the records of a shuffle buffer again
+        if isinstance(loading, Awaitable):  # rereads the records of a shuffle buffer
             await loading
 
     def _note_state(self) -> None:
         self._before = None
         if self._chunk > 1:
-            with suppress(RuntimeError):  # a stream without state raises again when the caller asks for the state
+            with suppress(RuntimeError):  # a stream without state raises again when the caller requests the state
                 self._before = self._value.state_dict()
 
 

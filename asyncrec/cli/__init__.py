@@ -18,8 +18,8 @@
     _output          text and JSON for the terminal, with the control characters of records escaped
     _progress        a progress bar on stderr, only on a terminal
 
-Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or in a plugin, 5 no record
-has the key, 130 interrupted.
+Exit codes: 0 success, 1 damage or a difference found, 2 usage error, 3 storage error, 4 bug in asyncrec or a plugin, 5
+no such key, 130 interrupted.
 
 The names that plugins use in their commands are exported here. They are imported on first use, because ``asyncrec
 --help`` must take only a fraction of the time needed to load typer, NumPy and anyio.
@@ -107,7 +107,7 @@ def _call(given: list[str]) -> int:
         from asyncrec.cli._help import show_help
 
         show_help()
-        sys.stderr.write("asyncrec: no command was given; 'asyncrec COMMAND --help' explains a command\n")
+        sys.stderr.write("asyncrec: no command was passed; for help on a command, run 'asyncrec COMMAND --help'\n")
         return 2
     from asyncrec.cli._app import run
 

@@ -121,7 +121,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback on error.")] = False,
 ) -> None:
     """Accept the options before a command. `asyncrec.cli._help` shows their help."""
 

@@ -26,25 +26,26 @@ def command(
         bool,
         typer.Option(
             "--all-versions",
-            help="With --key, print all records with the key, in the order of commits; with --newest, by that feature.",
+            help="With --key, print all records with the key, in commit order or, with --newest, by that feature.",
         ),
     ] = False,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Print at most this many records.")] = None,
     resolve: Annotated[
-        bool, typer.Option("--resolve", help="Print pages that are revisits with the bodies that they refer to.")
+        bool, typer.Option("--resolve", help="Print each revisit with the body that it refers to.")
     ] = False,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Print records: decoded, as JSON lines (--json), hex, text or raw; all of them, or by number, key or value.
+    """Print all records, or those selected by number, key or value: decoded or as JSON lines (--json), hex, text or raw
+    bytes.
 
-    Raw records are printed without a separator; use --record or --key to get a single one. With --feature, raw prints
-    the bytes of that feature, such as the content of a page. Raw output is refused on a terminal, and all other formats
+    Raw records are printed without a separator; use --record or --key to print a single one. With --feature, raw prints
+    the bytes of that feature, such as the content of a page. Raw output to a terminal is refused; all other formats
     escape control characters.
 
-    If several records have the key, --key prints the one that was committed first; with --newest date, the newest by
-    that feature.
+    If several records have the key, --key prints the one committed first or, with --newest date, the newest by that
+    feature.
 
     \b
     Example:

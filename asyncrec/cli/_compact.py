@@ -20,12 +20,12 @@ def command(
     path: Path,
     max_shard_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Maximum size of a joined shard, such as 64M or 1GiB; by default 256MiB."),
+        typer.Option(metavar="SIZE", help="Maximum size of a joined shard, such as 64M or 1GiB. Default: 256MiB."),
     ] = None,
     compression: Annotated[
         KeptCompression,
         typer.Option(
-            help="Compression of all shards; those of another one are written anew. keep changes none.",
+            help="Compression of all shards; those that differ are rewritten. keep recompresses none.",
             case_sensitive=False,
         ),
     ] = "keep",
@@ -33,45 +33,43 @@ def command(
         bool,
         typer.Option(
             "--drop-duplicates",
-            help=(
-                "Leave out records whose key another record has that was committed before, or with --newest is newer."
-            ),
+            help=("Drop a record if another one with the same key was committed earlier or, with --newest, is newer."),
         ),
     ] = False,
     newest: Newest = None,
     sort_by: Annotated[
         str | None,
         feature_option(
-            "Sort the records of each joined shard by this feature; needs --drop-duplicates.", metavar="NAME"
+            "Sort the records of each joined shard by this feature; requires --drop-duplicates.", metavar="NAME"
         ),
     ] = None,
     manifest: Annotated[
-        bool, typer.Option("--manifest", help="Only merge the manifest; shards are neither joined nor deleted.")
+        bool, typer.Option("--manifest", help="Merge only the manifest; do not join or delete shards.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be joined, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be joined, but change nothing.")] = False,
     grace: Annotated[
         str,
         typer.Option(
             metavar="TIME",
-            help="Delete old shards and segments that were replaced at least this long ago, such as 15m, 12h or 1d.",
+            help="Delete shards and segments that were replaced at least this long ago, such as 15m, 12h or 1d.",
         ),
     ] = "1h",
     latest: Annotated[
         bool,
-        typer.Option("--latest", help="Also write ~latest.json, which names the checkpoint, and keep that checkpoint."),
+        typer.Option("--latest", help="Also write ~latest.json, which names the checkpoint, and keep the checkpoint."),
     ] = False,
     jobs: Jobs = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Join small shards of the data set PATH, and merge its manifest into a checkpoint, so that it opens in a few
+    """Join small shards of the data set PATH, and merge its manifest into a checkpoint, so that it opens with few
     requests.
 
-    You can run it at any time, also while other processes write, read or compact: runs at the same time share the work.
-    Records keep their keys and, without --sort-by, their order. Shards that are large enough are not written again. Old
-    shards stay for --grace, for readers that have the data set open; a later run deletes them. If a run is killed, the
-    next goes on.
+    You can run it at any time, even while other processes write, read or compact; concurrent runs share the work.
+    Records keep their keys and, without --sort-by, their order. By default, shards that are large enough are not
+    rewritten. Old shards are kept for --grace, for readers that have the data set open; a later run deletes them. If a
+    run is killed, the next run continues its work.
 
     \b
     Example:
@@ -117,11 +115,11 @@ def _show(report: CompactReport, grace: str) -> None:
         return
     if report.joined:
         say(f"{joined} became {new} of {human_bytes(report.rewritten)}{dropped}, in {commits}")
-        say(f"the old shards stay for {grace}, for readers that have the data set open; a later run deletes them")
+        say(f"old shards are kept for {grace}, for readers that have the data set open; a later run deletes them")
     if report.left:
-        say(f"{plural(report.left, 'piece')} of the work left to other processes, which are at it")
+        say(f"left {plural(report.left, 'piece')} of the work to concurrent runs")
     if report.removed:
-        say(f"{plural(len(report.removed), 'object')} of shards that were replaced earlier deleted")
+        say(f"deleted {plural(len(report.removed), 'object')} of shards that were replaced earlier")
     if report.written:
         deleted = plural(len(report.deleted), "older object")
         say(f"merged {plural(report.merged, 'segment')} into {report.checkpoint}")
@@ -131,4 +129,4 @@ def _show(report: CompactReport, grace: str) -> None:
     else:
         say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was created just now")
     if report.latest is not None:
-        say(f"{report.latest} names it")
+        say(f"{report.latest} names this checkpoint")

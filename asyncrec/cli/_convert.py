@@ -15,8 +15,8 @@ from asyncrec.cli._options import (
     MaxRecordBytes,
     Source,
     SourceOptions,
-    Target,
     TargetOptions,
+    path_argument,
     run_async,
 )
 from asyncrec.cli._output import plural, print_json, say
@@ -30,17 +30,21 @@ _MOST_SHOWN = 20
 
 def command(
     source: Source,
-    target: Target,
+    target: Annotated[
+        str, path_argument("TARGET", "A data set (folder and name), a file, a folder, or - for standard output.")
+    ],
     source_format: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="jsonl|parquet|warc|...", help="Format of the source, if its suffix does not name it."
+            "--from", metavar="jsonl|parquet|warc|...", help="Format of the source, if its suffix does not indicate it."
         ),
     ] = None,
     target_format: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="jsonl|csv|parquet|warc|...", help="Format of the target, if its suffix does not name it."
+            "--to",
+            metavar="jsonl|csv|parquet|warc|...",
+            help="Format of the target, if its suffix does not indicate it.",
         ),
     ] = None,
     max_shard_bytes: Annotated[
@@ -56,12 +60,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Convert other formats to records, or records to another format: JSON lines, CSV (target only), and the formats of
-    plugins.
+    """Convert other formats to records, or records to another format: JSON lines, CSV (target only) or the format of a
+    plugin.
 
     Invalid parts of a source are skipped and reported, and the exit code is 1. If a conversion is interrupted, run it
-    again: it skips the source files that are done. If one of them has changed, it stops with an error and writes
-    nothing. Parquet and WARC need asyncrec-formats.
+    again: it skips source files that are already converted. If one of them has changed, it stops with an error and
+    writes nothing. Parquet and WARC require asyncrec-formats.
 
     \b
     Example:
@@ -95,13 +99,13 @@ def command(
         for bad in report.bad[:_MOST_SHOWN]:
             say(f"{bad.path}: {bad.where}: skipped: {bad.reason}")
         if report.bad_count > _MOST_SHOWN:
-            say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json has a thousand)")
+            say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json lists the first 1,000)")
         for file, count in report.bad_before.items():
             say(
                 f"{file}: {count:,} invalid parts were skipped when this file was first converted; they are not in "
                 "the data set"
             )
-        before = f", {len(report.done_before):,} were converted before" if report.done_before else ""
+        before = f", {len(report.done_before):,} already converted" if report.done_before else ""
         passed = f", {report.passed:,} of other types skipped" if report.passed else ""
         records, files = plural(report.records, "record"), plural(len(report.files), "file")
         say(f"{report.target}: {records} from {files}{before}{passed}")

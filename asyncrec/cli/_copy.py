@@ -21,17 +21,17 @@ def command(
             "--overwrite", help="Overwrite files in the target that have the same name but different contents."
         ),
     ] = False,
-    parallelism: Annotated[int, typer.Option(min=1, help="How many objects to copy at once.")] = 4,
+    parallelism: Annotated[int, typer.Option(min=1, help="Number of objects to copy at once.")] = 4,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Copy files and data sets between stores, and verify their checksums on the way.
+    """Copy files and data sets between stores, verifying their checksums.
 
     A data set is copied to the data set TARGET (folder and name), with indexes, keys, schema and metadata. If a copy is
-    interrupted, run it again: identical objects that are already there are kept. In the same way, a copy is brought up
-    to date after the data set has grown, and a lost shard is restored.
+    interrupted, run it again: identical objects in the target are kept. A later run also updates the copy after the
+    data set has grown, and restores lost shards.
 
     \b
     Example:
@@ -47,12 +47,12 @@ def command(
     if json:
         print_json(report.to_json())
     else:
-        kept = f"; {len(report.kept):,} were there already" if report.kept else ""
+        kept = f"; {len(report.kept):,} already existed" if report.kept else ""
         say(f"{plural(len(report.copied), 'object')} copied to {report.target}, {human_bytes(report.bytes)}{kept}")
         if report.kept_by_size:
             say(
                 f"{len(report.kept_by_size):,} existing objects have the right size, but their contents were not "
-                f"compared. To check them, run 'asyncrec verify {report.target}'; delete those that are damaged, "
+                f"compared. To check them, run 'asyncrec verify {report.target}'; delete those that are damaged "
                 "and copy again"
             )
     return 0

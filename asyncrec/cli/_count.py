@@ -15,9 +15,9 @@ from asyncrec.cli._values import opened
 
 def command(
     path: Input,
-    shards: Annotated[bool, typer.Option("--shards", help="Also show the number in each shard.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="Also show the count of each shard.")] = False,
     by: Annotated[
-        str | None, feature_option("Also count by the values of this feature, at most 10,000 different ones.")
+        str | None, feature_option("Also count by the values of this feature, at most 10,000 distinct ones.")
     ] = None,
     where: Wheres = None,
     jobs: Jobs = None,
@@ -26,7 +26,7 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Count records: from the manifest, from valid indexes, or by reading the length of every record.
+    """Count records, using the manifest, valid indexes, or the length of every record.
 
     With --by or --where, all records are read.
 
@@ -48,7 +48,7 @@ def command(
         if report.by is not None:
             rows = (("(absent)" if value is None else value, n) for value, n in report.by.items())
             table([by or "", "records"], rows)
-        say(f"{report.records} in all")
+        say(f"{report.records} in total")
     else:
         say(str(report.records))
     return 0

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from asyncrec.storage._registry import is_local
 
 SPOOL = (
-    "this is a spool, where records wait to be uploaded. To see its writers, run 'asyncrec watch {path}'; to "
-    "upload what dead writers left, run 'asyncrec recover {path} --to ...'"
+    "this is a spool, which holds records to be uploaded. To see its writers, run 'asyncrec watch {path}'; to "
+    "upload records left by dead writers, run 'asyncrec recover {path} --to ...'"
 )
 
 

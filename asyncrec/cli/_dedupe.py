@@ -7,22 +7,19 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import Debug, Json, MaxRecordBytes, NewTarget, Source, SourceOptions, TargetOptions
+from asyncrec.cli._options import (
+    Debug,
+    Json,
+    MaxRecordBytes,
+    NewTarget,
+    Source,
+    SourceOptions,
+    TargetOptions,
+    feature_option,
+)
 from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
-
-ByKey = Annotated[bool, typer.Option("--by-key", help="Treat records with the same key as duplicates.")]
-ByFeature = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="FEATURE",
-        help="Treat records with the same value of this feature as duplicates.",
-        autocompletion=complete_feature,
-    ),
-]
 
 
 def known_by(by_key: bool, by: str | None) -> str | None:
@@ -35,13 +32,15 @@ def known_by(by_key: bool, by: str | None) -> str | None:
 def command(
     source: Source,
     target: NewTarget,
-    by_key: ByKey = False,
-    by: ByFeature = None,
+    by_key: Annotated[bool, typer.Option("--by-key", help="Treat records with the same key as duplicates.")] = False,
+    by: Annotated[
+        str | None, feature_option("Treat records with the same value of this feature as duplicates.")
+    ] = None,
     keep: Annotated[
         str,
         typer.Option(
             metavar="first|last|newest-by=FEATURE",
-            help="Which duplicate to keep; first and last refer to the order of commits.",
+            help="Which duplicate to keep; first and last refer to commit order.",
         ),
     ] = "first",
     compression: Compression = "keep",
@@ -50,7 +49,7 @@ def command(
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="A folder for temporary files, 40 to 73 bytes per record; needed only for millions of records.",
+            help="A folder for temporary files (40 to 73 bytes per record), used only for millions of records.",
         ),
     ] = None,
     max_record_bytes: MaxRecordBytes = None,
@@ -59,9 +58,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write a new data set that has only one of several equal records.
+    """Write records to a new data set, keeping only one of each group of duplicates.
 
-    Two records are equal if their bytes are equal; with --by-key, if their keys are; with --by, if that feature is. The
+    Records are duplicates if their bytes are equal; --by-key compares their keys instead, and --by a feature. The
     source is read twice and not changed. If the command fails, nothing is written.
 
     \b

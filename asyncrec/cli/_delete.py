@@ -27,25 +27,28 @@ def command(
     ] = None,
     keys_from: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Delete the records whose keys are the lines of this file; - for stdin."),
+        typer.Option(metavar="FILE", help="Delete the records with the keys in this file, one per line; - for stdin."),
     ] = None,
     where: Wheres = None,
     content: Annotated[
-        bool, typer.Option("--content", help="Delete also all records that share a body with these, under any key.")
+        bool, typer.Option("--content", help="Also delete all records that share a body with these, under any key.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would be deleted, and change nothing.")
+        bool, typer.Option("--dry-run", help="Count the records that would be deleted, but change nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking; needed outside a terminal.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete without asking; required if stdin is not a terminal.")
+    ] = False,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Delete records of the data set PATH for good: no byte of them is left in its shards, indexes and keys.
+    """Permanently delete records from the data set PATH, leaving no byte of them in its shards, indexes or keys.
 
-    The shards that have such records are written anew without them, and the old ones are deleted. Others may write and
-    read meanwhile; a reader that has the data set open may have to open it again. --json prints a receipt: what was
-    deleted and when, and where else the records may be. If the command was stopped, run it again.
+    Shards that contain the records are rewritten without them, and the old shards are deleted. Other processes may
+    write and read meanwhile, but a reader that has the data set open may have to reopen it. --json prints a receipt
+    that lists the deletions with their times, and the places where copies may remain. If the command is interrupted,
+    run it again.
 
     \b
     Example:
@@ -86,13 +89,13 @@ def command(
     say(_told(report))
     for job in report.unfinished:
         say(
-            f"job {job.id} (process {job.pid} on {job.host}) has not ended: what it has not committed was not looked "
-            "at; when it has ended, run the command again"
+            f"job {job.id} (process {job.pid} on {job.host}) has not ended, so its uncommitted records were not "
+            "searched; run the command again when it has ended"
         )
     if report.uncommitted:
-        say(f"{plural(len(report.uncommitted), 'object')} that no commit names, not looked at; see 'asyncrec verify'")
+        say(f"not searched: {plural(len(report.uncommitted), 'object')} in no commit; see 'asyncrec verify'")
     if not dry_run:
-        say("not reached: " + "; ".join(report.out_of_reach[:-1]))
+        say("out of reach: " + "; ".join(report.out_of_reach[:-1]))
     return 0
 
 

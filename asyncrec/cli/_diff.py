@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_path
-from asyncrec.cli._dedupe import ByFeature, ByKey, known_by
+from asyncrec.cli._dedupe import known_by
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, MaxRecordBytes, StorageOptions, feature_option, run_async
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, StorageOptions, feature_option, path_argument, run_async
 from asyncrec.cli._output import clean, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened
@@ -22,14 +21,12 @@ if TYPE_CHECKING:
 # The maximum number of records of each kind to show; --json shows up to a thousand.
 _MOST_SHOWN = 10
 
-_Compared = typer.Argument(help="A file, folder, pattern or data set.", autocompletion=complete_path)
-
 
 def command(
-    first: Annotated[str, _Compared],
-    second: Annotated[str, _Compared],
-    by_key: ByKey = False,
-    by: ByFeature = None,
+    first: Annotated[str, path_argument("FIRST", "A file, folder, pattern or data set.")],
+    second: Annotated[str, path_argument("SECOND", "A file, folder, pattern or data set.")],
+    by_key: Annotated[bool, typer.Option("--by-key", help="Match records by key.")] = False,
+    by: Annotated[str | None, feature_option("Match records by the value of this feature.")] = None,
     ignore: Annotated[
         list[str] | None, feature_option("Ignore differences in this feature, such as date. Can be repeated.")
     ] = None,
@@ -38,10 +35,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show which records differ between two data sets, in any order. The exit code is 1 if any do.
+    """Show which records differ between two data sets, regardless of order. The exit code is 1 if any differ.
 
-    Records are matched by key if both data sets have keys, otherwise by their bytes; --by matches by a feature. The
-    numbers shown work with 'asyncrec cat --record'.
+    Records are matched by key if both data sets have keys, otherwise by their bytes; --by matches by a feature. To see
+    a record, pass its number to 'asyncrec cat --record'.
 
     \b
     Example:
@@ -70,16 +67,14 @@ def _show(report: DiffReport) -> None:
         if count:
             say(f"{title}: {plural(count, 'record')}: {_listed(shown, report.keys.get(kind, ()), count)}")
     if not report.same_schema:
-        say("the schemas differ; 'asyncrec schema' shows each")
-    by = (
-        f"the feature {report.by.removeprefix('feature:')}"
-        if report.by.startswith("feature:")
-        else f"their {report.by}"
-    )
+        say("the schemas differ; to see them, run 'asyncrec schema'")
+    by = f"feature {report.by.removeprefix('feature:')}" if report.by.startswith("feature:") else report.by
     if report.same:
-        say(f"the same {plural(report.first_records, 'record')}, by {by}", "good")
+        say(f"the same {plural(report.first_records, 'record')}, matched by {by}", "good")
     else:
-        say(f"DIFFERENT: {report.first_records:,} and {plural(report.second_records, 'record')}, by {by}", "bad")
+        say(
+            f"DIFFERENT: {report.first_records:,} and {plural(report.second_records, 'record')}, matched by {by}", "bad"
+        )
 
 
 def _numbers(numbers: Sequence[int]) -> list[str]:

@@ -14,18 +14,18 @@ from asyncrec.cli._values import parse_options
 
 def command(
     path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="A folder, or the URL of a bucket or of a prefix in it.")
+        str | None, typer.Argument(metavar="PATH", help="A folder, or the URL of a bucket or of a prefix in a bucket.")
     ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Test whether a store supports what asyncrec needs, with your permissions: plugins, permissions, conditional
+    """Test whether a store meets the requirements of asyncrec with your credentials: plugins, permissions, conditional
     writes, checksums, latency.
 
-    Without PATH, show what is installed. Objects of up to 8 MiB are written below PATH and deleted again. The exit code
-    is 3 if a required check fails. A store that supports exclusive creation of small objects, but not of large ones, is
-    reported and does not count as a failure.
+    Without PATH, show the installed versions. Objects of up to 8 MiB are written below PATH and then deleted. The exit
+    code is 3 if a required check fails. A lack of exclusive creation for large objects is reported, but is not a
+    failure.
 
     \b
     Example:

@@ -24,11 +24,11 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write the records that match every condition as a new data set, or as a file.
+    """Write the records that match every condition to a new data set or file.
 
-    Numbers are compared as numbers, text byte by byte; if a feature is a list, one matching value is enough. Records
-    keep their order and keys; the data set keeps its schema and metadata. With --newest, only the newest version of
-    each key is compared. The source is not changed. If the command fails, nothing is written.
+    Numbers are compared as numbers, and text byte by byte; if a feature is a list, one matching value is enough.
+    Records keep their order and keys; the data set keeps its schema and metadata. With --newest, only the newest
+    version of each key is considered. The source is not changed. If the command fails, nothing is written.
 
     \b
     Example:

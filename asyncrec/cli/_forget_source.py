@@ -13,15 +13,16 @@ from asyncrec.cli._values import parse_options
 
 def command(
     path: Path,
-    source: Annotated[str, typer.Argument(metavar="NAME", help="The name of the source, as 'asyncrec info' shows it.")],
+    source: Annotated[str, typer.Argument(metavar="NAME", help="The name of the source, as shown by 'asyncrec info'.")],
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Forget how far the source NAME of the data set PATH was stored, so that the next writer takes it from the start.
+    """Forget the stored position of the source NAME in the data set PATH, so that the next writer starts it from the
+    beginning.
 
-    Use it if a topic was deleted and made anew under its old name. The records that are stored stay. Stop the writers
-    that use the source first: a writer that goes on with it gets an error.
+    Use this if a topic was deleted and recreated under the same name. Stored records are kept. First stop the writers
+    that use the source, because a writer that continues with it gets an error.
 
     \b
     Example:

@@ -17,11 +17,9 @@ def command(
     target: SplitsTarget,
     label: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="The column of labels; they are stored as numbers, and their names in the manifests."
-        ),
+        typer.Option(metavar="COLUMN", help="The column of labels, stored as numbers; the manifests list their names."),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of keys, which are text.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of keys (text).")] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,11 +36,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Make the data sets train, eval and test from the rows of a CSV file, with the same share of every label.
+    """Create train, eval and test data sets from the rows of a CSV file, splitting every label in the same ratios.
 
     A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. In
-    a column of numbers an empty cell is an absent value; a cell that makes such a column text is reported with its
-    line. The names of the labels are in the manifests, under "labels". Existing data sets of these names are replaced.
+    a column of numbers, an empty cell is a missing value; a cell that makes such a column text is reported with its
+    line number. The names of the labels are in the manifests, under "labels". Existing data sets with these names are
+    replaced.
 
     \b
     Example:

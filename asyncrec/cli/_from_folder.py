@@ -13,7 +13,7 @@ from asyncrec.cli._values import stores
 
 
 def command(
-    source: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder with one folder of files for each label.")],
+    source: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder with a subfolder of files for each label.")],
     target: SplitsTarget,
     ratios: Ratios = "0.8",
     seed: Seed = 0,
@@ -24,10 +24,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Make the data sets train, eval and test from images or other files, in folders named by label.
+    """Create train, eval and test data sets from images or other files, in folders named after their labels.
 
-    A record has data (the contents of the file), label (a number; the names are in the manifests, under "labels") and
-    path. Each data set has the same share of every label. Existing data sets of these names are replaced.
+    Each record has the features data (the contents of the file), label (a number; the names are in the manifests, under
+    "labels") and path. Every label is split in the same ratios. Existing data sets with these names are replaced.
 
     \b
     Example:

@@ -20,7 +20,7 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show the first records, decoded: Examples by feature, other text as text, and the rest as hex.
+    """Show the first records, decoded: Examples by feature, other records as text or hex.
 
     \b
     Example:

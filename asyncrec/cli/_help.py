@@ -13,18 +13,18 @@ from asyncrec.cli._standard_streams import Warnings
 _ABOUT = """\
 Write, read, check and move TFRecord files and data sets, on any storage.
 
-A PATH is a file, a folder, a pattern such as 'data/*.tfrecord', or a data set: its folder and name without the shard \
-numbers. It is local, or a URL of any installed backend: s3://, gs://."""
+A PATH is a file, a folder, a pattern such as 'data/*.tfrecord', or a data set (its folder and name, without the shard \
+numbers). It is local, or a URL of any installed backend, such as s3:// or gs://."""
 OPTIONS = {
     "--version": "Show the version.",
-    "--debug": "Show the traceback of an error.",
+    "--debug": "Show a traceback on error.",
     "--install-completion": "Install completion for the current shell.",
     "--show-completion": "Show completion for the current shell, to copy it or customize the installation.",
     "--help": "Show this message and exit.",
 }
 _CODES = (
-    "Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or a plugin, 5 no "
-    "such key, 130 Ctrl-C."
+    "Exit codes: 0 success, 1 damage or a difference found, 2 usage error, 3 storage error, 4 bug in asyncrec or a "
+    "plugin, 5 no such key, 130 interrupted."
 )
 # The maximum and minimum width of the help in columns.
 _WIDEST, _NARROWEST = 78, 38

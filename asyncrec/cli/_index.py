@@ -17,7 +17,7 @@ def command(
     path: Path,
     layout: Annotated[
         Literal["asyncrec", "tfrecord", "dali"],
-        typer.Option(help="Where to put the index: _index/SHARD.index, SHARD with the suffix .tfindex, or SHARD.idx."),
+        typer.Option(help="Location of the index: _index/SHARD.index, SHARD with the suffix .tfindex, or SHARD.idx."),
     ] = "asyncrec",
     force: Annotated[bool, typer.Option("--force", help="Replace existing indexes.")] = False,
     jobs: Jobs = None,
@@ -26,9 +26,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Create an index for every shard that lacks one: for random access, for tfrecord or for NVIDIA DALI.
+    """Create an index for every shard that lacks one: for random access, tfrecord or NVIDIA DALI.
 
-    An index is a text file with the offset and size of each record. The exit code is 2 if a shard cannot have an index.
+    An index is a text file with the offset and size of each record. The exit code is 2 if a shard cannot be indexed.
 
     \b
     Example:
@@ -46,5 +46,6 @@ def command(
             say(made)
         for shard, reason in report.refused:
             say(f"{shard}: no index: {reason}")
-        say(f"{len(report.made):,} created, {len(report.kept):,} already existed, {len(report.refused):,} refused")
+        made, kept, refused = len(report.made), len(report.kept), len(report.refused)
+        say(f"{made:,} created, {kept:,} already existed, {refused:,} could not be indexed")
     return USAGE if report.refused else FINE

@@ -20,9 +20,10 @@ _MOST_SHOWN = 20
 
 
 def command(path: Path, storage_option: StorageOptions = None, json: Json = False, debug: Debug = False) -> int:
-    """Show what a file, folder or data set holds: shards, records, bytes, schema, writers, orphans.
+    """Summarize a file, folder or data set: shards, records, bytes, schema, writers, orphans.
 
-    The command reads manifests, indexes and the first records. Files that have neither are counted if they are small.
+    The command reads manifests, indexes and the first records. If a file is in no manifest and has no index, its
+    records are counted only if it is small.
 
     \b
     Example:
@@ -124,7 +125,7 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
 
 def _more(count: int) -> None:
     if count > _MOST_SHOWN:
-        say(f"... and {count - _MOST_SHOWN:,} more (--json has all)")
+        say(f"... and {count - _MOST_SHOWN:,} more (--json lists all)")
 
 
 def show_schema(schema: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from asyncrec.cli._values import parse_options
 
 
 def command(path: Path = ".", storage_option: StorageOptions = None, json: Json = False, debug: Debug = False) -> int:
-    """List the data sets and files in a folder, or the shards of a data set; no file is opened.
+    """List the data sets and files in a folder, or the shards of a data set, without opening any file.
 
     \b
     Example:
@@ -25,7 +25,7 @@ def command(path: Path = ".", storage_option: StorageOptions = None, json: Json 
         say(f"{report.path}: the folder contains no data set and no record file")
         return 0
     table(
-        ["path", "kind", "shards", "records", "bytes", "compression", "changed"],
+        ["path", "kind", "shards", "records", "bytes", "compression", "modified"],
         (
             (
                 entry.path,

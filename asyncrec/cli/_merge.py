@@ -16,7 +16,7 @@ def command(
         list[str],
         path_argument(
             "SOURCE... TARGET",
-            "Files, folders, patterns or data sets, and last the target: a new data set, a file NAME.tfrecord, "
+            "Files, folders, patterns or data sets, followed by the target: a new data set, a file NAME.tfrecord, "
             "or - for standard output.",
         ),
     ],
@@ -28,10 +28,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Join the records of several data sets, one after another, into a new one.
+    """Concatenate the records of several data sets into a new one.
 
     Keys and metadata are kept. A record that is in two sources is written twice; 'asyncrec dedupe' removes duplicates.
-    The sources must have the same schema, or none. No source is changed. If the command fails, nothing is written.
+    The sources must have the same schema, or none. They are not changed. If the command fails, nothing is written.
 
     \b
     Example:

@@ -26,15 +26,15 @@ def _storage(help: str, name: str = "--storage-option") -> Any:
     return typer.Option(name, metavar="KEY=VALUE", help=f"{help} Can be repeated.")
 
 
-Path = Annotated[str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL.")]
+Path = Annotated[str, path_argument("PATH", "A file, folder, pattern or data set: a local path or a URL.")]
 # The path argument of commands that read records, and open their input with the arguments from `opened`.
 Input = Annotated[
-    str, path_argument("PATH", "A file, folder, pattern or data set; a local path or a URL; - for standard input.")
+    str, path_argument("PATH", "A file, folder, pattern or data set (a local path or a URL), or - for standard input.")
 ]
-Source = Annotated[str, path_argument("SOURCE", "A file, folder, pattern or data set; - for standard input.")]
+Source = Annotated[str, path_argument("SOURCE", "A file, folder, pattern or data set, or - for standard input.")]
 Target = Annotated[str, path_argument("TARGET", "A data set (folder and name), a file or a folder.")]
 NewTarget = Annotated[
-    str, path_argument("TARGET", "The new data set (folder and name), or a file NAME.tfrecord; - for standard output.")
+    str, path_argument("TARGET", "The new data set (folder and name), a file NAME.tfrecord, or - for standard output.")
 ]
 Compression = Literal["none", "gzip", "zlib"]
 KeptCompression = Literal["keep", "none", "gzip", "zlib"]
@@ -45,7 +45,7 @@ Jobs = Annotated[
         "--jobs",
         min=1,
         metavar="N",
-        help="Process this many shards or files at once; by default one per processor.",
+        help="Number of shards or files to process at once. Default: one per processor.",
     ),
 ]
 MaxRecordBytes = Annotated[
@@ -53,11 +53,11 @@ MaxRecordBytes = Annotated[
     typer.Option(
         "--max-record-bytes",
         metavar="SIZE",
-        help="Refuse longer records. Default: 256MiB, or the limit in the manifest.",
+        help="Maximum size of a record. Default: 256MiB, or the limit in the manifest.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback on error.")]
 StorageOptions = Annotated[list[str] | None, _storage("An option of the storage backend, such as region=eu-west-1.")]
 SourceOptions = Annotated[list[str] | None, _storage("An option of the source's storage backend.")]
 TargetOptions = Annotated[

@@ -19,16 +19,16 @@ def command(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="PATH", help="A data set, a folder (recovers every data set in it), or the folder of a spool."
+            metavar="PATH", help="A data set, a folder (to recover every data set in it), or the folder of a spool."
         ),
     ],
     to: Annotated[
-        str | None, typer.Option(metavar="PATH", help="For a spool: the data set that its records belong to.")
+        str | None, typer.Option(metavar="PATH", help="For a spool, the data set to which its records belong.")
     ] = None,
     abandon: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ID", help="Give up this job, and delete the uncommitted objects that it left. Can be repeated."
+            metavar="ID", help="Abandon this job, and delete the uncommitted objects that it left. Can be repeated."
         ),
     ] = None,
     dead: Annotated[
@@ -36,8 +36,8 @@ def command(
         typer.Option(
             metavar="ID",
             help=(
-                "Declare this job dead, for example because its machine is gone: commit what it had published and "
-                "flushed, and end it. Can be repeated."
+                "Declare this job dead, for example because its machine is gone: commit its published and flushed "
+                "records (all or none, for an all-or-nothing job), and end it. Can be repeated."
             ),
         ),
     ] = None,
@@ -45,12 +45,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Commit the records that dead writers left behind: in a spool, or as unfinished shards of a local data set.
+    """Commit the records that dead writers left behind, in a spool or as unfinished shards of a local data set.
 
-    A job that publishes everything or nothing is abandoned, unless a flush had acknowledged its records. A job on
-    another machine may still be running, so it is only listed. Use --dead to declare it dead and commit what it had
-    published, or --abandon to delete that. You can run recover at any time, also while others write, and more than
-    once. The exit code is 1 if a journal was damaged.
+    An all-or-nothing job is abandoned, unless all its fixed shards are complete or a flush acknowledged its records. A
+    job on another machine may still be running, so it is only listed. Use --dead to declare it dead and commit its
+    published and flushed records, or --abandon to delete them. You can run recover repeatedly and at any time, even
+    while other processes write. The exit code is 1 if a journal was damaged.
 
     \b
     Example:
@@ -70,28 +70,33 @@ def command(
         for shard in found.shards:
             say(f"{shard.path}: {plural(shard.records, 'record')}, {human_bytes(shard.bytes)}")
         for name in found.damaged:
-            say(f"{name}: damaged; the records before the damage are committed. 'asyncrec repair' may save more")
+            say(f"{name}: damaged; the records before the damage are committed. 'asyncrec repair' may recover more")
+        why = (
+            "its job was abandoned"
+            if abandon
+            else "its writer publishes all shards or none, and acknowledged no record"
+        )
         for name in found.discarded:
-            say(f"{name}: discarded, because its writer publishes all shards or none and had acknowledged nothing")
+            say(f"{name}: discarded, because {why}")
         for job in found.abandoned:
             say(
-                f"job {job} was given up: the uncommitted objects that it left here were deleted, but not a spool "
-                "on another machine"
+                f"job {job} was abandoned: the uncommitted objects that it left here were deleted, but not a spool on "
+                "another machine"
             )
         for job in found.lost:
-            say(f"job {job} died without a spool here: the records that it had not flushed or uploaded are lost")
+            say(f"job {job} died without a spool here, so the records that it had not flushed or uploaded are lost")
         for job in found.in_use:
             say(f"job {job} is still running, or another process is ending it, so it was left unchanged")
         for unfinished in found.unfinished:
             say(_explained(unfinished))
         for target in found.targets:
-            say(f"published in {redact(target)}")
+            say(f"published to {redact(target)}")
         done = (
-            f"recovered {plural(found.records, 'record')}"
+            f"recovered {plural(found.records, 'record')} in {plural(len(found.shards), 'shard')}"
             if found.records
             else "nothing to recover: dead writers left no records"
         )
-        say(f"{done}; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
+        say(f"{done}; removed {plural(found.cut_bytes, 'torn byte')}")
     return DAMAGE if found.damaged else FINE
 
 
@@ -101,12 +106,17 @@ def _explained(job: UnfinishedJob) -> str:
         f"job {job.id} ({job.kind}; {where}) has not ended. This machine cannot tell whether it is still "
         "running, so it was left unchanged"
     )
+    dead, abandon = f"--dead {job.id}", f"--abandon {job.id}"
     if job.spool:
+        remedy = (
+            f"{dead} commits the records that the job published"
+            if job.kind == "rolling"
+            else f"{abandon} deletes the shards that the job published"
+        )
         return (
             f"{what}. Its records are in a spool on that machine; run 'asyncrec recover SPOOL --to ...' there. "
-            f"If that machine is gone, --dead {job.id} commits what the job had published"
+            f"If that machine is gone, {remedy}"
         )
-    return (
-        f"{what}. If it is dead, --dead {job.id} commits what it had published and flushed, and --abandon {job.id} "
-        "deletes that"
-    )
+    if job.kind == "rolling":
+        return f"{what}. If it is dead, {dead} commits its published and flushed records, and {abandon} deletes them"
+    return f"{what}. If it is dead, {dead} commits all of its shards or none, and {abandon} deletes them"

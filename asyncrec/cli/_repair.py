@@ -17,7 +17,7 @@ _MOST_SHOWN = 20
 
 def command(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The damaged file. It is not changed.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The new file, for the intact records.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The new file for the intact records.")],
     compression: Annotated[
         Literal["auto", "none", "gzip", "zlib"],
         typer.Option(help="Compression of the source, if it cannot be detected.", case_sensitive=False),
@@ -31,7 +31,7 @@ def command(
 ) -> int:
     """Write every intact record of a damaged file to a new file, and report what was lost.
 
-    The exit code is 1 if anything was lost; the new file has all other records.
+    The exit code is 1 if anything was lost; the new file contains all other records.
 
     \b
     Example:

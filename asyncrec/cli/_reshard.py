@@ -37,21 +37,21 @@ def command(
     max_shard_records: Annotated[int | None, typer.Option(min=1, help="Maximum number of records in a shard.")] = None,
     compression: Annotated[
         KeptCompression,
-        typer.Option(help="Compression of the new shards; keep means that of the source.", case_sensitive=False),
+        typer.Option(help="Compression of the new shards; keep uses that of the source.", case_sensitive=False),
     ] = "keep",
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Put the records in random order.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle the records.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed for --shuffle.")] = 0,
     group_by: Annotated[
-        str | None, feature_option("Put records with equal values of this feature next to each other.")
+        str | None, feature_option("Place records with equal values of this feature next to each other.")
     ] = None,
     on_corrupt: Annotated[
         Literal["raise", "skip"],
-        typer.Option(help="skip leaves out damaged records and reports them; the exit code is then 1."),
+        typer.Option(help="skip omits damaged records, reports them, and sets the exit code to 1."),
     ] = "raise",
     temporary_folder: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="A folder for temporary files while sorting; it needs room for all records."
+            metavar="FOLDER", help="A folder for temporary files while sorting; it needs space for all records."
         ),
     ] = None,
     jobs: Jobs = None,
@@ -61,10 +61,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Rewrite a data set with other shards, another compression or another order.
+    """Rewrite a data set with different shards, compression or order.
 
-    Keys, schema and metadata are kept. If the command fails, nothing is written. If you give neither a number nor a
-    size, shards have up to 256 MiB. '--on-corrupt skip' saves the intact records of a damaged data set.
+    Keys, schema and metadata are kept. If the command fails, nothing is written. By default, shards are at most 256
+    MiB. '--on-corrupt skip' keeps the intact records of a damaged data set.
 
     \b
     Example:
@@ -101,7 +101,7 @@ def command(
             keys = f"; {plural(loss.without_key, 'record')} kept without a key" if loss.without_key else ""
             say(f"{loss.path}: damaged: {lost}{human_bytes(loss.bytes)}{keys}")
         if len(report.losses) > _MOST_SHOWN:
-            say(f"... and {len(report.losses) - _MOST_SHOWN:,} more (--json has all)")
+            say(f"... and {len(report.losses) - _MOST_SHOWN:,} more (--json lists all)")
         records, shards = plural(report.records, "record"), plural(len(report.shards), "shard")
         say(f"{report.target}: {records} in {shards}, {human_bytes(report.bytes)}")
     return DAMAGE if report.losses else FINE

@@ -20,18 +20,18 @@ def command(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TARGET]",
+            metavar="TARGET",
             help=(
                 "A new data set, a file NAME.tfrecord, or - for standard output; without TARGET, the records are shown."
             ),
             autocompletion=complete_path,
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Number of records; 10 by default.")] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Number of records. Default: 10.")] = None,
     fraction: Annotated[
         float | None, typer.Option(min=0, max=1, help="Fraction of all records, such as 0.01, instead of a number.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the selection; another seed selects other records.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the selection; a different seed selects different records.")] = 0,
     format: Format = "auto",
     feature: Features = None,
     compression: Compression = "keep",
@@ -42,9 +42,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Select records uniformly at random, the same for the same seed, to show or to write as a new data set.
+    """Show records selected uniformly at random, or write them to a new data set.
 
-    Records keep their order and keys. The source is not changed.
+    The same seed selects the same records. They keep their order and keys. The source is not changed.
 
     \b
     Example:

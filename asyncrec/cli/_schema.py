@@ -18,14 +18,14 @@ def command(
         bool, typer.Option("--infer", help="Infer the schema from the records, even if one is stored.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("-n", "--limit", min=1, help="Infer from this many records; by default from all.")
+        int | None, typer.Option("-n", "--limit", min=1, help="Number of records to infer from. Default: all.")
     ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show the features of the records: the schema in the manifest, or an inferred one that fits every record.
+    """Show the features of records: the schema in the manifest, or an inferred schema that fits every record.
 
     asyncrec.Schema.from_json reads the output of --json.
 

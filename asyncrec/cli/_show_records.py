@@ -23,21 +23,17 @@ if TYPE_CHECKING:
     Resolve: TypeAlias = Callable[[Sequence[FoundRecord]], Awaitable[list[FoundRecord]]]
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
-Format = Annotated[
-    _Format, typer.Option("-f", "--format", help="How to print a record; auto shows the features of Examples.")
-]
+Format = Annotated[_Format, typer.Option("-f", "--format", help="Output format; auto shows the features of Examples.")]
 # For commands in which -f has another meaning, such as tail.
-LongFormat = Annotated[
-    _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
-]
+LongFormat = Annotated[_Format, typer.Option("--format", help="Output format; auto shows the features of Examples.")]
 Features = Annotated[
     list[str] | None, feature_option("Show only this feature. Can be repeated.", "--feature", metavar="NAME")
 ]
 Newest = Annotated[
     str | None,
     feature_option(
-        "Of several records with one key, take only the newest: the one with the largest value of this feature, a "
-        "number or a text.",
+        "Of the records with the same key, use only the newest: the one with the largest value of this feature, a "
+        "number or text.",
         metavar="NAME",
     ),
 ]
@@ -47,8 +43,8 @@ Wheres = Annotated[
         "--where",
         metavar="CONDITION",
         help=(
-            "Select records with NAME=VALUE; also != < <= > >=, 'NAME in A,B' and 'NAME contains TEXT'. If "
-            "repeated, every condition must hold."
+            "Select records that match NAME=VALUE; also != < <= > >=, 'NAME in A,B' and 'NAME contains TEXT'. If "
+            "repeated, all conditions must match."
         ),
         autocompletion=complete_condition,
     ),

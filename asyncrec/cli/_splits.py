@@ -22,12 +22,12 @@ Ratios = Annotated[
     typer.Option(
         metavar="A[,B[,C]]",
         help=(
-            "Shares of the splits: 0.8 for train and eval; three numbers for train, eval and test (0.8,0,0.2 for train "
-            "and test)."
+            "Ratios of the splits: 0.8 for train and eval, or three numbers for train, eval and test (0.8,0,0.2 for "
+            "train and test)."
         ),
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the order and of the split.")]
+Seed = Annotated[int, typer.Option(help="Seed for the order and the split.")]
 ShardBytes = Annotated[
     str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Maximum size of a shard, such as 64M.")
 ]

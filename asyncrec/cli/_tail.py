@@ -19,7 +19,7 @@ def command(
         bool, typer.Option("-f", "--follow", help="Also show new records as they are committed, until Ctrl-C.")
     ] = False,
     interval: Annotated[
-        str, typer.Option(metavar="TIME", help="How often to look for new records, such as 1s or 5m.")
+        str, typer.Option(metavar="TIME", help="How often to check for new records, such as 1s or 5m.")
     ] = "1s",
     format: LongFormat = "auto",
     feature: Features = None,
@@ -28,9 +28,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show the last records, decoded. With -f, keep showing new records as they are committed.
+    """Show the last records, decoded. With -f, also show new records as they are committed.
 
-    Records appear when they are committed; the writer's max_shard_seconds and flush_seconds decide when.
+    When records are committed depends on the writer's max_shard_seconds and flush_seconds.
 
     \b
     Example:

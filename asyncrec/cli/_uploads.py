@@ -14,9 +14,7 @@ from asyncrec.cli._values import parse_duration, parse_options
 
 def command(
     path: Path,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the uploads that are older than --older-than.")
-    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove uploads older than --older-than.")] = False,
     older_than: Annotated[
         str, typer.Option(metavar="TIME", help="Minimum age for --remove, such as 90s, 15m, 12h, 1d or 2w.")
     ] = "1d",
@@ -24,11 +22,11 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """List unfinished uploads at or below PATH: multipart uploads in S3, unfinished files on a disk.
+    """List unfinished uploads at or below PATH: multipart uploads in S3, unfinished files on disk.
 
-    The list includes what running programs are writing, so --remove only removes uploads that started at least a day
-    ago (see --older-than). It keeps anything that a job in the folder may still be writing, here or on another machine,
-    or has left for 'asyncrec recover', and gives the reason.
+    The list includes uploads in progress, so --remove only removes uploads that started at least a day ago (see
+    --older-than). It keeps anything that a job in the folder may still be writing, here or on another machine, or has
+    left for 'asyncrec recover', and shows the reason.
 
     \b
     Example:
@@ -47,7 +45,7 @@ def command(
         if report.found:
             rows = report.to_json()["uploads"]
             table(
-                ["path", "bytes", "begun", ""], ((row["path"], _size(row), row["begun"], _state(row)) for row in rows)
+                ["path", "bytes", "started", ""], ((row["path"], _size(row), row["begun"], _state(row)) for row in rows)
             )
         kept = f", {len(report.kept):,} kept" if report.kept else ""
         say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed{kept}")

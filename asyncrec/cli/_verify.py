@@ -31,8 +31,7 @@ def command(
         typer.Option(
             metavar="TIME",
             help=(
-                "Only adopt or delete orphans of at least this age, because a writer may be about to commit younger "
-                "ones."
+                "Adopt or delete only orphans that are at least this old; a writer may be about to commit younger ones."
             ),
         ),
     ] = "1h",
@@ -44,8 +43,8 @@ def command(
 ) -> int:
     """Check every checksum of every shard, and the counts, sizes, indexes and keys of data sets.
 
-    Each damaged place is listed, and each orphan (a shard, index or keys file that no manifest lists). The exit code is
-    1 if there is damage or the manifest contradicts itself, and 3 if there is none but something could not be read.
+    All damage is listed, and all orphans (shards, indexes and keys files that no manifest lists). The exit code is 1 if
+    there is damage or the manifest contradicts itself, and 3 if there is neither but something could not be read.
 
     \b
     Example:
@@ -71,7 +70,7 @@ def command(
 def _show(report: VerifyReport) -> None:
     for shard in report.shards:
         if len(shard.problems) > _MOST_SHOWN:
-            say(f"{shard.path}: {len(shard.problems):,} damaged places; the first are:")
+            say(f"{shard.path}: {len(shard.problems):,} problems; the first {_MOST_SHOWN} are:")
         for problem in shard.problems[:_MOST_SHOWN]:
             where = "" if problem.record is None else f"record {problem.record:,}, "
             where += "" if problem.offset is None else f"offset {problem.offset:,}: "

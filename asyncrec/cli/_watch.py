@@ -36,7 +36,7 @@ def command(
     ],
     every: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Interval between reports; 2 on a disk, 10 in a store."),
+        typer.Option(metavar="SECONDS", min=0.1, help="Time between reports. Default: 2 on a disk, 10 in a store."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one report and exit.")] = False,
     by: Annotated[
@@ -48,8 +48,8 @@ def command(
             metavar="SECONDS",
             min=0,
             help=(
-                "With --once: exit with 1 if a writer's last report (in a store, its last commit), or its oldest "
-                "record that is not safe, is older than this."
+                "With --once, exit with 1 if a writer's last report (in a store, its last commit) or its oldest record "
+                "that is not yet safe is older than this."
             ),
         ),
     ] = None,
@@ -59,8 +59,8 @@ def command(
             metavar="SECONDS",
             min=0,
             help=(
-                "With --once: exit with 1 if a writer took no record for longer than this (in a store, committed "
-                "none), even if it reports."
+                "With --once, exit with 1 if a writer has accepted (in a store, committed) no record for longer than "
+                "this, even if it still reports."
             ),
         ),
     ] = None,
@@ -68,12 +68,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show how a crawl is doing: records and bytes per second, shards, the writers and what they are waiting for, and
-    which records are not safe yet.
+    """Show the progress of a crawl: records and bytes per second, shards, writers and what they are waiting for, and
+    records that are not yet safe.
 
-    It reads the manifest and the status files that writers keep on disk, and writes nothing. In a store it shows the
-    age of each writer's last commit. Press Ctrl-C to stop. With --json, each report is one line. For cron, use --once
-    --max-age 60 --idle 600.
+    The command reads the manifest and the status files that writers keep on disk, and writes nothing. In a store, it
+    shows the age of each writer's last commit. Press Ctrl-C to stop. With --json, each report is one line. For cron,
+    use --once --max-age 60 --idle 600.
 
     \b
     Example:
@@ -97,8 +97,8 @@ def command(
             told = f"last reported {writer.quiet:.0f} s ago"
         else:
             told = "has committed nothing" if writer.last_commit is None else f"committed {writer.quiet:.0f} s ago"
-        risk = f", its oldest record that is not safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
-        took = f"; it took no record for {writer.idle:.0f} s" if writer in idlers and writer.status else ""
+        risk = f", its oldest record that is not yet safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
+        took = f"; it has accepted no record for {writer.idle:.0f} s" if writer in idlers and writer.status else ""
         complain(
             f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}{took}"
         )

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _WAITING = {
     "nothing": "nothing",
     "records": "records",
-    "room": "room",
+    "room": "buffer space",
     "spool": "full spool",
     "store": "failing store",
-    "end": "its end",
+    "end": "final commit",
 }
 
 # For each column, the title, the content, and whether the content is a number. The most important columns come first,
@@ -28,11 +28,11 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
     ("writer", lambda writer: writer.id, False),
     ("state", lambda writer: writer.state, False),
     ("rec/s", lambda writer: _speed_of(writer), True),
-    ("told", lambda writer: f"{_seconds(writer.quiet)} ago" if writer.status else "", True),
+    ("report", lambda writer: f"{_seconds(writer.quiet)} ago" if writer.status else "", True),
     ("commit", lambda writer: "" if writer.status else _commit(writer), True),
-    ("waits", lambda writer: _now(writer, lambda status: _WAITING[status.waiting_for]), False),
+    ("waits for", lambda writer: _now(writer, lambda status: _WAITING[status.waiting_for]), False),
     ("not safe", lambda writer: _seconds(writer.at_risk) if writer.status and writer.state != "dead" else "", True),
-    ("taken", lambda writer: f"{writer.status.taken_records:,}" if writer.status else "", True),
+    ("accepted", lambda writer: f"{writer.status.taken_records:,}" if writer.status else "", True),
     ("bytes/s", lambda writer: _now(writer, lambda status: human_bytes(round(status.bytes_per_second))), True),
     ("memory", lambda writer: _now(writer, lambda status: human_bytes(status.buffered_bytes)), True),
     (
@@ -42,7 +42,7 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
     ),
     ("where", lambda writer: f"{writer.host}, process {writer.pid}", False),
     ("kind", lambda writer: writer.kind, False),
-    ("since", lambda writer: writer.since[:19].replace("T", " "), False),
+    ("started", lambda writer: writer.since[:19].replace("T", " "), False),
 )
 
 
@@ -70,7 +70,7 @@ def _totals(report: WatchReport, width: int) -> list[str]:
     if living:
         lines.append(f"speed     {_speed(report)}")
     if reporting:
-        lines.append(f"not safe  {f'oldest for {_seconds(report.at_risk)}' if report.at_risk else 'nothing'}")
+        lines.append(f"not safe  {f'oldest is {_seconds(report.at_risk)} old' if report.at_risk else 'nothing'}")
     if report.last_commit is not None:
         lines.append(f"commit    {report.last_commit[:19].replace('T', ' ')} UTC")
     return lines if report.writers else [*lines, "no writers"]
@@ -130,7 +130,7 @@ def _classes(report: WatchReport) -> list[str]:
         f"{clean(name, line=True).ljust(size)}  {count / total:4.0%}  {count:,}"
         for name, count in report.classes.items()
     ]
-    return ["", f"of {total:,} records in the sample", *shown]
+    return ["", f"of {total:,} sampled records", *shown]
 
 
 def _cut(line: str, width: int) -> str:

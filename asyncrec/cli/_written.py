@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 Compression = Annotated[
     options.KeptCompression,
-    typer.Option(help="Compression of the new shards; keep means that of the source.", case_sensitive=False),
+    typer.Option(help="Compression of the new shards; keep uses that of the source.", case_sensitive=False),
 ]
 ShardBytes = Annotated[
     str | None,
     typer.Option(
-        "--max-shard-bytes", metavar="SIZE", help="Maximum size of a shard, such as 64M or 1GiB; 256MiB by default."
+        "--max-shard-bytes", metavar="SIZE", help="Maximum size of a shard, such as 64M or 1GiB. Default: 256MiB."
     ),
 ]
 

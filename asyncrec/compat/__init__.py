@@ -1,4 +1,4 @@
-"""The synchronous APIs of five older systems, on asyncrec's engine. A program changes only its imports.
+"""The synchronous APIs of five older systems, on asyncrec's engine. Programs need only change their imports.
 
     tensorboardx      tensorboardX's RecordWriter and storage functions, also for its SummaryWriter
     tensorflow        TensorFlow's TFRecordWriter, TFRecordOptions, tf_record_iterator, and the messages of tf.train;
@@ -7,6 +7,6 @@
     tfrecorder        TFRecorder's Example, tfrecordable and factory
     tfsimilarity      TensorFlow Similarity's TFRecordDatasetSampler
 
-Each module documents how it differs from the original. New code should use `asyncrec` itself, or `asyncrec.blocking`
-without async. These modules are frozen. Bugs are fixed, but no more features of the originals are added.
+Each module documents how it differs from the original. New code should use `asyncrec` itself, or, without async,
+`asyncrec.blocking`. These modules are frozen: bugs are fixed, but no further features of the originals are added.
 """

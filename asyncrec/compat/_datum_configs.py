@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Config(Generic[T]):
-    """An attribute of one type, whose default is created at the first access."""
+    """A type-checked attribute, whose default is created on first access."""
 
     def __init__(self, kind: Any, default: Callable[[], T]) -> None:
         self._kind = kind
@@ -117,19 +117,19 @@ class TFRReadConfigs(ConfigBase):
 
 
 class BucketConfigs(ConfigBase):
-    """Options for batches by length. ``bucket_batch_sizes`` has one item more than ``bucket_boundaries``."""
+    """Options for batching by length. ``bucket_batch_sizes`` has one item more than ``bucket_boundaries``."""
 
     bucket_boundaries = _Config(list, lambda: [0])
     bucket_batch_sizes = _Config(list, lambda: [32, 32])
 
 
 class DatasetConfigs(ConfigBase):
-    """Options for the batches that `load` returns; datum's documentation describes each option."""
+    """Options for the batches that a `Dataset` returns. Each option is described in datum's documentation."""
 
     buffer_size = _of(100)
     seed = _of(6052020)
     full_dataset = _of(False)
-    drop_remainder = _of(True)  # for train: discard a short last batch
+    drop_remainder = _of(True)  # for training, discard a short last batch
     drop_remainder_val = _of(False)
     drop_remainder_test = _of(False)
     deterministic = _of(False)

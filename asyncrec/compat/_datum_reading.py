@@ -1,4 +1,4 @@
-"""datum's `load` and `Dataset`, which return batches of splits written by datum or by asyncrec's `TFRecordWriter`."""
+"""datum's `load` and `Dataset`, which read batches from splits written by datum or by asyncrec's `TFRecordWriter`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from asyncrec.storage._url import local_path, scheme_of
 
 
 class InstructionError(ArgumentValueError, AssertionError):
-    """A part of a split does not exist. This is also an AssertionError, because datum raises an AssertionError."""
+    """A part of a split does not exist. This is also an AssertionError, because datum raises one."""
 
 
 def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
-    """Open the splits in a folder, which may be a URL, that `TFRecordWriter` or datum itself wrote.
+    """Open the splits that `TFRecordWriter` or datum itself wrote to a folder, which may be a URL.
 
     Args:
-        dataset_configs: `DatasetConfigs`, or the configurations of datum itself.
+        dataset_configs: `DatasetConfigs`, or datum's own configurations.
 
     Raises:
         ValueError: the path is local, but not a folder.
@@ -38,21 +38,21 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
 
 
 class Dataset:
-    """A folder of splits, opened by `load`. Each method returns batches, which are dicts by feature.
+    """A folder of splits, opened by `load`. Each method returns batches, which are dicts keyed by feature.
 
-    The first axis of a value is the records of the batch. Integers are int64, floats are float32, and text and bytes
-    are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a method
-    returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
-    ``dataset_configs``. Without TensorFlow, a method returns an iterable of NumPy arrays in another order. Images then
-    stay bytes, and only the options for sizes, the seed and remainders have an effect. Both results can be iterated any
-    number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
+    The first axis of a value indexes the records of the batch. Integers are int64, floats are float32, and text and
+    bytes are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a
+    method returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
+    ``dataset_configs``. Without TensorFlow, a method returns an iterable of dicts of NumPy arrays in another order.
+    Images then stay bytes, and only the options for sizes, the seed and remainders have an effect. Either result can be
+    iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
 
     ``instruction`` names a split or parts of several splits: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
     `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` means one, -1 means forever.
 
     Raises:
         ValueError: the split does not exist (the message lists the existing splits), or the instruction is malformed
-            or selects no record. The error is also an AssertionError.
+            or selects no records. The error is also an AssertionError.
         SchemaError, StorageError: the files cannot be read.
     """
 
@@ -61,21 +61,21 @@ class Dataset:
         self._path = path
 
     def train_fn(self, instruction: str = "train", repeat: int | None = None, shuffle: bool = True) -> Any:
-        """Return batches for training, by default whole batches shuffled by a buffer of 100 and a fixed seed."""
+        """Return batches for training, by default only full ones, shuffled with a buffer of 100 and a fixed seed."""
         configs = self.dataset_configs
         return self._read("train", instruction, repeat, shuffle, configs.drop_remainder, configs.echoing)
 
     def val_fn(self, instruction: str = "val", repeat: int | None = None, shuffle: bool = False) -> Any:
-        """Return batches for validation, not shuffled by record."""
+        """Return batches for validation; by default, records are not shuffled."""
         return self._read("val", instruction, repeat, shuffle, self.dataset_configs.drop_remainder_val)
 
     def test_fn(self, instruction: str = "test", repeat: int | None = 1, shuffle: bool = False) -> Any:
-        """Return batches for testing, not shuffled by record."""
+        """Return batches for testing; by default, records are not shuffled."""
         return self._read("test", instruction, repeat, shuffle, self.dataset_configs.drop_remainder_test)
 
     @property
     def padded_shapes(self) -> dict[str, list[None]]:
-        """Return the shapes for ``Dataset.padded_batch``: for each feature, an unknown size for each axis."""
+        """Return the shapes for ``Dataset.padded_batch``: for each feature, one unknown size per axis."""
 
         async def table() -> Any:
             async with open_storage(self._path) as folder:

@@ -1,8 +1,8 @@
-"""datum's reader, made of the same tf.data operations in the same order, so that seeds have the same effect.
+"""datum's reader, built from the same tf.data operations in the same order, so that seeds have the same effect.
 
 tf.data reads the files if TensorFlow has a file system for them. Otherwise asyncrec reads them, several shards at once,
-in the same order. Compressed files are also supported, as are schemas with more detail than datum's table. If
-TensorFlow is not installed, the reader returns `ArrayBatches`.
+in the same order. Compressed files and schemas with more detail than datum's table are also supported. If TensorFlow is
+not installed, the batches are `ArrayBatches`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: 
     if read.experimental_interleave_sort_fn is not None:
         files = read.experimental_interleave_sort_fn(files)
     columns: dict[str, list[Any]] = {name: [file[name] for file in files] for name in ("filename", "skip", "take")}
-    # datum's own files are in no manifest and are uncompressed.
+    # Files written by datum itself are uncompressed, and no manifest lists them.
     columns["compression"] = [
         shards[name].compression.replace("auto", "") if name in shards else "" for name in columns["filename"]
     ]
@@ -79,8 +79,7 @@ def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
     """Return a function that parses a record into a dict of tensors.
 
-    A single string whose feature has the two or three axes of an image holds the bytes of an image file, and is
-    decoded.
+    A dense string feature with two or three axes, as images have, contains an image file, which is decoded.
     """
     entries = found.schema.features if found.schema is not None else {}
     table = found.table
@@ -92,7 +91,7 @@ def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
             shapes[name] = shape
             continue
         entry = entries.get(name)
-        # datum's table does not mark the strings that are images. Its reader parses every dense string as one value.
+        # datum's table does not mark strings that are images. datum's reader parses every dense string as one value.
         if feature["type"] == "string" and not (isinstance(entry, FixedLen) and entry.shape):
             shapes[name] = []
             if len(shape) in (2, 3):
@@ -128,11 +127,11 @@ Batch = dict[str, NDArray[Any]]
 
 @dataclass
 class ArrayBatches:
-    """Padded batches of parts of splits, which can be iterated any number of times. Each iteration reopens the files.
+    """Padded batches of an instruction's records, for any number of iterations. Each iteration reopens the files.
 
     Args:
         passes: the number of passes; -1 means forever.
-        shuffle: the size of the buffer, the seed, and whether each pass has a different order; `None` for no shuffling.
+        shuffle: the buffer size, the seed, and whether each pass has a different order; `None` for no shuffling.
     """
 
     path: str | PathLike[str]
@@ -178,7 +177,7 @@ class ArrayBatches:
 
 
 def _padded(value: Any) -> NDArray[Any]:
-    """Pad values to one shape, because the values of a VarLen or Tensor differ in size from record to record."""
+    """Pad the values of a VarLen or Tensor, which differ in size from record to record, to one shape."""
     if not isinstance(value, Ragged) and not (
         value.dtype == object and len(value) and isinstance(value[0], np.ndarray)
     ):

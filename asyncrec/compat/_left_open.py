@@ -1,14 +1,14 @@
 """Close files that a program left open, as the originals do, on garbage collection or when Python exits.
 
-A finaliser may run anywhere: on an event loop, which must not wait, or within a call that holds a lock. So a
-garbage-collected file is closed in a thread of its own. The finaliser waits for that thread only if no event loop runs
-in its own thread, and only for a limited time.
+A finaliser may run anywhere: on an event loop, which must not block, or within a call that holds a lock. So each
+garbage-collected file is closed in a new thread. The finaliser waits for that thread only if no event loop is running
+in the current thread, and only for a limited time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  # first, so its exit function, which ends all pools, runs after ours
+import concurrent.futures.thread  # noqa: F401  # registers its exit function, which ends all pools, to run after ours
 import sys
 import threading
 from typing import Protocol
@@ -18,7 +18,7 @@ import sniffio
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.blocking._portal import current_portal
 
-# Long enough for a store to answer, but no longer than a person would wait for a program that hangs.
+# Long enough for a store to respond, but not so long that the program seems to hang.
 _PATIENCE = 30.0
 
 
@@ -30,7 +30,7 @@ class _LeftOpen:
     """The files that this process must close before it exits."""
 
     def __init__(self) -> None:
-        self.files: dict[Closable, threading.Thread] = {}  # each with the thread that opened it
+        self.files: dict[Closable, threading.Thread] = {}  # the thread that opened each file
         self.closing: set[threading.Thread] = set()
         on_fork(self)
 
@@ -49,7 +49,7 @@ class _LeftOpen:
             thread.join(_PATIENCE)
 
     def close_most(self) -> None:
-        """Close all files except those of other non-daemon threads that still run, because Python waits for these."""
+        """Close all files except those of other non-daemon threads that still run, because Python joins these."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
         for file, opener in reversed(list(self.files.items())):
@@ -72,7 +72,7 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close a file when Python exits, unless `forget` is called first. Files are closed in reverse order."""
+    """Register a file to be closed, in reverse order, when Python exits, unless `forget` is called first."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 
@@ -83,7 +83,7 @@ def forget(file: Closable) -> None:
 
 
 def close_dropped(file: Closable) -> None:
-    """Close a garbage-collected file, from its finaliser. An error is printed like an uncaught exception."""
+    """Close a garbage-collected file from its finaliser. An error is printed like an uncaught exception."""
     if file in left_open.files:
         left_open.close_in_thread(file)
 
@@ -100,9 +100,9 @@ def _on_a_loop() -> bool:
 
 
 # Close the files early, while the executors of a store's client still accept work. `atexit` is too late, because the
-# event loop's thread has ended by then. `threading._register_atexit` is private, but concurrent.futures needs it for
-# the same reason: its functions are called before Python joins the threads. Without it, the files are closed when the
-# loop is about to end.
+# event loop's thread has ended by then. `threading._register_atexit` is private, but concurrent.futures uses it for
+# the same reason: the functions run before Python joins the threads. Without it, the files are closed just before the
+# loop ends.
 _register_atexit = getattr(threading, "_register_atexit", None)
 if _register_atexit is not None:
     _register_atexit(left_open.close_most)

@@ -1,10 +1,10 @@
-"""A `LiveFile` of records grows in place, for readers that follow it. It needs no event loop.
+"""`LiveFile`: a file of records that grows in place, for readers that follow it. It needs no event loop.
 
 The class is for event files. It accepts only whole records, so that a reader can see part of a record only during a
 write. A file may have several writers (see `asyncrec.compat._shared_file`). The class works in exit handlers, where no
-event loop can run. As with any Python file, records that were not flushed are written when the file is
-garbage-collected or when Python exits. In a child made by fork, the file contains only the child's later records; the
-parent writes the records from before the fork.
+event loop can run. As with any Python file, unflushed records are written when the file is garbage-collected or when
+Python exits. A forked child writes only the records that it adds itself; the parent writes those buffered before the
+fork.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from asyncrec.compat._shared_file import SharedFile
 from asyncrec.errors import FormatError, StorageError
 from asyncrec.storage._local.disk import local_error
 
-# The buffer size of Python's own files, so that no record becomes visible later than with tensorboardX.
+# The buffer size of Python's own files, so that records become visible no later than with tensorboardX.
 _BUFFER = 8 << 10
 
 
 class LiveFile:
     """A local file that is written in place.
 
-    Opening the file creates its folder, and empties the file unless another writer has it open.
+    Opening the file creates its folder and empties the file unless another writer has it open.
 
-    After a write has failed, no more records are written, and every later call raises an error. Records written earlier
-    stay.
+    After a write has failed, no more records are written, and every later call raises an error. Earlier records stay.
 
     Raises:
         StorageError: an exclusive writer has the file open, or the disk failed.
@@ -72,7 +71,7 @@ class LiveFile:
                 self._append("flushing")
 
     def close(self) -> None:
-        """Write the buffered records, and release the file to other writers. Idempotent."""
+        """Write the buffered records and release the lock on the file. Idempotent."""
         with self._lock:
             if self._failure is None and self._closed:
                 return
@@ -115,7 +114,7 @@ class LiveFile:
         return _told(error, doing, self._file.path)
 
     def forked(self) -> None:
-        """In a child made by fork, leave the buffered records to the parent. The first write reopens the file."""
+        """Discard the buffered records in a forked child; the parent writes them. The first write reopens the file."""
         self._lock = threading.RLock()  # a thread of the parent may hold the old lock
         self._pending = bytearray()
         self._inherited = True
@@ -136,4 +135,4 @@ def _write_all() -> None:
             file.show()
 
 
-atexit.register(_write_all)  # registered before the exit handlers of importing modules, so it runs after them
+atexit.register(_write_all)  # registered before the importing modules' exit handlers, so it runs after them

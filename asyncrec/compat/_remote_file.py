@@ -1,11 +1,10 @@
-"""A `RemoteFile` is `asyncrec.blocking.open_file` for code that calls ``flush()`` and ``close()`` instead of ``with``.
+"""`RemoteFile`: `asyncrec.blocking.open_file` for code that calls ``flush()`` and ``close()`` rather than use ``with``.
 
-A store shows only whole objects. So a flush publishes an object with all bytes so far, and the next flush uploads those
-bytes again with the new ones, under the same name. An object of a few MiB, such as an event file, therefore always
-holds all flushed bytes. If the object is larger, or if flushes are so frequent that the uploads would be many times its
-size, the object stays as it is, and the file continues in another object whose name is the first name plus a number.
-Sorted by name, the objects are in order and only the last one changes, as TensorBoard expects. A file that is never
-flushed is one object, uploaded once.
+Stores publish only whole objects. A flush therefore publishes an object with all bytes so far, and the next flush
+uploads these bytes again with the new ones, under the same name. An object of a few MiB, such as an event file, thus
+always has all flushed bytes. If it grows larger, or if frequent flushes would upload many times its size, the object
+stays as it is, and the file continues in another object, with a number appended to the name. Sorted by name, the
+objects are in order and only the last one changes, as TensorBoard expects. An unflushed file is uploaded once.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from asyncrec.storage._url import redact
 
 # The number of bytes passed to the event loop at once. A call takes 60 us, or a fraction of a microsecond per record.
 _BUFFER = 512 << 10
-# The number of bytes kept in memory for the next upload. Most event files are smaller. It is also the size of a part of
-# a multipart upload.
+# The maximum number of bytes kept in memory for the next upload. Most event files are smaller. This is also the part
+# size of a multipart upload.
 _SENT_AGAIN = 8 << 20
-# The limit of bytes uploaded again: a burst, plus a multiple of the bytes written, plus an allowance per second. A
-# flush every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
+# The limit on repeated uploads: a burst, plus a multiple of the bytes written, plus an allowance per second. A flush
+# every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
 _BURST = 16 << 20
 _TIMES = 8
 _EACH_SECOND = 1 << 20
 
 
 class RemoteFile:
-    """A file object that buffers bytes and uploads them in large pieces. `flush` and `close` publish them.
+    """A file object that buffers bytes and uploads them in large chunks. `flush` and `close` publish them.
 
     After a write has failed or has been interrupted, nothing more is published, and every later call raises an error.
     The file is closed when it is garbage-collected or when Python exits.
@@ -71,7 +70,7 @@ class _Upload:
     def __init__(self, path: str) -> None:
         self.lock = threading.RLock()  # when Python exits, two threads may close a garbage-collected file
         self._path = path
-        # The sink of a user's factory decides which bytes are visible, and cannot be opened twice for one file.
+        # The sink of a user's factory determines which bytes are visible, and cannot be opened twice for one file.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0
@@ -155,7 +154,7 @@ class _Upload:
                 self._object = None
 
     def _go_on(self) -> None:
-        """Begin an upload after a flush, either of the same object again, or of an object that continues it."""
+        """Begin an upload after a flush: of the same object again, or of an object that continues it."""
         allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
         if self._object is None or self._again + len(self._object) > allowed:
             self._number += 1
@@ -191,4 +190,4 @@ class _Upload:
 
 
 class _AbortedError(Exception):
-    """The exception with which an object's context exits, so that the object is not published."""
+    """The exception passed to an object's context on exit, so that the object is not published."""

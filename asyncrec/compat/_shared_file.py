@@ -1,14 +1,14 @@
-"""Any number of writers, in this process or in others, can append to a `SharedFile`. Each append is whole.
+"""`SharedFile`: a file to which any number of writers, in this process or others, can append whole records.
 
-Two ranks of a job, or two ``SummaryWriter()`` created in the same second, write to the same event file. In tensorboardX
-the second writer empties the file, and then the two overwrite each other. Here the second writer joins the first, and
-the file contains every append of both.
+Two ranks of a job, or two instances of ``SummaryWriter`` created in the same second, write to the same event file. In
+tensorboardX, the second writer empties the file, and then the two overwrite each other. Here, the second writer joins
+the first, and the file contains every append of both.
 
 - The first writer to open a file empties it, as ``open(path, "wb")`` does. No other writer empties the file while it is
-  open. Each writer holds a shared flock(2) while it has the file open; the first holds the flock exclusively while it
+  open. Each writer holds a shared flock(2) while it has the file open; the first holds an exclusive one while it
   empties the file. The flock ends with the process, and `close` also releases it for the process's children.
-- Each write holds a second lock (an open file description lock, if the system has them). A writer that holds it cuts
-  off any torn append, its own or another writer's, that remains after a kill or a full disk.
+- Each write holds a second lock (an open file description lock, if the system has them). Under this lock, the writer
+  first truncates any torn append, its own or another writer's, that remains after a kill or a full disk.
 
 No call waits longer than a few seconds for another writer. All calls block the caller's thread.
 """
@@ -30,7 +30,7 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# Seconds to wait for another writer's write, which takes milliseconds. A slower writer is suspended, or not asyncrec.
+# Seconds to wait for another write, which takes milliseconds. A slower writer is suspended, or does not use asyncrec.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
@@ -39,8 +39,8 @@ class SharedFile:
     """A local file that is open for appending. Opening it creates its folder.
 
     Raises:
-        StorageError: an exclusive writer (``open_writer(mode="a")``) has the file open, or the system failed to open
-            it. In the second case the error is also the builtin error, such as `IsADirectoryError`.
+        StorageError: an exclusive writer (``open_writer(mode="a")``) has the file open, or the system cannot open it.
+            In the latter case, the error is also the built-in one, such as `IsADirectoryError`.
     """
 
     def __init__(self, path: str) -> None:
@@ -53,11 +53,11 @@ class SharedFile:
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Append ``data``, which consists of whole records, to the file. If this fails, no part of ``data`` stays.
+        """Append ``data``, which must consist of whole records. If this fails, no part of ``data`` stays in the file.
 
         Raises:
-            OSError: the system's error.
-            StorageError: another writer has been writing for seconds.
+            OSError: a system call failed.
+            StorageError: another writer has held the lock for several seconds.
             CorruptRecordError: other writers' records are damaged, so a reader would not reach the new ones.
         """
         if not self._regular:
@@ -78,14 +78,14 @@ class SharedFile:
         try:
             os.fsync(self._fd)
         except OSError as error:
-            if self._regular or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a pipe has no disk
+            if self._regular or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # pipes cannot be synced
                 raise
 
     def fileno(self) -> int:
         return self._fd
 
     def reopen(self) -> None:
-        """Reopen the file in a child made by fork, without a change to the parent's file description."""
+        """Reopen the file in a forked child, without affecting the parent's open file description."""
         parents, self._fd = self._fd, -1
         try:
             there = f"/proc/self/fd/{parents}"  # the same file, even if it has been renamed
@@ -94,7 +94,7 @@ class SharedFile:
             os.close(parents)
 
     def close(self, *, inherited: bool = False) -> None:
-        """Close the file, and release its lock unless the file is ``inherited`` from a parent process. Idempotent."""
+        """Close the file. Release its lock unless the file is ``inherited`` from a parent process. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if self._regular and not inherited:
@@ -118,7 +118,7 @@ class SharedFile:
             view = view[os.write(self._fd, view) :]
 
     def _mend(self) -> None:
-        """Find the end of the records that other writers appended, and cut off a torn append."""
+        """Find the end of the records that other writers appended, and truncate a torn append."""
         size = os.fstat(self._fd).st_size
         if size == self._end:
             return
@@ -138,7 +138,7 @@ class SharedFile:
                 fcntl.fcntl(self._fd, _SET_LOCK, _lock_of(fcntl.F_UNLCK))  # type: ignore[arg-type]  # not None
 
     def _lock(self) -> bool:
-        if _SET_LOCK is None:  # on a local disk, a single append is whole even without a lock
+        if _SET_LOCK is None:  # on a local disk, a single append is atomic even without a lock
             return False
         for _ in _attempts():
             try:
@@ -168,17 +168,17 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Lock the file. Return whether this succeeded, or the file system has no locks."""
+    """Try to lock the file. Return whether this succeeded, or the file system has no locks."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
-        if error.errno not in NO_LOCKS:  # without locks, a single writer is safe
+        if error.errno not in NO_LOCKS:  # without locks, only a single writer is safe
             raise
         return True
 
 
 def _attempts() -> Iterator[None]:
-    """Yield once for each attempt, at once and then every millisecond for a few seconds."""
+    """Yield for each attempt: immediately, and then every millisecond for a few seconds."""
     yield
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
@@ -187,16 +187,16 @@ def _attempts() -> Iterator[None]:
 
 
 def _lock_of(kind: int) -> bytes:
-    """Return C's ``struct flock`` for the whole file, in the layout of Linux."""
+    """Return C's ``struct flock`` for the whole file, in Linux's layout."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 
 class _IsAFolderError(StorageError, IsADirectoryError):
-    """The path is a folder; also an IsADirectoryError, as from Python's own `open`."""
+    """The path is a folder. This is also an IsADirectoryError, as `open` raises."""
 
 
 class _InAFileError(StorageError, NotADirectoryError):
-    """A parent of the path is a file; also a NotADirectoryError, as from Python's own `open`."""
+    """A parent of the path is a file. This is also a NotADirectoryError, as `open` raises."""
 
 
 @contextmanager

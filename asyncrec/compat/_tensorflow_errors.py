@@ -1,7 +1,7 @@
 """``tf.errors``: the errors of `asyncrec.compat.tensorflow` under TensorFlow's names, for existing ``except`` clauses.
 
-Each error has two classes: asyncrec's own, with path, offset and remedy, and the class of that name here. If TensorFlow
-has been imported, clauses such as ``except tensorflow.errors.DataLossError`` catch the error as well.
+Each error is an instance of two classes: asyncrec's own, with path, offset and remedy, and one of those below. If
+TensorFlow has been imported, clauses such as ``except tensorflow.errors.DataLossError`` also catch the error.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class UnauthenticatedError(OpError):
     error_code = 16
 
 
-# The class is determined by the error's errno, or if the errno is not listed, by the first matching class.
+# The error's errno determines the class. If the errno is not listed, the first matching entry of _BY_KIND does.
 _BY_ERRNO: dict[int | None, type[OpError]] = {
     errno.EISDIR: FailedPreconditionError,
     errno.ENOTDIR: FailedPreconditionError,
@@ -115,7 +115,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Change an error's class so that it is also an error of TensorFlow. Return errors about arguments unchanged."""
+    """Change an error's class to one that is also TensorFlow's. Return errors about arguments unchanged."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -128,7 +128,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Change the class of asyncrec's errors raised in the block, so that they are also errors of TensorFlow."""
+    """Change the class of errors that asyncrec raises in the block to one that is also TensorFlow's."""
     try:
         yield
     except Exception as error:
@@ -146,7 +146,7 @@ _made: dict[tuple[type, ...], Any] = {}  # bounded by the number of error classe
 
 
 def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
-    """Return a class derived from ``named``, from ``kind``, and from TensorFlow's class in ``real``, if it has one."""
+    """Return a subclass of ``named``, ``kind`` and, if ``real`` has it, TensorFlow's class of the same name."""
     theirs = getattr(real, named.__name__, None)
     bases: tuple[type, ...] = (named, kind) if theirs is None else (named, kind, theirs)
     if bases in _made:

@@ -1,18 +1,18 @@
-"""The five helpers of TensorFlow's tutorials, which accept and reject the same values.
+"""The five feature helpers of TensorFlow's tutorials, which accept and reject the same values.
 
-They call asyncrec's own helpers, which accept text, and convert arrays without a loop. Other values are passed to the
-messages, as in the tutorials' helpers. So `None` becomes an empty list, a tensor becomes its values, and an error is a
-`TypeError` if TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes
+They call asyncrec's own helpers, which also accept text and convert arrays without a loop. Values that these reject are
+passed to the messages, as in the tutorials. So `None` becomes an empty list, a tensor becomes its values, and an error
+is a `TypeError` if TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes
 infinity. The Feature is TensorFlow's own if TensorFlow has been imported.
 
-The messages of ``tf.train`` here can be combined with TensorFlow's own, in either direction. asyncrec's messages have a
-package name of their own, because one process cannot register the same name twice. So protobuf rejects either kind as a
-part of the other, and a script with ``tf = asyncrec.compat.tensorflow`` that gets features from a library would fail,
-as in ``tf.train.Features(feature=library.features())``.
+The messages of ``tf.train`` here can be combined with TensorFlow's own, in either direction. asyncrec's messages have
+their own package name, because one process cannot register the same name twice. Protobuf therefore rejects a message of
+either kind as a part of the other. A script with ``tf = asyncrec.compat.tensorflow`` would fail if its features came
+from a library, as in ``tf.train.Features(feature=library.features())``.
 
-Therefore ``tf.train.Features`` here accepts parts of both kinds. If TensorFlow has been imported, it returns a message
-of TensorFlow's kind, which all of TensorFlow accepts; otherwise, it returns a message of asyncrec's kind. `isinstance`
-accepts both kinds, and their bytes are the same.
+So ``tf.train.Features`` here accepts parts of both kinds. If TensorFlow has been imported, it returns a message of
+TensorFlow's kind, which all of TensorFlow accepts. Otherwise, it returns one of asyncrec's kind. `isinstance` accepts
+both kinds, and both serialise to the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from asyncrec.example.proto import example_pb2
 
 
 def loaded(part: str) -> Any:
-    """Return ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    """Return ``tensorflow.<part>`` if TensorFlow has been imported, or `None`."""
     return getattr(sys.modules.get("tensorflow"), part, None)
 
 
@@ -42,7 +42,7 @@ def of_the_process(message: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """Return the value of a field with its messages converted."""
+    """Convert the messages in the value of a field."""
     if isinstance(value, Message):
         return of_the_process(value)
     if isinstance(value, Mapping):
@@ -51,7 +51,7 @@ def _part(value: Any) -> Any:
 
 
 class _Kind(type):
-    """The metaclass of the names below. They have no instances; a call returns a protobuf message."""
+    """The metaclass of the names below. They have no instances. Calling one returns a protobuf message."""
 
     @property
     def _made(cls) -> Any:
@@ -107,7 +107,7 @@ def int64_feature(value: Any) -> Feature:
 
 @_of_the_process
 def bytes_feature(value: Any) -> Feature:
-    """Return a Feature of one bytes or str (as UTF-8)."""
+    """Return a Feature of one bytes or str (encoded as UTF-8)."""
     try:
         return own.bytes_feature(value)
     except (SchemaError, TypeError):
@@ -116,7 +116,7 @@ def bytes_feature(value: Any) -> Feature:
 
 @_of_the_process
 def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
-    """Return a Feature of floats, rounded to float32. For ``narrow=False`` see `asyncrec.example.float_list_feature`.
+    """Return a Feature of floats, rounded to float32. For ``narrow``, see `asyncrec.example.float_list_feature`.
 
     Raises:
         SchemaError: a finite number is outside the range of float32.
@@ -134,7 +134,7 @@ def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
 
 @_of_the_process
 def bytes_list_feature(value: Any) -> Feature:
-    """Return a Feature of bytes or str (as UTF-8)."""
+    """Return a Feature of bytes or str (encoded as UTF-8)."""
     try:
         return own.bytes_list_feature(value)
     except (SchemaError, TypeError):

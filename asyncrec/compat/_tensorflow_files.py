@@ -1,4 +1,4 @@
-"""TensorFlow's record writer, options and iterator: ``tf.io`` of `asyncrec.compat.tensorflow`."""
+"""TensorFlow's record writer, options and iterator, for ``tf.io`` of `asyncrec.compat.tensorflow`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class TFRecordCompressionType:
 class TFRecordOptions:
     """TensorFlow's options for the compression of a file.
 
-    ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
-    ``TFRecordOptions``; the attribute keeps that value. ``compression_level``, ``window_bits``, ``mem_level`` and
-    ``compression_strategy`` are zlib's. ``flush_mode`` and the buffer sizes are accepted but ignored, because a flush
-    is always a sync flush and the store determines the buffer sizes. These do not affect the records.
+    ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number from `TFRecordCompressionType`, or
+    another ``TFRecordOptions``; the attribute keeps that value. ``compression_level``, ``window_bits``, ``mem_level``
+    and ``compression_strategy`` are zlib's. ``flush_mode`` and the buffer sizes are accepted but ignored, because a
+    flush is always a sync flush and the store determines the buffer sizes. They would not affect the records.
 
     Raises:
-        ValueError: the compression is unknown, or an option is out of range. The second is raised on opening a file.
+        ValueError: the compression is unknown. An option out of range raises it only when a file is opened.
     """
 
     compression_type_map: ClassVar[dict[int, str]] = {0: "", 1: "ZLIB", 2: "GZIP"}
@@ -86,17 +86,17 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """A writer of records to a file, or to an object of any installed backend. It is also a context manager.
+    """A writer of records to a file or to an object of any installed backend. It is also a context manager.
 
     Args:
         path: a local path or a URL.
         options: `TFRecordOptions`, TensorFlow's own, or just the compression.
-        mode: ``"w"`` replaces an existing file when the new one is complete, or at the first `flush`. ``"x"`` raises an
-            error if the file exists. ``"a"`` appends records in place to a local file.
+        mode: ``"w"`` replaces an existing file when the new one is complete or first flushed. ``"x"`` raises an error
+            if the file exists. ``"a"`` appends records in place to a local file.
 
     Raises:
-        AlreadyExistsError: the file exists, with ``mode="x"``; also an ObjectExistsError.
-        OpError: the store failed, on opening or later; also a StorageError, and so an OSError.
+        AlreadyExistsError: the file exists, with ``mode="x"``. This is also an ObjectExistsError.
+        OpError: the store failed, on opening or later. This is also a StorageError, and so an OSError.
     """
 
     def __init__(self, path: Path, options: Any = None, *, mode: Literal["w", "x", "a"] = "w") -> None:
@@ -108,7 +108,7 @@ class TFRecordWriter:
         """Write one record. A str is encoded as UTF-8.
 
         Raises:
-            FailedPreconditionError: the writer is closed; also an `anyio.ClosedResourceError`.
+            FailedPreconditionError: the writer is closed. This is also an `anyio.ClosedResourceError`.
         """
         with told_as_tensorflow():
             self._writing.opened().write(record.encode() if isinstance(record, str) else record)
@@ -116,8 +116,7 @@ class TFRecordWriter:
     def flush(self) -> None:
         """Make all records of a local file visible and durable, so that they survive the process.
 
-        A ZLIB file is one stream, and a store shows only whole objects. The records of these are visible only after
-        `close`.
+        The records of a ZLIB file, which is one stream, or of an object in a store are visible only after `close`.
         """
         with told_as_tensorflow():
             self._writing.flush()
@@ -141,7 +140,7 @@ class TFRecordWriter:
 
 
 class _Writing:
-    """An open file, separate from the user's object because it outlives that object's garbage collection."""
+    """An open file, separate from the user's object because it must outlive that object's garbage collection."""
 
     def __init__(self, path: str, compression: Compression, mode: Literal["w", "x", "a"]) -> None:
         self._path = path
@@ -173,7 +172,7 @@ class _Writing:
         self._end(error)
 
     def _begin(self, mode: Literal["w", "x", "a"]) -> None:
-        # TensorFlow has no limit on the size of a record, in writing or in reading.
+        # TensorFlow does not limit the size of records, in writing or in reading.
         context = blocking.open_writer(
             self._path, compression=self._compression, mode=mode, max_record_bytes=ANY_RECORD_BYTES
         )
@@ -189,15 +188,15 @@ class _Writing:
 def tf_record_iterator(
     path: Path, options: Any = None, *, on_corrupt: Literal["raise", "skip", "stop"] = "raise"
 ) -> Iterator[bytes]:
-    """Open a file, and return an iterator over its records.
+    """Open a file and return an iterator over its records.
 
-    ``options`` name the compression; `None` detects it, whereas TensorFlow assumes an uncompressed file.
+    ``options`` specify the compression. `None` detects it, whereas TensorFlow assumes an uncompressed file.
     ``on_corrupt="skip"`` continues after damage; see `asyncrec.open_reader`.
 
     Raises:
-        DataLossError: the file is damaged; raised after every record before the damage, with path, offset and record.
-            Also a CorruptRecordError or TruncatedError.
-        NotFoundError: the file does not exist; also an ObjectNotFoundError, and so an OSError.
+        DataLossError: the file is damaged. Raised after all records before the damage, with path, offset and record.
+            This is also a CorruptRecordError or TruncatedError.
+        NotFoundError: the file does not exist. This is also an ObjectNotFoundError, and so an OSError.
     """
     compression = "auto" if options is None else TFRecordOptions.get_compression_type_string(options)
     records = _records(os.fsdecode(path), compression, on_corrupt)
@@ -223,8 +222,8 @@ def _compression(options: Any) -> Compression:
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
-        # Like TensorFlow, ignore the options of zlib if the file is uncompressed.
+        # Like TensorFlow, ignore zlib's options if the file is uncompressed.
         return cast("Compression", kind)
     if given["window_bits"] == 8:
-        given["window_bits"] = 9  # as zlib does, because it does not support windows of 8 bits
+        given["window_bits"] = 9  # zlib does the same, because it does not support 8-bit windows
     return parse_compression(SimpleNamespace(compression_type=kind, **given))

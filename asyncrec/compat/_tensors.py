@@ -1,7 +1,7 @@
 """Helpers for the three older systems that return a ``tf.data.Dataset`` if TensorFlow is installed.
 
-TensorFlow's own operations read the files that they support, as in the originals. For other stores, the same operations
-read from Python generators, one for each file, so that order and seeds are the same.
+As in the originals, TensorFlow's own operations read the files that they support. For other stores, the same operations
+read from Python generators, one per file, so that orders and the effect of seeds are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from asyncrec.storage._local.disk import is_partial
 
 
 def found_tensorflow() -> Any:
-    """Import and return the module ``tensorflow``; return `None` if it is not installed."""
+    """Import and return the module ``tensorflow``, or return `None` if it is not installed."""
     if find_spec("tensorflow") is None:
         return None
     import tensorflow
@@ -40,6 +40,6 @@ def read_here(tensorflow: Any, batches: Callable[..., Iterator[list[bytes]]], *a
 
 
 def matching(tensorflow: Any, pattern: str) -> list[str]:
-    """Return a sorted list of the files that TensorFlow's glob finds, except asyncrec's unfinished files."""
+    """Return the files that match a pattern, as TensorFlow sorts them, except asyncrec's unfinished files."""
     found = [name.decode() for name in tensorflow.io.matching_files(pattern).numpy().tolist()]
     return [name for name in found if not is_partial(os.path.basename(name))]

@@ -2,7 +2,7 @@
 
 `TFRecordWriter` writes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
 ``datum_to_type_and_shape_mapping.json``), which datum can read. A split is published as a whole, with a manifest, and
-replaces the previous one. `load` reads these files and those of datum.
+replaces the previous one. `load` reads these files and those that datum wrote.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ __all__ = [
     "load",
 ]
 
-# The endings of the paths of images.
+# The file extensions of images.
 _IMAGES = (".png", ".jpg", ".jpeg")
 _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
 class DuplicatedKeysError(DuplicateKeyError, AssertionError):
-    """Two records have the same key. This is also an AssertionError, because datum raises an AssertionError."""
+    """Two records have the same key. This is also an AssertionError, because datum raises one."""
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
-    """`flush` was called before `cache_records`; datum raises an AssertionError."""
+    """`flush` was called before `cache_records`. datum raises an AssertionError."""
 
 
 class _NoBytesError(ArgumentTypeError, AssertionError):
-    """A serializer did not return bytes; datum raises an AssertionError."""
+    """A serializer did not return bytes. datum raises an AssertionError."""
 
 
 class _NoFeatureError(SchemaError, TypeError):
-    """With ``serializer=None``, a value fits no feature; datum's serializer raises a TypeError."""
+    """With ``serializer=None``, a value fits no feature. datum's serializer raises a TypeError."""
 
 
 class Shuffler(HashShuffler):
-    """A shuffler of the records of a split, by the hashes of their keys; see `HashShuffler`."""
+    """A `HashShuffler` of the records of a split, which also collects their description."""
 
     def __init__(self, split: str, description: Description, **options: Any) -> None:
         super().__init__(split, **options)
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Add one record. ``features`` are its original values, which have more types than those in the record."""
+        """Add one record. ``features`` are its original values, which have more types than the record can store."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
         self._keep(key, data)
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
-        """Encode features that `prepare` has converted as an Example, and add it."""
+        """Encode features converted by `prepare` as an Example, and add it."""
         record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
@@ -95,24 +95,24 @@ class Shuffler(HashShuffler):
 
 
 class TFRecordWriter:
-    """A writer of a generator's examples to one split, in the caller's thread. A subclass may override its methods.
+    """A writer of a generator's examples to one split, in the caller's thread. Subclasses may override its methods.
 
-    `create_records` calls `cache_records` and `flush`. `cache_records` calls `add_shape_fields` for each example;
+    `create_records` calls `cache_records` and `flush`. `cache_records` calls `add_shape_fields` for each example.
     `flush` calls `flush_records`, which calls `save_shard_info`.
 
     Args:
         generator: called with ``gen_kwargs`` and ``split``; yields ``(key, features)``.
-        serializer: converts features to bytes; `None` encodes them as an Example, see `asyncrec.DatasetWriter`.
+        serializer: converts features to bytes; `None` encodes them as an Example (see `asyncrec.DatasetWriter`).
         path: the folder, a local path or a URL.
         split: the name of the split.
-        total_examples: the total of the progress bar.
+        total_examples: the number of examples, for the progress bar.
         sparse_features: the names of arrays whose shapes differ from example to example.
         gen_kwargs: keyword arguments for the generator.
         writer_options: options of `asyncrec.DatasetWriter`, such as ``{"compression": "GZIP"}``.
 
     Attributes:
         generator, serializer, total_examples, split, sparse_features: the arguments.
-        gen_kwargs: the argument, with the split added.
+        gen_kwargs: the generator's arguments, including the split.
         path: the folder joined with the name of the split.
         shuffler: the shuffler of the records.
         current_examples: the number of examples added so far.
@@ -131,7 +131,7 @@ class TFRecordWriter:
         **gen_kwargs: Any,
     ) -> None:
         if writer_options is not None and not isinstance(writer_options, Mapping):
-            gen_kwargs["writer_options"] = writer_options  # an argument of the generator
+            gen_kwargs["writer_options"] = writer_options  # an argument for the generator
             writer_options = None
         options = dict(writer_options or {})
         shuffling = {name: options.pop(name) for name in _SHUFFLER_OPTIONS if name in options}
@@ -150,17 +150,17 @@ class TFRecordWriter:
         self.shuffler = Shuffler(split, self._description, **shuffling)
 
     def create_records(self) -> None:
-        """Run the generator, and write the split."""
+        """Run the generator and write the split."""
         self.cache_records()
         self.flush()
 
     def cache_records(self) -> None:
-        """Run the generator, and cache its records. After an exception, no record is kept.
+        """Run the generator and cache its records. After an exception, no records are kept.
 
         Raises:
             DuplicatedKeysError: two records have the same key. `flush_records` raises it if it is not detected here.
             SchemaError: a value fits no feature (this error is also a TypeError), or examples contradict each other.
-            DatasetError: the generator yielded no example.
+            DatasetError: the generator yielded no examples.
         """
         if not self.shuffler.added:
             self.current_examples = 0
@@ -177,7 +177,7 @@ class TFRecordWriter:
             if not self.shuffler.added:
                 raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             self._description.see_images(image_shapes(_with_paths(datum)))
-            self._description.schema()  # raises its errors before anything is written
+            self._description.schema()  # raise its errors before anything is written
         except BaseException as error:
             error.add_note(
                 f"{self._target}: the error occurred after {self.current_examples:,} examples; nothing was written"
@@ -186,7 +186,7 @@ class TFRecordWriter:
             raise
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add ``<name>_shape`` for each sparse feature of two or more axes. As in datum, this modifies ``datum``."""
+        """Add ``<name>_shape`` for each sparse feature with two or more axes. As in datum, this modifies ``datum``."""
         shaped = with_shapes(datum, tuple(self.sparse_features))
         if not isinstance(datum, dict):
             return shaped
@@ -194,15 +194,15 @@ class TFRecordWriter:
         return datum
 
     def flush(self) -> None:
-        """Write the split; see `flush_records`."""
+        """Write the split. See `flush_records`."""
         self.flush_records()
 
     def flush_records(self) -> tuple[ShardInfo, int]:
         """Write the cached records, publish them as the split, and empty the cache.
 
         Returns:
-            ``{split: {file name: records}}`` of all splits in the folder, and the size of this split's records in
-            bytes.
+            ``{split: {file name: number of records}}`` for all splits in the folder, and the size of this split's
+            records in bytes.
 
         Raises:
             DuplicatedKeysError, StorageError: see `asyncrec.DatasetWriter.flush_records`.
@@ -220,7 +220,7 @@ class TFRecordWriter:
         return shard_info, shuffler.size
 
     def save_shard_info(self, shard_info: ShardInfo) -> None:
-        """Save ``shard_info``, with the counts of other splits added. See `asyncrec.DatasetWriter.save_shard_info`."""
+        """Save ``shard_info`` and add the other splits' counts to it. See `asyncrec.DatasetWriter.save_shard_info`."""
         for split, counts in current_portal().run(self._target.save, shard_info).items():
             shard_info.setdefault(split, counts)
 
@@ -231,7 +231,7 @@ class TFRecordWriter:
         self.shuffler = Shuffler(self.split, self._description, **self._shuffling)
 
     def _shown(self, examples: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Yield the examples, with a progress bar. Close the generator when the iteration ends or is abandoned."""
+        """Yield the examples while showing progress. Close the generator when the iteration ends or is abandoned."""
         try:
             with Progress(f"{self.split}: examples", self.total_examples, show=self._target.progress) as progress:
                 for example in examples:
@@ -258,7 +258,7 @@ def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flattened features. As in datum, text with an image's file extension becomes a path, except URLs."""
+    """Return the flattened features. As in datum, text with an image's file extension becomes a path, unless a URL."""
 
     def is_path(value: Any) -> bool:
         return isinstance(value, str) and value.endswith(_IMAGES) and "://" not in value

@@ -3,13 +3,13 @@
 The names and their behaviour are those of ``tensorboardX.record_writer``. `install` replaces the functions of an
 installed tensorboardX, so that its ``SummaryWriter`` writes through this module.
 
-Local files grow in place and show all flushed records, so that TensorBoard can follow them. They are written without an
-event loop, because tensorboardX closes its writers in exit handlers, where no loop can run any more. As in
+Local files grow in place, with all flushed records visible, so that TensorBoard can follow them. They are written
+without an event loop, because tensorboardX closes its writers in exit handlers, when no loop can run any more. As in
 tensorboardX, an existing file is emptied, unless another writer has it open. In that case, both writers append whole
 records.
 
-All other paths go through `asyncrec.blocking`. An object of S3 or GCS is uploaded in parts while it is written, each
-byte once, and is published by a flush or by `close`. For the uploads after a flush, see `asyncrec.compat._remote_file`.
+All other paths go through `asyncrec.blocking`. An S3 or GCS object is uploaded in parts while it is written, each byte
+once, and is published by a flush or by `close`. For uploads after a flush, see `asyncrec.compat._remote_file`.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ class File(Protocol):
 
 
 class _NoSchemeError(UnknownSchemeError, FileNotFoundError):
-    """The path has no backend. tensorboardX looks for a local folder of that name, and raises FileNotFoundError."""
+    """The path has no backend. tensorboardX looks for a local folder of that name and raises FileNotFoundError."""
 
 
 class RecordWriter:
     """A writer of records to ``path``: a local path, ``s3://bucket/key``, ``gs://bucket/key``, or any backend's URL.
 
     It is also a context manager. After an exception, the unflushed bytes of an object in a store are not published, but
-    the bytes of a local file stay. As in tensorboardX, threads that share a writer need a lock of their own.
+    the bytes of a local file stay. As in tensorboardX, threads that share a writer need their own lock.
 
     Raises:
         StorageError: the disk or the store failed, or ``open_writer(mode="a")`` has the local file open.
-        UnknownSchemeError: the path has no backend; also a FileNotFoundError.
+        UnknownSchemeError: the path has no backend. This is also a FileNotFoundError.
         Exception: the errors of a registered factory or its file, unchanged.
     """
 
@@ -87,7 +87,7 @@ class RecordWriter:
     def write(self, data: Buffer) -> None:
         """Write one record, which readers see after `flush` or `close`. Raise TypeError if ``data`` is not bytes."""
         if type(data) is not bytes:
-            buffer_size(data)  # raises for a number, which `bytes` would accept
+            buffer_size(data)  # raises an error for an integer, which `bytes` would accept
             data = bytes(data)
         self._writer.write(b"".join(encode_frames([data])))
 
@@ -100,7 +100,7 @@ class RecordWriter:
                 os.fsync(fileno())
 
     def close(self) -> None:
-        """Write the buffered records, and publish the object. Idempotent."""
+        """Write the buffered records, and publish the file if it is an object in a store. Idempotent."""
         self._writer.close()
 
     def __enter__(self) -> RecordWriter:
@@ -138,14 +138,14 @@ def open_file(path: Path) -> File:
 def directory_check(path: Path) -> Any:
     """Create a local folder, or check that a store can be reached.
 
-    If a factory is registered for the path, call its own check instead, and return the result.
+    If a factory is registered for the path, call its own check instead and return the result.
     """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
         return factory.directory_check(os.fspath(path))
     if is_local(path):
         local = local_path(os.fspath(path))
-        if not os.path.exists(local):  # if the path is a file, opening a file in it raises
+        if not os.path.exists(local):  # if the path is a file, opening a file in it raises an error
             with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None
@@ -158,12 +158,12 @@ def install() -> AbstractContextManager[object]:
         asyncrec.compat.tensorboardx.install()
         writer = SummaryWriter("s3://bucket/logs")
 
-    This lasts for the rest of the process, or for the block of ``with install(): ...``, after which tensorboardX is
-    restored. Factories that were registered with tensorboardX are registered here too. If another module has already
-    imported a name such as ``RecordWriter`` from tensorboardX, that module keeps tensorboardX's object.
+    This lasts until the process ends or, if used as ``with install(): ...``, until the block ends. Factories that were
+    registered with tensorboardX are also registered here. If another module has already imported a name such as
+    ``RecordWriter`` from tensorboardX, that module keeps tensorboardX's object.
 
-    If a ``SummaryWriter`` on a store is still open when the main thread ends, even by an exception, it is closed and
-    loses no event. A store that does not answer is retried for two minutes.
+    If a ``SummaryWriter`` on a store is still open when the main thread ends, even with an exception, it is closed and
+    loses no events. Requests to a store that does not respond are retried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
     record_writer = importlib.import_module("tensorboardX.record_writer")
@@ -184,9 +184,9 @@ def install() -> AbstractContextManager[object]:
 
 
 def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
-    """Make tensorboardX write its queue of events before the objects of stores are closed when Python exits.
+    """Make tensorboardX write its queued events before objects in stores are closed when Python exits.
 
-    tensorboardX's own exit handler also empties the queue, but runs when the event loop has already ended.
+    tensorboardX's own exit handler also empties the queue, but runs only after the event loop has ended.
     """
 
     @functools.wraps(init)
@@ -199,7 +199,7 @@ def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class S3RecordWriter(RemoteFile):
-    """An object of S3, for arbitrary bytes, which `open_file` returns for an ``s3://`` URL."""
+    """An S3 object of arbitrary bytes, named by an ``s3://`` URL."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -217,7 +217,7 @@ class S3RecordWriter(RemoteFile):
 
 
 class GCSRecordWriter(S3RecordWriter):
-    """An object of GCS, for arbitrary bytes, named by a ``gs://`` URL."""
+    """A GCS object of arbitrary bytes, named by a ``gs://`` URL."""
 
 
 class S3RecordWriterFactory:
@@ -240,10 +240,10 @@ class GCSRecordWriterFactory(S3RecordWriterFactory):
 def register_writer_factory(prefix: str, factory: Any) -> None:
     """Register a factory for the paths ``prefix:...``.
 
-    A factory is any object with the method ``open(path)`` and, if it is called, ``directory_check(path)``.
+    A factory is any object with the methods ``open(path)`` and, if needed, ``directory_check(path)``.
 
-    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory`, and checks its argument. Like
-    tensorboardX's, this function does not, so a missing method raises an error only when it is called.
+    `asyncrec.storage.register_writer_factory` also accepts a `StorageFactory` and checks its argument. Like
+    tensorboardX's, this function does not check it, so a missing method raises an error only when it is called.
 
     Raises:
         ValueError: the prefix contains a colon.
@@ -257,7 +257,7 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
 
 
 class _Registered(MutableMapping[str, Any]):
-    """tensorboardX's dict of factories, with the two built-in factories and the registered ones."""
+    """tensorboardX's dict of factories, which contains the two built-in ones and the registered ones."""
 
     _built_in: dict[str, Any] = {"s3": S3RecordWriterFactory(), "gs": GCSRecordWriterFactory()}  # noqa: RUF012  # constant
 

@@ -1,13 +1,12 @@
 """TensorFlow's record writer and its Examples, without TensorFlow: ``from asyncrec.compat import tensorflow as tf``.
 
-It has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
+The module has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
-and the five feature helpers of its tutorials. Each of these is also a name of this module. All other names of
-TensorFlow (``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, which is imported at the
-first use of such a name.
+and the five feature helpers of TensorFlow's tutorials. All of these are also names of the module. All other names
+(``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, imported when one is first used.
 
-A file is published by a flush or by ``close``; an existing file stays until then. As in TensorFlow, an open writer is
+A file is published by a flush or by ``close``. An existing file stays until then. As in TensorFlow, an open writer is
 closed when it is garbage-collected or when Python exits. If its context exits with an exception, unflushed data is not
 published.
 """
@@ -76,7 +75,7 @@ __all__ = [
 
 
 def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
-    """``tf.compat.as_bytes``: encode a str, and return bytes unchanged. Raise TypeError for other values."""
+    """``tf.compat.as_bytes``: encode a str, or return bytes unchanged. Raise TypeError for other values."""
     if isinstance(text, str):
         return text.encode(encoding)
     if isinstance(text, bytes | bytearray):
@@ -85,7 +84,7 @@ def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
 
 
 def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
-    """``tf.compat.as_text``: decode bytes, and return a str unchanged. Raise TypeError for other values."""
+    """``tf.compat.as_text``: decode bytes, or return a str unchanged. Raise TypeError for other values."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes | bytearray):
@@ -97,10 +96,10 @@ as_str = as_text
 
 
 def _theirs(part: str, name: str) -> Any:
-    """Return the object with this name from a part of an installed TensorFlow.
+    """Return the object with this name in a submodule of an installed TensorFlow.
 
     Raises:
-        AttributeError: TensorFlow has no such name, or is not installed.
+        AttributeError: TensorFlow is not installed or has no such name.
     """
     is_pythons = name.startswith("__") and name != "__version__"
     tensorflow = None if is_pythons else found_tensorflow()
@@ -114,7 +113,7 @@ def _theirs(part: str, name: str) -> Any:
 
 
 class _Names(SimpleNamespace):
-    """A part of TensorFlow. Some names are defined here; the others come from an installed TensorFlow."""
+    """A submodule of TensorFlow. Some names are defined here; the others come from an installed TensorFlow."""
 
     def __init__(self, part: str, **names: Any) -> None:
         super().__init__(_part=f"{part}.", **names)
@@ -132,7 +131,7 @@ if not TYPE_CHECKING:  # a type checker should report unknown names
 class _Errors(_Names):
     """``tf.errors``: TensorFlow's own errors if it has been imported, otherwise asyncrec's classes of the same names.
 
-    Errors raised by this package are instances of both.
+    Errors that this module raises are instances of both.
     """
 
     def __getattr__(self, name: str) -> Any:

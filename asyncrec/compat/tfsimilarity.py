@@ -1,9 +1,8 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
-Shards that TensorFlow can read are read by the same operations of tf.data as in the original, so that the result
-behaves like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds.
-`asyncrec.InterleaveSampler` reads from stores that TensorFlow cannot read, and supports the arguments that asyncrec
-adds.
+Shards that TensorFlow can read are read by the same tf.data operations as in the original, so that the result behaves
+like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. For stores that TensorFlow cannot
+read, and for the arguments that asyncrec adds, `asyncrec.InterleaveSampler` reads the shards.
 """
 
 from __future__ import annotations
@@ -43,31 +42,31 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
 ) -> Any:
     """Return a ``tf.data.Dataset`` of batches, with ``example_per_class`` records from each shard in turn.
 
-    tf.data reads the shards if it can. `asyncrec.InterleaveSampler` reads them if tf.data cannot, or if one of the last
-    three arguments is passed. In that case each iteration opens the shards again, and closes them when it ends or is
-    abandoned.
+    tf.data reads the shards if it can. If it cannot, or if one of the last three arguments is passed,
+    `asyncrec.InterleaveSampler` reads them. In that case, each iteration reopens the shards, and closes them when it
+    ends or is abandoned.
 
     Args:
         shard_path: the folder of the shards, a local path or a URL.
         deserialization_fn: called by ``Dataset.map`` with each record, as a scalar string tensor.
         example_per_class, batch_size, shards_per_cycle: see `asyncrec.InterleaveSampler`.
         compression: `None` (uncompressed), ``"GZIP"`` or ``"ZLIB"``.
-        parallelism: the number of concurrent calls of ``deserialization_fn``; with -1, TensorFlow chooses the number.
+        parallelism: the number of concurrent calls to ``deserialization_fn``; with -1, TensorFlow chooses the number.
         async_cycle: whether to read the shards of a cycle concurrently.
         prefetch_size: the number of batches to prefetch; 10 by default.
-        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, TensorFlow expands the
-            pattern, which can match in subfolders (``*/*.tfrec``).
+        shard_suffix: a pattern for the names of the shards. If TensorFlow reads the shards, it also expands the
+            pattern, which can then match in subfolders (``*/*.tfrec``).
         num_repeat: the number of passes over the shards; -1 or `None` means forever.
-        class_fn: returns the class of a record. Each batch then holds exactly ``batch_size // example_per_class``
-            distinct classes, regardless of which shards hold their records, and no pass ends with batches of a single
-            class.
+        class_fn: returns the class of a record. If passed, each batch has exactly ``batch_size // example_per_class``
+            distinct classes, regardless of which shards contain their records, and no pass ends with batches of a
+            single class.
         seed: the seed for the order of the shards, which is then the same in each iteration. With `None`, each
-            iteration has a different seed, drawn from ``tf.random.set_seed`` if that was called.
+            iteration has a different seed, derived from ``tf.random.set_seed`` if that was called.
         storage_options: options for the backend.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
-        ValueError, tf.errors.InvalidArgumentError: a number is out of range, or TensorFlow finds no shard.
+        ValueError, tf.errors.InvalidArgumentError: a number is out of range, or TensorFlow finds no shards.
         tf.errors.DataLossError: while iterating, a shard that TensorFlow reads is damaged.
         tf.errors.OpError: while iterating, `asyncrec.InterleaveSampler` raised an error, which the message describes.
     """
@@ -104,7 +103,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         return examples.batch(batch_size).prefetch(prefetch)
     options: dict[str, Any] = {
         "example_per_class": example_per_class,
-        # Without classes, the sampler's batches are unbatched below, so they need not have the size of the result's.
+        # Without classes, the sampler's batches are unbatched below, so their size may differ from the result's.
         "batch_size": batch_size if class_fn is not None else max(batch_size, example_per_class),
         "shards_per_cycle": shards_per_cycle or None,
         "compression": compression or "",
@@ -115,7 +114,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         "class_fn": class_fn,
         "storage_options": storage_options,
     }
-    InterleaveSampler(shard_path, _record, **options)  # raises its errors now rather than at the first batch
+    InterleaveSampler(shard_path, _record, **options)  # raise its errors now rather than at the first batch
     seeds = _seeds(tf, seed)
 
     def batches() -> Iterator[list[bytes]]:
@@ -125,9 +124,9 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
     with tf.device("/cpu:0"):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string))
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
-        # These batches are the sampler's again. All but the last are full.
+        # This restores the sampler's batches. All but the last are full.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes, it ends when too few classes are left
+        if class_fn is None and num_repeat in (None, -1):  # with classes, a pass ends when too few remain
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 
@@ -137,10 +136,10 @@ def _record(record: bytes) -> bytes:
 
 
 def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
-    """Return an iterator of one seed per iteration: always ``seed``, or seeds derived from TensorFlow's, or `None`.
+    """Return an iterator of one seed per iteration: always ``seed``, seeds derived from TensorFlow's, or `None`.
 
-    Each worker of a cluster reads every n-th batch, so all workers must have the same order. Without a user's seed,
-    their seeds therefore count from 0.
+    Each worker of a cluster reads every n-th batch, so all workers need the same order. If the user sets no seed, their
+    seeds therefore count from 0.
     """
     if seed is not None:
         return (seed for _ in count())

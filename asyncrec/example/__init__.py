@@ -1,11 +1,11 @@
-"""tf.train.Example and SequenceExample, to and from Python and NumPy: pure functions over bytes.
+"""Convert tf.train.Example and SequenceExample records to and from Python and NumPy values, without I/O.
 
-Most programs need only names from `asyncrec` itself: `Schema` with `FixedLen`, `VarLen`, `Ragged` and `Sparse`,
-`encode_example`, `decode_example`, and the two functions for sequence examples.
+Most programs need only names from `asyncrec` itself: `Schema`, `FixedLen`, `VarLen`, `Ragged`, `Sparse`,
+`encode_example`, `decode_example`, and the same two functions for sequence examples.
 
 _codec, _features                  encode and decode single examples
-_schema                            types the features, and decodes batches
-_encoding, _conversions            encode values that a schema describes
+_schema                            declares the types of features, and decodes batches
+_encoding, _conversions            encode values according to a schema
 _declared                          encodes the attributes of a class
 _wire, _varints                    parse the wire format
 _values                            converts Python values to features
@@ -14,7 +14,7 @@ _found                             decodes many records without a schema
 _entries, _kinds, _compound, _dtypes    the entries of a schema
 _infer                             infers a schema
 _fields                            the declared fields of a class
-_age, _by_name                     compare versions of a record by a feature, and find features by name
+_age, _by_name                     compare versions of a record by a feature and find features by name
 """
 
 from __future__ import annotations

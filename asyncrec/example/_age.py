@@ -1,4 +1,4 @@
-"""`Age` determines from a feature which of several versions of a record is the newest. It does no I/O."""
+"""`Age` uses a feature to determine which of several versions of a record is the newest. It does no I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.example._wire import BYTES, INT64, NONE, Raw
 # The maximum size of a value: a number, or a time as text.
 _VALUE_BYTES = 32
 AGE_BYTES = _VALUE_BYTES + 1
-# The advice of error messages, by the argument that names the feature.
+# The advice in error messages, by the argument that names the feature.
 _NEEDED = {
     "newest": "to find the newest version, name a feature with one number or string in each record",
     "sort_by": "to sort records, name a feature with one number or string in each record",
@@ -47,7 +47,7 @@ class Age:
         self._path = path
         self._kind = NONE  # the kind of the feature's values
         self._known = features_of(schema)
-        self._seen: dict[str, None] = {}  # without a schema, the features of the records
+        self._seen: dict[str, None] = {}  # without a schema, the features seen in the records
         if self._known is not None and name not in self._known:
             raise unknown_feature(name, self._known, path)
         if problem := _problem_declared(name, schema):
@@ -56,7 +56,7 @@ class Age:
             )
 
     def of(self, features: Mapping[str, Raw]) -> bytes:
-        """Return the value in a record as at most `AGE_BYTES` bytes, which sort in the order of the values.
+        """Return a record's value as at most `AGE_BYTES` bytes, which sort in the order of the values.
 
         For a record without the feature, and for NaN, return ``b""``, which sorts first.
 
@@ -75,7 +75,7 @@ class Age:
         return value.ljust(_VALUE_BYTES, b"\0") + bytes([len(value) + 1])
 
     def value(self, features: Mapping[str, Raw]) -> bytes | None:
-        """Return the value as bytes of any length, which sort in the order of the values.
+        """Return a record's value as bytes of any length, which sort in the order of the values.
 
         For a record without the feature, and for NaN, return `None`.
 
@@ -116,7 +116,7 @@ class Age:
 
 
 def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
-    """Return a description of a feature that has no order because it is an array or part of one; otherwise ``""``."""
+    """Return a description of a feature that has no order because it is an array or part of one, or ``""``."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:
@@ -125,7 +125,7 @@ def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
     entry = entries.get(name)
     if name not in stored and entry is None:
         return ""
-    if isinstance(entry, VarLen):  # may be an optional feature of one value
+    if isinstance(entry, VarLen):  # may be an optional feature with one value
         return ""
     if isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1:
         return ""

@@ -1,4 +1,4 @@
-"""Features of records by name: the features that a schema declares, and a feature's values on the wire."""
+"""Look up features by name, in a schema or in the wire format of a record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_NAMED = 30
 
 
 def features_in(record: bytes) -> Mapping[str, Raw]:
-    """Return the features of a record as they are on the wire, or ``{}`` if the record is not an Example."""
+    """Return the features of a record in their wire format, or ``{}`` if the record is not an Example."""
     try:
         return parse_example(record)
     except DecodeError:
@@ -26,7 +26,7 @@ def features_in(record: bytes) -> Mapping[str, Raw]:
 
 
 def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
-    """Return the features that a schema, in the form of ``to_json``, declares, with their kinds on the wire.
+    """Return the features declared by a schema in the form of ``to_json``, with their kinds in the wire format.
 
     Return `None` if ``schema`` is `None`, cannot be read, or allows extra features.
     """

@@ -1,12 +1,12 @@
-"""Encoding and decoding of tf.train.Example as plain mappings, directly in the wire format.
+"""Encode mappings as tf.train.Examples, and decode Examples to mappings, without protobuf objects.
 
-Encoding is deterministic. Features are in the order of their names' UTF-8 and numbers are packed, so equal values give
-equal bytes. (protobuf's own deterministic order differs between runtimes.) `_values` defines how values are converted
-and which values are rejected. `_wire` defines how records are parsed.
+Encoding is deterministic. Features are sorted by the UTF-8 bytes of their names, and numbers are packed, so equal
+values produce equal bytes. (protobuf's own deterministic order differs between runtimes.) `_values` defines how values
+are converted and which values are rejected. `_wire` defines how records are parsed.
 
-Decoding without a schema uses the types of the format. An int64 feature becomes an int64 array and a float feature a
-float32 array, both one-dimensional, writable and new. A bytes feature becomes a list of bytes. A feature without a kind
-becomes ``[]``.
+Decoding without a schema uses the types of the format. An int64 feature becomes an int64 array, and a float feature
+becomes a float32 array. Both are one-dimensional, writable and new. A bytes feature becomes a list of bytes. A feature
+without a kind becomes ``[]``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Prepared: TypeAlias = tuple[str, int, "bytes | memoryview | list[bytes]"]
 
 
 class Message(Protocol):
-    """A protobuf message, asyncrec's or TensorFlow's."""
+    """A protobuf message of asyncrec or TensorFlow."""
 
     DESCRIPTOR: Any
 
@@ -44,14 +44,14 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
     64-bit floats are rounded to float32, the only float type of the format. With ``narrow=False``, an array of 64-bit
     floats that rounding would change raises SchemaError.
 
-    Raises SchemaError, naming the feature, if no feature can hold a value or if a finite value would become infinite;
-    TypeError if ``features`` is neither a mapping nor an Example.
+    Raises SchemaError, naming the feature, if no feature can represent a value or if a finite value would become
+    infinite; TypeError if ``features`` is neither a mapping nor an Example.
     """
     if type(features) is dict:
         if native is not None:
             data = native.encode_example(features, bool(narrow), np.ndarray, raw_of)
             if data is not None:
-                return data  # otherwise a value is rejected, which raises below
+                return data  # otherwise a value was rejected, and the code below raises
     elif not isinstance(features, Mapping):
         return _serialised(features, "Example")
     return _features(b"\x0a", features, narrow)
@@ -65,10 +65,10 @@ def encode_sequence_example(
 ) -> bytes:
     """Encode a context and feature lists, or the message itself, as a serialized tf.train.SequenceExample.
 
-    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. The first axis
-    of an array is its steps. All steps of a list must have the same kind, but a step may be empty.
+    A feature list is an iterable with one value per step, of the types that ``encode_example`` accepts. An array is
+    split into steps along its first axis. All steps of a list must have the same kind, but a step may be empty.
 
-    Raises SchemaError, naming the feature and the step of its list; TypeError as ``encode_example`` does.
+    Raises the same errors as ``encode_example``. A SchemaError also names the step.
     """
     if not isinstance(context, Mapping):
         return _serialised(context, "SequenceExample")
@@ -78,9 +78,9 @@ def encode_sequence_example(
 
 
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
-    """Decode a serialized Example to a dict of its values by the names of its features.
+    """Decode a serialized Example to a dict of values by feature name.
 
-    Raises DecodeError, with the offset or the feature, if ``data`` is not a serialized Example.
+    Raises DecodeError, with the offset or the name of the feature, if ``data`` is not a serialized Example.
     """
     return {name: _decoded(name, raw) for name, raw in parse_example(bytes(data)).items()}
 
@@ -115,7 +115,7 @@ _TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # the tags of the lists in a Feature, 
 
 
 def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
-    """Return the Features message of ``features``, which are sorted by name, as a field with ``tag`` of an Example.
+    """Return the Features message of ``features``, which must be sorted by name, as a field with this tag.
 
     Each buffer is copied only once, by the final join.
     """
@@ -150,12 +150,12 @@ def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
 
 
 def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
-    """Convert the values, and return their Features message."""
+    """Convert the values and return their Features message."""
     prepared: list[Prepared] = []
     for name in _sorted(features):
         value = features[name]
         try:
-            convert = CONVERTERS.get(type(value))  # saves a call of raw_of, a tenth of the time for a small example
+            convert = CONVERTERS.get(type(value))  # saves a call to raw_of, a tenth of the time for a small example
             kind, payload = convert(value, narrow) if convert is not None else raw_of(value, narrow)
         except SchemaError as error:
             raise SchemaError(f"feature {name!r}: {error}") from None
@@ -163,12 +163,12 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
     return encode_prepared(prepared, tag=tag)
 
 
-# One entry per feature name and payload size. Most data sets have far fewer, and an entry takes about 300 bytes.
+# One entry per feature name, kind and payload size. Most data sets need far fewer entries. Each takes about 300 bytes.
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
-    """Return an entry of the map up to its payload of ``size`` bytes, and the length of the entry with its payload.
+    """Return a map entry up to its payload of ``size`` bytes, and the length of the entry including the payload.
 
-    The payload is the only value of its list, and ends the entry. An empty list of packed numbers has no field for its
+    The payload is the only value of its list and ends the entry. An empty list of packed numbers has no field for its
     values. A list with one empty bytes value has an empty field.
     """
     value = b"\x0a" + varint(size) if size or kind == BYTES else b""
@@ -183,7 +183,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
-    """Return the serialized FeatureList of the values of the feature list ``name``."""
+    """Serialize the values of the feature list ``name`` as a FeatureList."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; pass a list with one value per step")
     kinds: set[int] = set()
@@ -204,7 +204,7 @@ def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
 
 
 def _sorted(features: Mapping[str, object]) -> list[str]:
-    """Return the names in the order of their UTF-8, which is the order of code points, as Python sorts str."""
+    """Return the names sorted by their UTF-8 bytes. Python sorts str by code points, which is the same order."""
     try:
         return sorted(features)
     except TypeError:
@@ -225,7 +225,7 @@ def _delimited(tag: bytes, body: bytes) -> bytes:
 
 
 def _serialised(message: Message, name: str) -> bytes:
-    """Return the bytes of a message called ``name``, in any protobuf package: asyncrec's, TensorFlow's or a copy."""
+    """Serialize a message named ``name`` from any protobuf package: asyncrec's, TensorFlow's or a copy."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if getattr(descriptor, "name", None) != name:
         raise ArgumentTypeError(

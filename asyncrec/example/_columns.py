@@ -1,14 +1,13 @@
-"""Decoding of a batch of records to columns of features, in C or with NumPy.
+"""Decode batches of records to columns of features, in C or with NumPy.
 
-In C (``asyncrec/_native/columns.c``), each record is parsed by itself, and only unusual records are passed to Python.
+The C code (``asyncrec/_native/columns.c``) parses each record by itself, and passes only unusual records to Python.
 
-With NumPy, records are parsed together, because the records of a data set mostly list the same features in the same
-order, although the lengths of their values vary. One record is parsed, and its layout (the names and kinds, in order)
-is tried on all other records at once. One operation compares a tag, length or name in all records. Records that differ
-from the layout in any byte remain. Then one of the remaining records is parsed, and so on. Records with a rare or
-unusual layout are parsed one by one.
+The NumPy code parses records together, because most records of a data set have the same features in the same order,
+although the lengths of their values vary. It parses one record, and tries its layout (the names and kinds, in order) on
+all the others at once. One operation compares a tag, length or name in every record. It then parses one of the records
+that do not fit the layout, and so on. Records with a rare or unusual layout are parsed one by one.
 
-The result is the same as that of parsing each record alone. NumPy takes about a tenth of the time, and C a hundredth.
+The result is the same as if each record were parsed alone. NumPy takes about a tenth of the time, and C a hundredth.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from asyncrec.example._wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_
 Ints: TypeAlias = npt.NDArray[np.int64]
 Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 
-_BLOCK_BYTES = 4 << 20  # the size of the records joined at a time, so the copy stays in cache and memory is bounded
-_FEW = 24  # below this many records, parsing one by one is faster than NumPy's fixed cost of about 250 us
+_BLOCK_BYTES = 4 << 20  # records are joined in blocks of this size, so the copy stays in cache and memory is bounded
+_FEW = 24  # below this many records, parsing one by one takes less time than NumPy's overhead of about 250 us
 _MOST_IN_C = 1000  # the maximum number of wanted features, as in columns.c
 _JOINED = 4  # the kind in columns.c for BYTES that are returned as JoinedBytes
 _MISSES = 4  # after this many layouts that fit only a few records, the rest of a block is parsed one by one
 
 
 class JoinedBytes(NamedTuple):
-    """``n`` bytes values without an object for each value. Value ``i`` is ``contents[offsets[i]:offsets[i + 1]]``.
+    """``n`` bytes values in one buffer. Value ``i`` is ``contents[offsets[i]:offsets[i + 1]]``.
 
     ``offsets`` is int64 of shape (n + 1,), from 0 to the length of ``contents``.
     """
@@ -61,7 +60,7 @@ class Column(NamedTuple):
     """One feature of ``n`` records: the values of all records in order, and the number of values in each record.
 
     ``flat`` is a writable int64 or float32 array, a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape (n,).
-    It is -1 for a record that does not have the feature, or has it without a kind.
+    A count of -1 means that the record does not have the feature, or has it without a kind.
     """
 
     kind: int
@@ -72,14 +71,14 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """Return columns of the features of serialized Examples that ``wanted`` maps to their required kinds.
+    """Return a column of serialized Examples for each feature in ``wanted``, which maps names to required kinds.
 
-    The columns named in ``joined``, which must have the kind BYTES, have `JoinedBytes` instead of a list.
+    Columns named in ``joined``, which must have the kind BYTES, contain `JoinedBytes` instead of a list.
 
-    ``check(features, row)`` is called with the features of one record of each layout. It raises if a feature is
+    ``check(features, row)`` is called with the features of one record of each layout. It must raise if a feature is
     missing, has the wrong kind, or is not allowed. If it returns, every record of that layout is accepted.
 
-    Raises DecodeError, naming the record by its index, if a record is not an Example, and any error of ``check``.
+    Raises DecodeError, with the record's index, if a record is not an Example, and any error that ``check`` raises.
     """
     if native is not None and len(wanted) <= _MOST_IN_C:
         return _read_in_c(records, wanted, check, joined)
@@ -89,7 +88,7 @@ def read_columns(
 def read_columns_in_python(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """The fallback for `read_columns` without the C module."""
+    """Implement `read_columns` without the C module."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
     for name in joined:
@@ -98,7 +97,7 @@ def read_columns_in_python(
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
-    """Return the column of features that were parsed one by one. `None` and features without a kind are absent."""
+    """Return the column of features parsed one by one. `None` and features without a kind count as absent."""
     present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
     payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
     if kind == BYTES:
@@ -140,7 +139,7 @@ def _read_in_c(
 
 
 def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
-    """Return an Example of the wanted features of a record, in the form that all writers use."""
+    """Return an Example with only the wanted features of a record, in the usual encoding."""
     entries: list[bytes] = []
     for name in wanted.keys() & features.keys():
         key, value = name.encode(), feature_bytes(features[name])
@@ -151,7 +150,7 @@ def _rewritten(features: Mapping[str, Raw], wanted: Mapping[str, int]) -> bytes:
 
 
 def _blocks(records: Sequence[bytes]) -> list[range]:
-    """Return the ranges of records to join, of at most _BLOCK_BYTES each unless a single record is larger."""
+    """Return the ranges of records to join. Each has at most _BLOCK_BYTES, unless a single record is larger."""
     sizes = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
     blocks, start = [], 0
     while start < len(records):
@@ -182,7 +181,7 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
     stops = np.cumsum(sizes)
     starts = stops - sizes
     found = {name: np.full((2, len(rows)), -1, np.int64) for name in wanted}
-    odd: list[bytes] = []  # the features of records parsed one by one, appended to the joined records
+    odd: list[bytes] = []  # the features of records parsed one by one, to be appended to the joined records
     size = len(data)
     pending = np.arange(len(rows))
     misses = 0
@@ -224,7 +223,7 @@ def _parsed(records: Sequence[bytes], row: int, check: Check) -> dict[str, Raw]:
 
 
 def _culprit(records: Sequence[bytes], rows: range, wanted: Mapping[str, int]) -> DecodeError:
-    """Return the error of the first record that cannot be decoded to columns."""
+    """Return the error for the first record that cannot be decoded to columns."""
     for row in rows:
         name = ""
         try:
@@ -270,7 +269,7 @@ def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
 
 
 def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
-    """Return the numbers in concatenated packed payloads of these sizes, and their count in each payload."""
+    """Return the numbers in concatenated packed payloads of the given sizes, and the count in each payload."""
     if kind == FLOAT:
         return np.frombuffer(payload, "<f4").astype(np.float32, copy=False), sizes // 4
     values = int64_values(payload)
@@ -283,9 +282,9 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
 
 
 def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
-    """Return the values of the BytesLists in these spans, and the count in each list.
+    """Return the values of the BytesLists in the given spans, and the count in each list.
 
-    Lists of one value are parsed together.
+    Lists with one value are parsed all at once.
     """
     scan = Scan(data)
     single, pos = scan.expect(starts, b"\x0a")

@@ -1,4 +1,4 @@
-"""Sparse and Sequence: schema entries that read several features or a feature list."""
+"""Sparse and Sequence: schema entries that read several features, or a feature list."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from asyncrec.example._wire import INT64
 class SparseArrays(NamedTuple):
     """The stored values of an array, in row-major order. All other values are zero.
 
-    ``indices`` is int64 of shape (count, rank), ``values`` has the shape (count,), and ``dense_shape`` is a tuple of
-    rank sizes. In a batch, the first axis is the record.
+    ``indices`` is int64 of shape (count, rank), ``values`` has the shape (count,), and ``dense_shape`` is a tuple with
+    the size of each axis. In a batch, the first axis is the index of the record.
     """
 
     indices: npt.NDArray[np.int64]
@@ -30,11 +30,11 @@ class SparseArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Sparse(Entry):
-    """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
+    """An array of ``shape`` of which only some values are stored, as read by tf.io.SparseFeature.
 
-    ``values`` names the feature of the values, and ``indices`` the int64 features of their indices, one per axis. If a
-    record has none of these features, all values of its array are zero. Raises SchemaError unless there is exactly one
-    index feature per axis.
+    ``values`` names the feature with the values, and ``indices`` the int64 features with their indices, one per axis.
+    If a record has none of these features, all values of its array are zero. Raises SchemaError unless there is exactly
+    one index feature per axis.
     """
 
     dtype: str
@@ -111,7 +111,7 @@ class Sequence(Entry):
         return {name: Stored(kind, isinstance(self.entry, FixedLen))}
 
     def stack(self, name: str, columns: Columns) -> Any:
-        """Return the batch of the steps of all records, which the schema then splits into rows."""
+        """Return the steps of all records as one batch, which the schema then splits into rows."""
         return self.entry.stack(name, columns)
 
     def first(self, stacked: Ragged) -> Any:
@@ -138,7 +138,7 @@ def from_json(value: Mapping[str, Any]) -> Entry:
     for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
         if field in fields and not isinstance(fields[field], expected):
             raise SchemaError(f"not a valid entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
-    if kind is Sequence:  # checked before it is parsed, or a text of many nested ones would take minutes to refuse
+    if kind is Sequence:  # checked before parsing, because rejecting deeply nested Sequences would take minutes
         step = fields.get("entry")
         if not isinstance(step, Mapping) or step.get("kind") not in ("FixedLen", "VarLen"):
             raise SchemaError("not a valid entry of a schema: a step of a Sequence must be a FixedLen or a VarLen")

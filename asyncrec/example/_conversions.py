@@ -1,4 +1,4 @@
-"""Conversion of values to features by the entries of a schema, with reasons for rejected values (see `_encoding`)."""
+"""Convert values to features by the entries of a schema, or state why a value is rejected (see `_encoding`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXTS = ("bytes", "str")
 
 
 class Unfit(Exception):
-    """Raised if an entry rejects a value. The message is the reason."""
+    """Raised when an entry rejects a value. The message is the reason."""
 
 
 def is_list(value: Any) -> bool:
@@ -34,7 +34,7 @@ def is_list(value: Any) -> bool:
 
 
 def converter(entry: FixedLen | VarLen) -> Convert:
-    """Return a function that converts a value of an entry to kind and payload, or raises Unfit or SchemaError."""
+    """Return a function that converts a value of an entry to a kind and a payload, or raises Unfit or SchemaError."""
     if isinstance(entry, VarLen):
         return lambda value: _many(value, entry.dtype, None)
     if entry.raw:
@@ -45,7 +45,7 @@ def converter(entry: FixedLen | VarLen) -> Convert:
 
 
 def _single(convert: Convert) -> Convert:
-    """Return a converter that also accepts a value in a zero-dimensional array, of NumPy, JAX or a similar library."""
+    """Return a converter that also accepts a value in a zero-dimensional array from NumPy, JAX or a similar library."""
 
     def convert_either(value: Any) -> Raw:
         try:
@@ -68,7 +68,7 @@ def _held(value: Any) -> Any:
         return None
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, or a traced one
+    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, or a traced tensor
         return None
     return float(array) if _is_small_float(array.dtype, "float32") else array[()]
 
@@ -140,7 +140,7 @@ _SCALARS: dict[str, Convert] = {
 
 
 def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
-    """Convert values of this shape. With ``shape=None``, the values must have one dimension of any length."""
+    """Convert values of the given shape. With ``shape=None``, they must be one-dimensional, of any length."""
     if dtype in _TEXTS:
         flat = _flat_texts(value, shape)
         convert = _SCALARS[dtype]
@@ -186,10 +186,9 @@ def _objects(value: Any) -> Any:
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
-    """Return the values as an array of this type.
+    """Return the values as an array of the given type and shape.
 
-    The array must have this shape. With ``shape=None``, it must have one dimension. With ``any_shape``, it may have any
-    shape.
+    With ``shape=None``, the array must be one-dimensional. With ``any_shape``, it may have any shape.
     """
     if isinstance(value, NO_LIST) or value is None:
         raise Unfit("pass a list, a tuple or an array")
@@ -233,7 +232,7 @@ def _is_small_float(given: Any, dtype: str) -> bool:
 
 
 def _named(dtype: Any) -> str:
-    """Return the name of a type for error messages. NumPy's name for text of one character is str32."""
+    """Return the name of a type for error messages. NumPy calls one-character text str32, which would be misleading."""
     name: str = {"U": "text", "T": "text", "S": "bytes"}.get(dtype.kind, dtype.name)
     return name
 
@@ -279,7 +278,7 @@ def default_of(entry: Any) -> Any:
 
 
 def told(value: Any) -> str:
-    """Return a description of a value for error messages: its type, and the value itself if it is short."""
+    """Describe a value for error messages, by its type and, if it is short, the value itself."""
     name = type(value).__name__
     if value is None:
         return "None"

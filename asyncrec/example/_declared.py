@@ -17,8 +17,8 @@
         def data(self, value):
             self._data = value
 
-The fields of a class are those of its parents, then its own, in the order of declaration. An overridden field keeps its
-position. Fields are stored under the names of the attributes, as ``Schema`` reads them:
+A class has the fields of its parents, followed by its own, in the order of declaration. An overridden field keeps its
+position. Fields are stored under the names of the attributes, in the form that ``Schema`` reads:
 
     TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        checked against the range of the type
     TYPE_FLOAT                          one float        rounded to float32
@@ -27,9 +27,9 @@ position. Fields are stored under the names of the attributes, as ``Schema`` rea
     TYPE_ARRAY_FLOAT32, _INT32          one bytes value  the array's bytes, little-endian, in C order, with
                                                          ``<name>_shape``, so that reading restores the shape
 
-TFRecorder also stores arrays as bytes, but without their shape, so its arrays are read flat. An array of another type
-is accepted if the declared type can represent each of its values. A float64 array is rounded to float32. None raises an
-error.
+TFRecorder also stores arrays as bytes, but without their shape, so its arrays are read as one-dimensional. An array of
+another type is accepted if the declared type can represent each of its values. A float64 array is rounded to float32. A
+value of None raises SchemaError.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class DeclaredExample:
     or ``async def``. The function that writes the examples passes its ``kwargs`` to ``from_csv_row``, ``load`` and
     ``split``.
 
-    The types of fields are those of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
+    The types of fields are the members of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
     ``TYPE_DOUBLE``, ``TYPE_STRING``, ``TYPE_BYTES``, ``TYPE_ARRAY_FLOAT32`` and ``TYPE_ARRAY_INT32``.
 
-    Raises TypeError on definition of the class if a field has the name of a method of this class, or the name under
-    which the shape of an array is stored.
+    Defining a subclass raises TypeError if a field has the name of a method of this class, or the name under which the
+    shape of an array is stored.
     """
 
     Field: TypeAlias = FieldType
@@ -105,11 +105,11 @@ class DeclaredExample:
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """Return the values of a record, in the order of declaration. Raises the errors of ``Schema.decode``."""
+        """Return the values of a record, in the order of declaration. Raises the same errors as ``Schema.decode``."""
         return tuple(cls._schema.decode(record).values())
 
     def encode(self) -> bytes:
-        """Return the record, a serialized Example.
+        """Encode the example as a record, a serialized tf.train.Example.
 
         Raises SchemaError, naming the class and the field, if a value does not have the declared type.
         """
@@ -126,7 +126,7 @@ class DeclaredExample:
         return encode_example(values)
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
-        """Return the value for the encoder. `asyncrec.compat.tfrecorder` overrides this to accept more types."""
+        """Convert a value for the encoder. `asyncrec.compat.tfrecorder` overrides this to accept more types."""
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
@@ -138,7 +138,7 @@ class DeclaredExample:
         return [self]
 
     def release(self) -> Awaitable[None] | None:
-        """Release memory once the example is encoded. The default sets arrays and bytes with a setter to None."""
+        """Release memory once the example is encoded. The default sets array and bytes fields with a setter to None."""
         for name, dtype in type(self)._fields.items():
             attribute = getattr(type(self), name)
             if dtype in LARGE and attribute.fset is not None:
@@ -147,25 +147,25 @@ class DeclaredExample:
 
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """Return the example that a row of a CSV file describes, not yet loaded. The values of the row are str."""
+        """Return the example described by a row of a CSV file, without loading it. The values of the row are str."""
         raise NotImplementedError(f"override from_csv_row to turn a CSV row into an example; the row is {row!r}")
 
     def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
-        """Return the row from which ``from_csv_row`` can make this example again."""
+        """Return a row from which ``from_csv_row`` can recreate this example."""
         raise NotImplementedError(f"override {type(self).__name__}.to_csv_row to list its examples in a CSV file")
 
 
 def check_round_trip(
     example: DeclaredExample | type[DeclaredExample], row: list[str] | None = None, **kwargs: Any
 ) -> None:
-    """Check in a test that an example is read as it was written. Encode and decode it, and compare values and shapes.
+    """Check, in a test, that encoding and decoding an example preserves its values and shapes.
 
-    Pass a loaded example, or a class and a CSV row. An example is made from the row, loaded and split with ``kwargs``,
-    and all its parts are checked. ``from_csv_row`` must make the same example again from the result of ``to_csv_row``.
+    Pass a loaded example, or a class and a CSV row. An example is created from the row, loaded and split with
+    ``kwargs``, and each part is checked. ``from_csv_row`` must recreate the example from the result of ``to_csv_row``.
 
-    Raises SchemaError, naming the field and both values, if a value differs; TypeError if the class declares no field,
-    if ``from_csv_row`` returns no instance of the class, or if a method to be called is ``async`` (await it, and pass
-    the example).
+    Raises SchemaError, naming the field and both values, if a value differs; TypeError if the class declares no fields,
+    if ``from_csv_row`` does not return an instance of the class, or if a method to be called is ``async`` (await it,
+    and pass the example).
     """
     if isinstance(example, type):
         if row is None:

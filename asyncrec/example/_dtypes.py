@@ -1,6 +1,6 @@
 """The types of a schema's features, and their conversion to and from the types of the format.
 
-An Example has int64, float (32 bits) and bytes. The other types are converted: bool and the other integers are stored
+An Example stores int64, float (32 bits) and bytes. Other types are converted: bool and the other integers are stored
 as int64, float16 and float64 as float, and str as UTF-8. On reading, each value is checked against the type's range.
 """
 
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class Misfit(Exception):
-    """Raised if record ``row`` of the batch does not match the schema, which turns this error into a SchemaError."""
+    """Raised if record ``row`` of the batch does not match the schema. `Schema` turns this error into a SchemaError."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Misfit(Exception):
 
 
 def dtype_name(dtype: object) -> str:
-    """Return the name of a type, which is a name, a NumPy type, bytes or str. Raises SchemaError for another type."""
+    """Return the name of a dtype, passed as a name, a NumPy type, bytes or str. Raises SchemaError for other values."""
     if dtype in (bytes, str):
         return "bytes" if dtype is bytes else "str"
     try:
@@ -52,12 +52,12 @@ def dtype_name(dtype: object) -> str:
 
 
 def kind_of(dtype: str) -> int:
-    """Return the kind of a feature that stores values of a type."""
+    """Return the kind of a feature that stores values of this type."""
     return _KINDS[dtype]
 
 
 def common_dtype(one: str, other: str) -> str | None:
-    """Return the smallest type that holds the values of both types and has their kind, or `None` if no type does."""
+    """Return the smallest type of the same kind that can represent the values of both types, or `None` if none can."""
     if one == other:
         return one
     pair = {one, other}
@@ -70,7 +70,7 @@ def common_dtype(one: str, other: str) -> str | None:
 
 
 def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
-    """Return a column's values as an array of this type. ``counts`` are needed to find the row for a Misfit."""
+    """Return a column's values as an array of this type. ``counts`` is used to find the row for a Misfit."""
     if dtype == "bytes":
         return _objects(flat)
     if dtype == "str":
@@ -119,7 +119,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def plain(value: Any) -> Any:
-    """Return a default as a JSON value. Bytes become base64, and floats that JSON lacks become their names."""
+    """Return a default as a JSON value. Bytes become base64, and floats that JSON cannot represent become text."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bytes):
@@ -130,7 +130,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """Return the default from the JSON value that `plain` returned."""
+    """Return the default for which `plain` returned ``value``."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":
@@ -152,5 +152,5 @@ def _text(value: bytes, index: int, counts: npt.NDArray[np.int64]) -> str:
 
 
 def _row_of(index: int, counts: npt.NDArray[np.int64]) -> int:
-    """Return the row of a value from its index among all values."""
+    """Return the row of the value with this index among all values."""
     return int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), index, "right"))

@@ -1,21 +1,21 @@
-"""Encoding of values to records by a schema. Each value is checked against its entry, and converted to its features.
+"""Encode values as records according to a schema. Each value is checked against its entry and converted to features.
 
-`Encoder` is made once for a schema, with one conversion function for each feature. An entry accepts these values:
+An `Encoder` is created once per schema, with one conversion function per feature. An entry accepts these values:
 
     FixedLen((), "bytes")      bytes, or text, which is stored as UTF-8
     FixedLen((), "str")        text
     FixedLen((), "bool")       True or False
     FixedLen((), an integer)   a whole number within the type's range
     FixedLen((), a float)      a number
-    FixedLen((), t)            also a zero-dimensional array, NumPy's or JAX's, of such a value
-    FixedLen(shape, t)         an array or nested lists of that shape, of values as above
+    FixedLen((), t)            also a zero-dimensional NumPy or JAX array of such a value
+    FixedLen(shape, t)         an array or nested lists of that shape, with values as above
     VarLen(t)                  a list, a tuple or a one-dimensional array, of any length
     Tensor(t)                  an array of any shape
     Sparse(...)                SparseArrays of one record
     Sequence(entry)            a list of values that the entry accepts
 
-A feature with a default may be omitted. The default is then stored, so readers without a schema find it. A VarLen, a
-Sparse and a Sequence of VarLen may also be omitted, and then have no values. Passing `None` is the same as omitting the
+A feature with a default may be omitted. The default is then stored, so readers without a schema see it. A VarLen, a
+Sparse or a Sequence of VarLen may also be omitted, and then has no values. Passing `None` is the same as omitting the
 feature. Floats are rounded to the format's 32 bits, unless the entry is raw.
 """
 
@@ -37,29 +37,29 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._values import raw_of
 from asyncrec.example._wire import Raw
 
-# Copying this many bytes takes some tenths of a millisecond.
+# Copying this many bytes takes a few tenths of a millisecond.
 _LARGE = 512 << 10
-# The time to convert a value in a list, as the number of bytes copied in the same time.
+# The time to convert one value of a list, expressed as the number of bytes that can be copied in that time.
 _PER_VALUE = 64
 _NUMBERS = (int, float, np.number, np.bool_)
 _TEXTS = (bytes, bytearray, str)
 _LISTS = (list, tuple)
-# NumPy's arrays have at most this many dimensions, so deeper nesting is rejected.
+# NumPy arrays have at most this many dimensions, so deeper nesting is rejected.
 _DEPTH = 64
 _MISSING = object()
 _ARRAY = np.ndarray
-# For entries of one value, the Python type whose values C stores without further checks.
+# For entries with one value, the Python type that the C code stores without further checks.
 _EXACT = {"bytes": bytes, "str": str, "bool": bool, "int64": int, "float32": float, "float64": float}
 
 
 class Encoder:
-    """An encoder of records from the values that a schema describes. It is immutable and thread-safe."""
+    """An immutable, thread-safe encoder of the records that a schema describes."""
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool) -> None:
         self._features = features
         self._allow_extra = allow_extra
         self._sequences = {name: entry for name, entry in features.items() if isinstance(entry, Sequence)}
-        # The entries stored as one feature. Most schemas have only such entries, for which encoding is fastest.
+        # The entries stored as one feature, which are the fastest to encode. Most schemas have no others.
         self._plain: list[tuple[str, Convert, Raw | None]] = []
         self._compound: dict[str, Tensor | Sparse] = {}
         self._optional: set[str] = set()
@@ -74,7 +74,7 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
-        # The same entries for C, in the same order, with the types that C converts and the defaults.
+        # The same entries for the C code, in the same order, with the types that it converts and the defaults.
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
@@ -92,7 +92,7 @@ class Encoder:
     def encode_small(self, values: dict[str, Any]) -> bytes | None:
         """Return the record if each value has exactly the type that its feature stores, and the values are small.
 
-        Otherwise return `None`, which does not mean that a value is invalid. The caller must then call `encode`.
+        Otherwise, return `None`. The values may still be valid, so the caller must call `encode`.
         """
         values_of = self._values_of
         if values_of is None:
@@ -107,7 +107,7 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Return the record of these values.
+        """Encode ``values`` as a record.
 
         Raises:
             SchemaError: a value is missing, is rejected by its entry, or has no entry. The message names the feature.
@@ -118,7 +118,7 @@ class Encoder:
         if self._fast and native is not None and type(values) is dict:
             data = self.encode_small(values) or self._encoded_in_c(values)
             if data is not None:
-                return data  # otherwise a value is rejected, which raises below
+                return data  # otherwise a value was rejected, and the code below raises
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:
@@ -157,7 +157,7 @@ class Encoder:
         return self._in_c(made, True, _ARRAY, _converted)
 
     def _other(self, raws: list[Prepared], values: Mapping[str, Any]) -> bytes:
-        """Return the record with extra features, and with the entries stored as several features or as lists."""
+        """Encode a record that may have extra features, and entries stored as several features or as feature lists."""
         made = {name: (kind, payload) for name, kind, payload in raws}
         for name, entry in self._compound.items():
             if values.get(name) is None:
@@ -242,7 +242,7 @@ def _exact_type(entry: Entry) -> type | None:
 
 
 def _for_c(entry: Entry, converted: Raw | None) -> Any:
-    """Return a default in the form that C encodes fastest, or `_MISSING` if the entry has no default."""
+    """Return a default in the form that the C code encodes fastest, or `_MISSING` if the entry has no default."""
     if converted is None:
         return _MISSING
     given = default_of(entry) if isinstance(entry, FixedLen) else None
@@ -250,12 +250,12 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """Return ``raw`` unchanged. C calls this for the values that it cannot convert, which are already converted."""
+    """Return ``raw`` unchanged. C calls this for values that it cannot convert, which are already converted."""
     return raw
 
 
 def is_large(values: Mapping[str, Any]) -> bool:
-    """Return whether encoding these values takes so long that it should run in a thread."""
+    """Return whether encoding these values takes long enough to be done in a thread."""
     size = 0
     for value in values.values():
         kind = type(value)
@@ -269,7 +269,7 @@ def is_large(values: Mapping[str, Any]) -> bool:
 
 
 def _weight(value: Any, most: int, depth: int = 0) -> int:
-    """Estimate the time to encode a value as the number of bytes copied in that time. Stop counting at ``most``."""
+    """Estimate the time to encode a value, as a number of bytes copied in that time. Stop counting at ``most``."""
     if isinstance(value, _TEXTS):
         return len(value)
     if isinstance(value, np.ndarray):
@@ -294,7 +294,7 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
 
 
 def _shown(entry: Entry) -> str:
-    """Return an entry as a user writes it, without the fields that have their default values."""
+    """Return an entry as a user would write it, without fields that have their default values."""
     if isinstance(entry, FixedLen) and not entry.raw:
         default = "" if entry.default is None else f", default={entry.default!r:.60}"
         return f"FixedLen({entry.shape!r}, {entry.dtype!r}{default})"

@@ -1,6 +1,6 @@
-"""The base class of a Schema's entries. An entry defines how the values of a name are stored and decoded.
+"""The base class of a Schema's entries. An entry defines how the values of one name are stored and decoded.
 
-An entry names the features that it reads (``stored``), and stacks their columns into one value per batch (``stack``):
+An entry names the features that it reads (``stored``) and stacks their columns into one value per batch (``stack``):
 
     entry                  in the record                              of one record        of a batch of n
     FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)
@@ -11,7 +11,7 @@ An entry names the features that it reads (``stored``), and stacks their columns
     Sparse(t, shape, ...)  index features and a feature of values     SparseArrays         SparseArrays
     Sequence(entry)        a feature list, an entry in each step      as a batch of steps  Ragged of those
 
-Arrays are in C order, new and writable; arrays of bytes and str have the dtype object. A float64 feature was rounded to
+Arrays are new, writable and in C order. Arrays of bytes and str have the dtype object. A float64 feature was rounded to
 float32 when it was stored. Only ``raw=True`` stores float64 exactly.
 """
 
@@ -59,43 +59,43 @@ class Entry(ABC):
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
-        """Return, by name, the features of a record that the entry reads."""
+        """Return the features of a record that the entry reads, by name."""
 
     @abstractmethod
     def stack(self, name: str, columns: Columns) -> Any:
-        """Return the value of a batch. Raises Misfit if a record does not match the entry."""
+        """Return the value for a batch of records. Raises Misfit if a record does not match the entry."""
 
     @abstractmethod
     def first(self, stacked: Any) -> Any:
         """Return the value of the only record of a batch."""
 
     def one(self, name: str, features: Mapping[str, Raw]) -> Any:
-        """Return the value of one record from its features. Raises Misfit as ``stack`` does, or DecodeError."""
+        """Return the value of one record from its features. Raises Misfit, as ``stack`` does, or DecodeError."""
         kinds = self.stored(name)
         columns = {feature: column_of(kind, [features.get(feature)]) for feature, (kind, _) in kinds.items()}
         return self.first(self.stack(name, columns))
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """Return the entry to use if some records lack the feature, or `None` if it would have to invent values."""
+        """Return the entry to use if some records lack the feature, or `None` if values would have to be invented."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:
         """Return an entry that reads the records of both entries, or `None` if no such entry exists."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values for `from_json`: the class as "kind", and each field that differs from its default."""
+        """Return a dict for `from_json`, with the class as "kind" and each field that differs from its default."""
         fields = {item.name: (getattr(self, item.name), item.default) for item in dataclasses.fields(self)}  # type: ignore[arg-type]  # every entry is a dataclass
         told = {name: _json(value) for name, (value, default) in fields.items() if value is not default}
         return {"kind": type(self).__name__} | told
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """Return both entries' form with their common type, or `None` without such a type or if other fields differ."""
+    """Return ``one`` with the type common to both entries, or `None` without such a type or if other fields differ."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)
-    if dtype is None or (one.dtype != other.dtype and getattr(one, "raw", False)):  # raw bytes have only one type
+    if dtype is None or (one.dtype != other.dtype and getattr(one, "raw", False)):  # raw bytes cannot be converted
         return None
     try:
         one, other = (dataclasses.replace(entry, dtype=dtype, **changes) for entry in (one, other))

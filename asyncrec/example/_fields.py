@@ -15,7 +15,7 @@ from asyncrec.example._kinds import FixedLen, Tensor
 
 
 class FieldType(enum.IntEnum):
-    """The type of a field. TYPE_BYTES is an addition, because TFRecorder has no type for bytes that are not text."""
+    """The type of a field. TYPE_BYTES is added, because TFRecorder has no type for bytes that are not text."""
 
     TYPE_BOOL = 1
     TYPE_INT32 = 2

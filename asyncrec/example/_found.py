@@ -1,4 +1,4 @@
-"""Decoding of records to columns without a schema. The features are found in the records themselves."""
+"""Decode records to columns without a schema. The features are those found in the records."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MOST_FEATURES = 1000
 
 
 def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
-    """Decode many Examples together to a column for each feature, with its values and their number per record.
+    """Decode a batch of Examples to one column per feature, with its values and the number of values in each record.
 
-    ``flat`` of a column holds the values of all records in order, as an int64 or float32 array or a list of bytes, as
-    from `decode_example`. ``counts`` is an int64 array of the number of values in each record, or -1 for a record that
-    does not have the feature. Columns are in the order in which the features first appear in the records.
+    A column's ``flat`` holds the values of all records in order, as an int64 or float32 array or a list of bytes, like
+    those of `decode_example`. ``counts`` is an int64 array of the number of values in each record, or -1 for a record
+    that does not have the feature. Columns are in the order in which the features first appear in the records.
 
-    Return `None` if each record must be decoded by `decode_sequence_example`, because a record is not an Example or has
-    feature lists, a feature has two types, or there are more than 1,000 features.
+    Return `None` if a record is not an Example or has feature lists, if a feature has two types, or if there are more
+    than 1,000 features. Each record must then be decoded by `decode_sequence_example`.
     """
     found = _Found(records)
     try:
@@ -34,14 +34,14 @@ def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
 
 
 class _UnlikeError(Exception):
-    """Raised if the records cannot be decoded to columns."""
+    """Raised when the records cannot be decoded to columns."""
 
 
 class _Found:
     """The features of the records, in the order in which they were found, with their kinds.
 
-    A record may have a feature without a kind, and so without values. Such a feature is not absent, but a column does
-    not show the difference. Only the record does.
+    A record may have a feature without a kind, and so without values. Such a feature is present, but its column cannot
+    distinguish it from an absent feature, so `completed` consults the record.
     """
 
     def __init__(self, records: Sequence[bytes]) -> None:
@@ -51,11 +51,11 @@ class _Found:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The features to decode, with their kinds. A feature without a kind in any record gets an arbitrary kind."""
+        """The features to decode, with their kinds. A feature that has no kind in any record is decoded as BYTES."""
         return {name: kind or BYTES for name, kind in self._kinds.items()}
 
     def check(self, features: Mapping[str, Raw], row: int) -> None:
-        """Add the features of a layout, from the record ``row``, which has that layout.
+        """Add the features of a layout, as found in record ``row``.
 
         Raises:
             DecodeError: the record's feature lists cannot be decoded.
@@ -75,7 +75,7 @@ class _Found:
             raise _UnlikeError
 
     def completed(self, columns: dict[str, Column]) -> dict[str, Column]:
-        """Return the columns with a count of 0, instead of -1, where a record has a feature without a kind."""
+        """Return the columns, with a count of 0 instead of -1 where a record has a feature without a kind."""
         rows: set[int] = set()
         for name in self._kindless:
             rows.update(np.flatnonzero(columns[name].counts < 0).tolist())

@@ -1,7 +1,7 @@
-"""Inference, from all records passed, of the entries that decode them.
+"""Infer the entries of a schema from records that it must decode.
 
-The types are those of an Example, int64, float32 and bytes. Records do not show which other types their writer may have
-converted, so other types are not inferred.
+The inferred types are those of an Example: int64, float32 and bytes. Records do not show whether their writer converted
+values from other types.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 
 
 def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[Raw]]]]) -> dict[str, Entry]:
-    """Return the entries for the contexts and feature lists of the records, in the order of their names' UTF-8.
+    """Return the entries for the contexts and feature lists of the records, sorted by the UTF-8 bytes of their names.
 
     Raises SchemaError if there are no records, if a feature has two kinds, or if a feature and a feature list have the
-    same name; DecodeError if an int64 feature cannot be decoded.
+    same name. Raises DecodeError if an int64 feature cannot be decoded.
     """
     seen: dict[tuple[str, bool], _Seen] = {}
     count = 0

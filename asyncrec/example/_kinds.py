@@ -29,7 +29,7 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
 
 _ABSENT: Raw = (NONE, b"")
 _VALUE_BYTES = 8
-# The maximum size of a default array in bytes: the maximum size of a record.
+# The maximum size of a default array in bytes, which is also the default maximum size of a record.
 _MOST_DEFAULT = 256 << 20
 
 
@@ -38,20 +38,20 @@ class FixedLen(Entry):
     """A feature with the same shape in every record.
 
     ``default``, an array of that shape or a single value, is used if a record does not have the feature. With
-    ``raw=True``, the array is stored as its own bytes, little-endian and in C order, which is exact for every type,
-    including float64. Raises SchemaError if the type is unknown, if the default does not fit or exceeds the maximum
-    size of a record, or if no array can have the shape.
+    ``raw=True``, the bytes of the array are stored, little-endian and in C order, which preserves values of every type
+    exactly, including float64. Raises SchemaError if the type is unknown, if the default does not fit or exceeds the
+    maximum size of a record, or if no array can have the shape.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    default: Any = field(default=None, hash=False)  # may hold lists
+    default: Any = field(default=None, hash=False)  # may contain lists
     raw: bool = False
 
     def __post_init__(self) -> None:
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
-        # A schema may come from another user's manifest, so no array of its shape is made before a record needs it.
+        # A schema may come from another user's manifest, so no array of its shape is created until a record needs it.
         size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
         if size >= 1 << 63:
             raise SchemaError(f"the shape {self.shape} is too large for an array")
@@ -97,7 +97,7 @@ class FixedLen(Entry):
                 if self.dtype == "bytes":
                     return payload[0]
                 if self.dtype == "str":
-                    with suppress(UnicodeDecodeError):  # the call of `super` below raises a Misfit
+                    with suppress(UnicodeDecodeError):  # the call to `super` below raises a Misfit
                         return payload[0].decode()
         elif kind == NONE and self.default is not None and self.shape == ():
             return self.default
@@ -116,7 +116,7 @@ class FixedLen(Entry):
         return self.ragged() if self.default is None else self
 
     def ragged(self) -> VarLen | None:
-        """Return a VarLen of the same values, or `None` if it would lose a shape or a default."""
+        """Return a VarLen for the same values, or `None` if it would lose a shape or a default."""
         return None if self.raw or self.default is not None or len(self.shape) > 1 else VarLen(self.dtype)
 
     def merged(self, other: Entry) -> Entry | None:
@@ -171,10 +171,10 @@ class VarLen(Entry):
 
 @dataclass(frozen=True)
 class Tensor(Entry):
-    """An array whose shape varies between records, and is stored in the int64 feature ``<name>_shape``.
+    """An array whose shape varies between records and is stored in the int64 feature ``<name>_shape``.
 
-    ``raw`` has the same meaning as in FixedLen. If the shape is missing, as in the records of older writers, the array
-    is one-dimensional.
+    ``raw`` has the same meaning as in FixedLen. If the shape is missing, as in records of older writers, the array is
+    one-dimensional.
     """
 
     dtype: str
@@ -211,7 +211,7 @@ class Tensor(Entry):
             shape = tuple(sizes[shape_splits[row] : shape_splits[row + 1]].tolist()) if rank >= 0 else array.shape
             try:
                 stacked[row] = array.reshape(shape) if min(shape, default=0) >= 0 else None
-            except ValueError:  # the number of values differs, or no array has this size or rank
+            except ValueError:  # the number of values differs, or no array can have this size or rank
                 stacked[row] = None
             if stacked[row] is None:
                 raise Misfit(

@@ -1,4 +1,4 @@
-"""Parsing of many records at once: one NumPy operation reads a tag, a length or a name in every record."""
+"""Parse many records at once. One NumPy operation reads a tag, a length or a name in every record."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from asyncrec.example._wire import BYTES, FLOAT, NONE
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 PADDING = 8
-"""The number of bytes required after the data, so that an eight-byte word begins at every byte of the data."""
+"""The number of bytes required after the data, so that an eight-byte word can be read at every byte of the data."""
 
 
 class Scan:
-    """A reader at many positions at once. Beyond the data, it reads the last bytes, which then do not fit."""
+    """A reader at many positions at once. At positions beyond the data, it reads the last bytes, which do not match."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = np.frombuffer(data, np.uint8)
-        # A word begins at every byte, so that eight bytes of a name are compared in one step.
+        # A word begins at every byte, so that eight bytes of a name can be compared in one step.
         self.words = np.ndarray((len(data) - PADDING + 1,), "<u8", data, strides=(1,))
 
     def expect(self, pos: Ints, literal: bytes) -> tuple[npt.NDArray[np.bool_], Ints]:
@@ -37,7 +37,7 @@ class Scan:
         return same, pos + len(literal)
 
     def varint(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Return the lengths at ``pos``, and the positions after them. Return lengths over 35 bits as 1 << 40."""
+        """Return the lengths at ``pos``, and the positions after them. Lengths over 35 bits are returned as 1 << 40."""
         byte = self.bytes.take(pos, mode="clip")
         pos = pos + 1
         if byte.max(initial=0) < 0x80:
@@ -59,9 +59,9 @@ def fit(
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Ints]]:
     """Return which of the records ``data[starts:stops]`` fit a layout, and the spans of their wanted values.
 
-    A record fits if it has the layout in every byte that is not part of a value. A span contains the packed payload of
-    numbers, or the whole BytesList of bytes. Spans are arrays of shape (2, n). In a record that fits, they are within
-    the record, because positions only increase, and the last position must be the record's end.
+    A record fits if its tags and names match the layout exactly, and its lengths are consistent. A span contains the
+    packed payload of numbers, or the whole BytesList of bytes. Spans are arrays of shape (2, n). In a record that fits,
+    they are within the record, because positions only increase, and the last position must be the record's end.
     """
     scan = Scan(data)
     spans = {}

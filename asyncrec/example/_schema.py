@@ -1,4 +1,4 @@
-"""Schema: a description of the records of a data set, which decodes them to typed arrays, singly or in batches.
+"""`Schema` describes the records of a data set, and decodes them to typed arrays, one at a time or in batches.
 
     schema = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((256,), "float32"), "tags": VarLen("bytes")})
     schema.decode(record)["emb"]                 # float32 (256,)
@@ -6,8 +6,8 @@
 
 A record must match the schema exactly. A feature that is missing or unknown, or has the wrong kind or number of values,
 raises a SchemaError. The error names the feature, the expected entry, the features of the record and, in a batch, the
-index of the record. With ``allow_extra=True``, unknown features are ignored, so some columns of wide records can be
-decoded. The entries and their decoded values are described in `_entries`.
+index of the record. With ``allow_extra=True``, unknown features are ignored, so a schema can select a few columns of
+wide records. The entries and their decoded values are described in `_entries`.
 
 A schema with a Sequence decodes SequenceExamples. Any other schema decodes Examples. Batches of Examples are decoded
 column by column, without an object per record (see `_columns`). SequenceExamples are parsed one by one.
@@ -38,10 +38,10 @@ _VERSION = 1  # the version of the JSON form
 
 
 class Schema:
-    """An immutable mapping from the names of features to entries.
+    """An immutable mapping of feature names to entries.
 
     Equal schemas have equal entries in the same order. Raises SchemaError if two entries read the same feature as
-    different kinds, TypeError if a value is not an entry.
+    different kinds, or TypeError if a value is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -78,14 +78,14 @@ class Schema:
         return self._allow_extra
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Check values against the entries, and encode them as a record.
+        """Check values against the entries and encode them as a record.
 
-        A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None. Otherwise,
-        ``schema.decode(schema.encode(values))`` returns the values, with 64-bit floats rounded to 32 bits unless the
-        entry is raw.
+        A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None.
+        ``schema.decode(schema.encode(values))`` returns the values, with missing values filled in, and with 64-bit
+        floats rounded to 32 bits unless the entry is raw.
 
         Raises SchemaError, naming the feature, the value and the expected entry, if a value is missing, does not fit or
-        is not in the schema; TypeError if ``values`` is not a mapping.
+        is not in the schema. Raises TypeError if ``values`` is not a mapping.
         """
         encoder = self._encoder
         if encoder is None:
@@ -93,9 +93,9 @@ class Schema:
         return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """Decode one record to a dict of its values by name, in the schema's order.
+        """Decode one record to a dict from names to values, in the schema's order.
 
-        Raises DecodeError if the record is not an Example, SchemaError if it does not match the schema.
+        Raises DecodeError if the record is not an Example, or SchemaError if it does not match the schema.
         """
         data = record if type(record) is bytes else _record(record)
         try:
@@ -109,39 +109,38 @@ class Schema:
             self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
-        """Decode many records together, which is faster, to a dict of stacked values in the schema's order.
+        """Decode a batch of records to a dict of stacked values, in the schema's order. Faster than ``decode``.
 
-        Raises the errors of ``decode`` for the first invalid record. The message names its index.
+        Raises the same errors as ``decode`` for the first invalid record. The message includes the record's index.
         """
         if isinstance(records, str | bytes | bytearray | memoryview):
             raise ArgumentTypeError(f"expected a list of records, not {type(records).__name__}")
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
-        """Return the features of many Examples as they are stored: all values, and their number in each record.
+        """Return the stored values of each feature of many Examples, with the number of values in each record.
 
         This is for code that builds other kinds of arrays, such as Arrow's. The bytes or text of a feature named in
-        ``joined`` are one buffer rather than separate objects. SequenceExamples are not supported. Raises the errors of
-        ``decode``, except those that only building an array would find.
+        ``joined`` are returned in one buffer rather than as separate objects. SequenceExamples are not supported.
+        Raises the same errors as ``decode``, except for errors found only when arrays are built.
         """
         return read_columns(records, self._kinds, self._check, joined)
 
     @classmethod
     def infer(cls, records: Iterable[bytes]) -> Schema:
-        """Return a schema that decodes all ``records``, which are Examples or SequenceExamples. Examine every record.
+        """Infer a schema that decodes all ``records``, each an Example or a SequenceExample. Every record is examined.
 
-        A feature that always has one value becomes FixedLen((), ...), and a feature that always has n values becomes
-        FixedLen((n,), ...). Other features, and those that some records do not have, become VarLen. Types are int64,
-        float32 and bytes, because an Example has no others. Names are in UTF-8 order. A feature that does not have a
-        kind in any record is omitted.
+        A feature that always has one value becomes FixedLen((), ...), and one that always has n values becomes
+        FixedLen((n,), ...). Other features, and those missing from some records, become VarLen. Types are int64,
+        float32 and bytes, as in every Example. Names are in UTF-8 order. A feature that never has a kind is omitted.
 
-        Raises SchemaError if there are no records, or if a feature has different kinds in two records; DecodeError,
-        naming the record, if a record is neither an Example nor a SequenceExample.
+        Raises SchemaError if there are no records, or if a feature has different kinds in two records. Raises
+        DecodeError, naming the record, if a record is neither an Example nor a SequenceExample.
         """
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the schema as values for ``json.dumps`` and ``from_json``."""
+        """Return the schema as a dict that ``json.dumps`` and ``from_json`` accept."""
         value: dict[str, Any] = {
             "version": _VERSION,
             "features": {name: entry.to_json() for name, entry in self._features.items()},
@@ -150,9 +149,9 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
-        """Return the schema from the result of ``to_json`` or its JSON text, which ``asyncrec schema --json`` prints.
+        """Create a schema from the result of ``to_json`` or its JSON text, as printed by ``asyncrec schema --json``.
 
-        Raises SchemaError if the value is not a schema, or has a later version.
+        Raises SchemaError if the value is not a schema or has a later version.
         """
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
@@ -178,13 +177,14 @@ class Schema:
     def merge(self, other: Schema) -> Schema:
         """Return a schema that decodes the records of both schemas.
 
-        Types become the smallest common type. A feature whose lengths differ, or that only one schema has, becomes a
-        VarLen. Raises SchemaError, naming the feature and both entries, if this would lose a shape or invent a value.
+        Each feature gets the smallest common type. A feature whose lengths differ becomes a VarLen, as does a FixedLen
+        without a default that only one schema has. Raises SchemaError, naming the feature and both entries, if this
+        would lose a shape or invent a value.
         """
         merged: dict[str, Entry] = {}
         for name in [*self._features, *(name for name in other._features if name not in self._features)]:
             one, two = self._features.get(name), other._features.get(name)
-            entry = one.merged(two) if one and two else (one or two).where_absent()  # type: ignore[union-attr]  # one has it
+            entry = one.merged(two) if one and two else (one or two).where_absent()  # type: ignore[union-attr]  # one is set
             if entry is None:
                 raise SchemaError(
                     f"feature {name!r}: no entry can read both {one or 'absent'} and {two or 'absent'}"
@@ -196,9 +196,9 @@ class Schema:
     def reads(self, other: Schema) -> str | None:
         """Return the reason why this schema cannot decode every record that ``other`` decodes, or `None` if it can.
 
-        This schema must have each feature of ``other``, with the same default, and with a type and a shape that can
-        represent its values. (A ``VarLen`` represents a one-dimensional ``FixedLen``, and int64 represents int32.) Each
-        additional feature must be optional: it has a default, or is a ``VarLen`` or a ``Sparse``.
+        Unless it allows extra features, this schema must have each feature of ``other``. A shared feature must keep its
+        default, and its type and shape must be able to represent the old values, as int64 represents int32, or a VarLen
+        a one-dimensional FixedLen. A new feature must have a default, or be a VarLen or a Sparse.
         """
         for name, entry in other._features.items():
             mine = self._features.get(name)
@@ -230,7 +230,7 @@ class Schema:
         return f"Schema({self._features!r}{extra})"
 
     def _explain(self, data: bytes) -> NoReturn:
-        """Raise the error that decoding this record as a batch raises, without the index in the batch."""
+        """Raise the error that decoding the record as a batch of one raises, without the index in the batch."""
         try:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
@@ -296,7 +296,7 @@ class Schema:
             ) from None
 
     def _check(self, raws: Mapping[str, Raw], row: int) -> None:
-        """Raise SchemaError unless a record has the schema's features with the schema's kinds."""
+        """Raise SchemaError unless a record has the features of the schema, with the right kinds."""
         for feature, (kind, required) in self._stored.items():
             found = raws.get(feature, (NONE,))[0]
             if found != kind and (found != NONE or required):
@@ -328,7 +328,7 @@ class Schema:
 
 
 def _record(record: Any) -> bytes:
-    """Return the bytes of a bytes-like object. Reject a number n, for which ``bytes(n)`` would return n zeros."""
+    """Return the bytes of a bytes-like object. Reject an int n, which ``bytes`` would turn into n zeros."""
     try:
         return bytes(memoryview(record))
     except TypeError:
@@ -343,7 +343,7 @@ def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw
 
 
 def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str:
-    """Return a description of a record's features for error messages. List at most thirty of perhaps thousands."""
+    """Describe a record's features for an error message. List at most thirty, because a record may have thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
     return f"the record has {', '.join(sorted(names)[:30]) or 'no features'}{more}"

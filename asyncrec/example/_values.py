@@ -7,13 +7,13 @@
     ndarray, of any of these or of objects        that kind, in C order, regardless of strides and byte order
     an object with __array__ (tensor, column)     as that array
 
-64-bit floats are rounded to the format's 32 bits, as in every TFRecord writer. Integers in a list of floats become
-floats. With ``narrow=False``, an array or NumPy scalar that rounding would change is rejected, and so is a list of
-integers and floats. A Python float is always rounded, because Python has no other size that the caller could choose.
+64-bit floats are rounded to the format's 32 bits, as by every TFRecord writer. Integers in a list of floats become
+floats. With ``narrow=False``, an array or NumPy scalar that rounding would change is rejected, and so is a list that
+mixes integers and floats. A Python float is always rounded, because Python has no smaller float type.
 
-A value that would become a different value is always rejected, with a SchemaError that states the reason: an integer
-outside int64, a finite number that would become infinite, a list of several kinds, None, a nested list, a date, a
-complex number. A list cannot mix bool and int, or str and bytes, because one would be read as the other.
+A value that no feature can represent is always rejected, with a SchemaError that states the reason. Examples are an
+integer outside int64, a finite number that would become infinite, a list of several kinds, None, a nested list, a date
+and a complex number. A list cannot mix bool and int, or str and bytes, because one would be read as the other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 def raw_of(value: object, narrow: bool = True) -> Raw:
     """Return the kind and payload of ``value``. With ``narrow``, float64 arrays are rounded to float32.
 
-    Raises SchemaError, without the feature's name, if no feature can hold the value or the value would change.
+    Raises SchemaError, without the feature's name, if no feature can represent the value, or if it would change.
     """
     convert = CONVERTERS.get(type(value))
     return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
@@ -153,7 +153,7 @@ def _array(array: Array, narrow: bool) -> Raw:
         return INT64, varints(array)
     if dtype.kind == "f":
         return FLOAT, _float32(array, narrow).tobytes()
-    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types; float32 represents all their values
+    if dtype.name.startswith(("bfloat16", "float8")):  # from ml_dtypes; float32 represents all their values
         return FLOAT, array.astype(_FLOAT32).tobytes()
     if dtype.kind in "SUT":
         return BYTES, [_utf8(text) if isinstance(text, str) else text for text in array.reshape(-1).tolist()]
@@ -212,7 +212,7 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
 
 
 def unreadable(error: Exception) -> str:
-    """Return a message for a tensor that NumPy cannot read, such as one that keeps gradients or has an unknown type."""
+    """Return a message for a tensor that NumPy cannot read because, for example, it requires gradients."""
     return f"NumPy cannot read it ({error}): convert it to a NumPy array first"
 
 
@@ -228,7 +228,7 @@ def _utf8(text: str) -> bytes:
         raise SchemaError(f"the text cannot be encoded as UTF-8 (position {error.start}); pass bytes instead") from None
 
 
-# The base class of a value is searched in this order, so bool comes before int, its own base class.
+# Base classes are tried in this order, so bool comes before int, its base class.
 CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
     bool: _bool,
     int: _int,

@@ -1,7 +1,7 @@
-"""Varints are the integers of the wire format, with seven bits per byte, lowest bits first.
+"""Encode and decode varints, the integers of the wire format, which have seven bits per byte, lowest bits first.
 
-The eighth bit of a byte is set if more bytes follow. Negative integers are written as 64 bits in two's complement,
-which take ten bytes. Packed varints are concatenated.
+The eighth bit of a byte is set if more bytes follow. Negative integers are written as 64-bit two's complement, which
+takes ten bytes. Packed varints are concatenated.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -17,7 +17,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 _ONE_BYTE = [bytes([value]) for value in range(128)]
-_LOOP_UP_TO = 16  # up to this many integers, a Python loop is faster than NumPy's fixed cost of 10 us
+_LOOP_UP_TO = 16  # up to this many integers, a Python loop takes less time than NumPy's overhead of 10 us
 _BLOCK = 1 << 16  # the number of integers converted at a time, so their ten columns stay within 2 MiB
 
 
@@ -36,7 +36,7 @@ def varint(value: int) -> bytes:
 
 
 def varints(array: npt.NDArray[Any]) -> bytes:
-    """Return the integers of an array as packed varints in C order. int64 must be able to represent them."""
+    """Return the integers of an array as packed varints in C order. All must be in the range of int64."""
     flat = array.reshape(-1)
     if len(flat) <= _LOOP_UP_TO:
         return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
@@ -62,7 +62,7 @@ def _varint_block(numbers: npt.NDArray[np.uint64]) -> bytes:
 
 
 def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
-    """Return the numbers in packed varints, as a new array. Bits beyond the 64th are discarded, as by protobuf.
+    """Return the numbers in packed varints, as a new array. Bits beyond the 64th are discarded, as in protobuf.
 
     Raises DecodeError if a varint is truncated or longer than ten bytes.
     """

@@ -1,13 +1,13 @@
-"""Parsing of the wire format of Example and SequenceExample, without protobuf objects.
+"""Parse the wire format of Example and SequenceExample without protobuf objects.
 
 The parsed form of a feature is a ``Raw``, ``(kind, payload)``. The payload of BYTES is a list of ``bytes``. The payload
 of FLOAT is little-endian float32. The payload of INT64 is packed varints, even if the writer did not pack them. A
 feature without a list is ``(NONE, b"")``.
 
-The rules are protobuf's: the last of several entries with the same key counts, a message in several pieces is merged,
-and unknown fields, including groups, are skipped. No length is trusted. Each length is checked against the end of its
-message before the data is sliced. Malformed data raises a DecodeError that names the offset in the record. No more
-memory is allocated than the record's own size.
+The rules are protobuf's: the last of several entries with the same key wins, a message in several pieces is merged, and
+unknown fields, including groups, are skipped. No length is trusted. Each is checked against the end of its message
+before the data is sliced. Malformed data raises a DecodeError that names the offset in the record. Parsing never
+allocates more memory than the size of the record.
 
 Sources: protobuf.dev/programming-guides/encoding; tensorflow/core/example/{feature,example}.proto.
 """
@@ -20,7 +20,7 @@ from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
-"""The kind of a Feature's list, as its field number on the wire; NONE if the Feature has no list."""
+"""The kind of a Feature's list: its field number on the wire, or NONE if the Feature has no list."""
 KINDS = ("nothing", "bytes", "float", "int64")
 
 Raw: TypeAlias = "tuple[int, bytes | list[bytes]]"
@@ -31,7 +31,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 def parse_example(data: bytes) -> dict[str, Raw]:
     """Return the features of a serialized Example, in the order in which they first appear.
 
-    Raises DecodeError if ``data`` is not the serialized form of an Example.
+    Raises DecodeError if ``data`` is not a serialized Example.
     """
     if native is not None:
         found = native.parse_example(data)
@@ -49,7 +49,7 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
     """Return the context and the feature lists of a serialized SequenceExample. An Example has no feature lists.
 
-    Raises DecodeError if ``data`` is not the serialized form of a SequenceExample.
+    Raises DecodeError if ``data`` is not a serialized SequenceExample.
     """
     context: dict[str, Raw] = {}
     lists: dict[str, list[Raw]] = {}
@@ -90,7 +90,7 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
-    """Return the key of a map's entry, and the spans of its value. There is one span, unless the writer is unusual."""
+    """Return the key of a map entry, and the spans of its value. Nearly all writers write a single span."""
     key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """Return the list of a Feature, which is a oneof. The last kind counts, and its pieces are joined."""
+    """Return the list of a Feature, which is a oneof. The last kind wins, and its pieces are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:
@@ -149,7 +149,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
     The message ends at ``end``.
     """
-    # Tags and most lengths are one byte. Reading them here, without a call, halves the time for a whole record.
+    # Most tags and lengths take one byte. Reading them here, without a call, halves the time to parse a record.
     at = pos
     if pos < end and data[pos] < 0x80:
         tag = data[pos]
@@ -183,7 +183,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
     """Return the end of the group ``number`` that began before ``pos``. Groups are unknown fields, and are skipped."""
-    open_groups = [number]  # a list rather than recursion, because the record's writer determines the depth
+    open_groups = [number]  # a list rather than recursion, because the record's writer controls the depth
     while open_groups:
         at = pos
         tag, pos = _varint(data, pos, end)

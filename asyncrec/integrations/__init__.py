@@ -1,1 +1,1 @@
-"""Integrations with other frameworks: small modules that are imported on demand. Each has an extra of its name."""
+"""Integrations with other frameworks: small modules to import on demand, each with an extra of the same name."""

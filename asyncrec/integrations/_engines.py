@@ -1,4 +1,4 @@
-"""The common code of the integrations with Ray and Spark, for the parts that tasks read and the shards they write."""
+"""Code shared by the Ray and Spark integrations: dividing parts among tasks, and writing shards in tasks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-PART_BYTES = 128 << 20  # for each task; the size of a block in Ray, and of a split in Spark
-_GZIP_FACTOR = 4  # the approximate compression ratio of pages, to estimate the number of tasks
+PART_BYTES = 128 << 20  # per task; also Ray's block size and Spark's split size
+_GZIP_FACTOR = 4  # the approximate compression ratio of web pages, to estimate the number of tasks
 
 
 def seen_from_tasks(path: str | os.PathLike[str]) -> str:
-    """Return the path as an absolute path or URL, because a task has a different working folder."""
+    """Return the path as an absolute path or URL, because tasks run in another working folder."""
     where = os.fspath(path)
     return where if "://" in where else os.path.abspath(where)
 
@@ -85,10 +85,10 @@ def write_share(
     limits: Mapping[str, Any],
     storage_options: dict[str, Any] | None,
 ) -> list[ShardEntry]:
-    """Write a task's rows as shards, and return their entries. The driver must commit them to the data set.
+    """Write a task's rows as shards and return their entries. The driver must commit them to the data set.
 
     Args:
-        share: the job's share for tasks.
+        share: the information about the job that its tasks need.
         batches: the rows, as Tables or RecordBatches.
         schema: the schema of the records; by default, the schema of each batch.
         part: the number of the task, which determines the order of the shards in the data set.

@@ -1,4 +1,4 @@
-"""`needed` is a context in which an integration imports its library. Its error names the package to install."""
+"""`needed`: a context in which an integration imports its library. The error names the package to install."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def needed(integration: str, library: str, package: str, *, install: str | None 
 
     Args:
         integration: the name of the module that needs the library. Its last part is the name of the extra.
-        library: the library's name, for the message.
-        package: the package to be imported.
-        install: the requirement for pip; by default the extra.
+        library: the library's name, for the error message.
+        package: the package that is imported.
+        install: the requirement for pip; by default, asyncrec with the extra.
 
     Raises:
         ModuleNotFoundError: the library is not installed.

@@ -1,8 +1,8 @@
-"""`Snapshot` is a data set that the processes of a data loader open; `SnapshotRecords` and `Items` read its records.
+"""`Snapshot`: a data set that the processes of a data loader open. `SnapshotRecords` and `Items` read its records.
 
-The snapshot is taken once, by the process that creates a loader's data set, and is pickled with the data set. So no
-worker reads the manifest from the store, and all workers read the same records, regardless of later writes. With
-``newest=``, the newest version of each key is also determined once, and sent to the workers as a bit for each record.
+The snapshot is taken once, by the process that creates a loader's dataset, and is pickled with the dataset. Workers
+therefore do not read the manifest from the store, and all read the same records, regardless of later writes. With
+``newest=``, the newest version of each key is also determined once, and sent to the workers as one bit per record.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from asyncrec.blocking._streams import Stream
 
 
 class Snapshot:
-    """The state of a data set at one time. It can be pickled, and each process that reads opens the data set.
+    """The state of a data set at one time. It can be pickled. Each process that reads it opens the data set.
 
     Args:
-        path: the argument of `asyncrec.open_dataset`. A `Manifest` is itself the snapshot.
+        path: the argument of `asyncrec.open_dataset`. If it is a `Manifest`, that is the snapshot.
         reading: the other arguments of `asyncrec.open_dataset`.
-        past_damage: with ``newest=``, damaged records count as the oldest versions instead of raising an error.
+        past_damage: with ``newest=``, count damaged records as the oldest versions instead of raising an error.
 
     Attributes:
         manifest: the snapshot.
@@ -65,10 +65,10 @@ class Snapshot:
             yield dataset
 
     def numbers(self, indices: Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
-        """Return the numbers of records in the data set, from the records' indices among the records to read.
+        """Convert indices among the records to read to record numbers in the data set.
 
         Raises:
-            IndexError: a record does not exist.
+            IndexError: an index is out of range.
         """
         if self._chosen is None:
             return indices
@@ -79,10 +79,10 @@ class Snapshot:
 class SnapshotRecords:
     """The records of a snapshot of a data set, by their indices. The object can be pickled.
 
-    Each process that reads, whether forked or spawned, opens the data set once for all of its threads.
+    Each process that reads, whether forked or spawned, opens the data set once for all its threads.
 
     Args:
-        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once, and pickled with this object.
+        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once and pickled with this object.
         reading: the other arguments of `asyncrec.open_dataset`.
 
     Attributes:
@@ -118,14 +118,14 @@ class SnapshotRecords:
         return opened[0]
 
     def close(self) -> None:
-        """Close the data set in this process. Reading opens it again."""
+        """Close the data set in this process. Reading reopens it."""
         opened, self._opened = self._opened, None
         if opened is not None:
             with suppress(RuntimeError):  # Python is exiting, and has already closed it
                 opened[1].close()
 
     def forked(self) -> None:
-        """Discard the opened data set, because the child of a fork opens its own."""
+        """Discard the open data set in the child of a fork, which opens its own."""
         self._opened = None
         self._opening = threading.Lock()  # another thread may hold the old lock
 
@@ -158,8 +158,8 @@ class Items(Iterator[Any]):
 
     The stream is closed after the last item, or when the iterator is garbage-collected.
 
-    The stream is opened by the first call of a method, not by the constructor. PyTorch raises an item's error in the
-    training loop, but an error at the beginning of an iteration would end a persistent worker.
+    The first method call, not the constructor, opens the stream. PyTorch raises an item's error in the training loop,
+    but an error at the beginning of an iteration would end a persistent worker.
     """
 
     def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:
@@ -195,7 +195,7 @@ class Items(Iterator[Any]):
         except BaseException:
             self._stack.close()
             raise
-        self._opened, self._open = opened, None  # `_open` refers to the dataset, which would be a cycle
+        self._opened, self._open = opened, None  # `_open` refers to the dataset, which would create a cycle
         return opened
 
     def __del__(self) -> None:

@@ -28,15 +28,15 @@ class RecordDataSource:
     """The records of a snapshot of a data set, by number, for grain's ``MapDataset.source`` and ``DataLoader``.
 
     Any number of threads and processes may read from it. Each process opens the data set when it begins to read. The
-    repr contains the name and the id of the snapshot, so that grain's ``DataLoader`` accepts a state only for the same
-    snapshot, in any process. For files without a manifest, the repr also contains the files' versions, so a state is
-    rejected for a copy of the files, unless the store keeps checksums.
+    repr contains the data set's name and the snapshot's id, so that grain's ``DataLoader`` accepts a state only for the
+    same snapshot, in any process. For files without a manifest, the repr also contains the files' versions, so a state
+    is rejected for a copy of the files unless the store keeps checksums.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
-        newest: as for `asyncrec.open_dataset`. The records are the newest version of each key, counted from 0.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once and sent to the workers.
+        newest: as for `asyncrec.open_dataset`. The records are the newest version of each key, numbered from 0.
         storage_options: options for the backend.
-        cache, cache_bytes: a local folder through which all processes of this machine read, and its size limit; see
+        cache, cache_bytes: a local cache folder shared by all processes on this machine, and its size limit; see
             `asyncrec.open_dataset`.
 
     Raises: the errors of `asyncrec.open_dataset`.
@@ -78,5 +78,5 @@ class RecordDataSource:
         return f"RecordDataSource({name!r}, snapshot={manifest.id!r}{shown}, records={len(self)})"
 
     def close(self) -> None:
-        """Close the data set in this process. Reading opens it again. Garbage collection also closes it."""
+        """Close the data set in this process. Reading reopens it. Garbage collection also closes it."""
         self._records.close()

@@ -1,6 +1,6 @@
 """Metrics of sharded writers for OpenTelemetry. Call `instrument` once, and an SDK exports all `METRICS`.
 
-Only OpenTelemetry's API is needed. No work is done per record, because the SDK reads the values on collection.
+Only OpenTelemetry's API is needed. There is no cost per record, because the SDK reads the values on collection.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["instrument"]
 def instrument(meter_provider: MeterProvider | None = None) -> None:
     """Create an instrument for each metric of sharded writers, summed over this process.
 
-    Call this once for each provider, because instruments cannot be removed. The default provider is the process's, even
-    if it is set later.
+    Call this once per provider, because instruments cannot be removed. The default is the process's global provider,
+    even if it is set later.
     """
     meter = get_meter("asyncrec", version("asyncrec"), meter_provider)
     for metric in METRICS:

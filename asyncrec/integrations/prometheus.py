@@ -1,6 +1,6 @@
-"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape has all `METRICS`.
+"""Metrics of sharded writers for Prometheus. After ``REGISTRY.register(Collector())``, a scrape returns all `METRICS`.
 
-No work is done per record, because the registry reads the values on a scrape.
+There is no cost per record, because the registry reads the values on each scrape.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Collector(_Collector):
     """A collector of the metrics of sharded writers, summed over this process."""
 
     def collect(self) -> Iterator[Family]:
-        """Yield the present value of each metric. The registry calls this in its thread."""
+        """Yield the current value of each metric. The registry calls this in its own thread."""
         totals = writer_totals()
         for metric in METRICS:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             yield kind(_name(metric), metric.words, value=metric.of(totals))
 
     def describe(self) -> Iterator[Family]:
-        """Return the same names, so that registering two collectors raises an error."""
+        """Return the metrics of `collect`, so that registering a second collector raises an error."""
         return self.collect()
 
 
 def _name(metric: Metric) -> str:
-    """Return the name for Prometheus, which ends with the unit. The library adds ``_total`` to counters."""
+    """Return the name in Prometheus, which ends with the unit. The library adds ``_total`` to counters."""
     name = metric.name.replace(".", "_").removesuffix("_duration")
     unit = _UNITS.get(metric.unit, "")
     return name if name.endswith(unit) else name + unit

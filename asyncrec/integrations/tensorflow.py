@@ -4,7 +4,7 @@
 
     dataset = shuffled("s3://crawl/2026/pages", batch_size=64, seed=0).prefetch(2)
 
-TensorFlow itself can read TFRecord files. This module is for stores and orders that TensorFlow does not support.
+TensorFlow can read TFRecord files itself. This module is for the stores and orders that it does not support.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ __all__ = ["element_spec", "shuffled"]
 
 
 def element_spec(schema: Schema) -> dict[str, Any]:
-    """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, a ragged one for VarLen.
+    """Return TensorFlow's spec of a decoded batch: a ``TensorSpec`` for FixedLen, a ``RaggedTensorSpec`` for VarLen.
 
     Raises:
-        SchemaError: a feature has another kind of entry; with a schema of your own, omit the feature or read it as
-            bytes.
+        SchemaError: a feature has another kind of entry. Pass a schema that omits it or reads it as bytes.
     """
     return {name: _spec(name, entry) for name, entry in schema.features.items()}
 
@@ -51,9 +50,9 @@ def shuffled(
     cache_bytes: Size = CACHE_BYTES,
     **shuffling: Any,
 ) -> Any:
-    """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors by feature.
+    """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors keyed by feature.
 
-    Each iteration opens the data set when it begins, and closes it when it ends or is abandoned.
+    Each iteration opens the data set when it begins and closes it when it ends or is abandoned.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. This call takes the snapshot that all epochs read.

@@ -8,10 +8,10 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens the data set on an event loop of its own when it begins to read. So a fork inherits no open
-object, and a dataset that is sent to a worker consists of a manifest and a few functions. A worker's share is
-determined by its rank, if ``torch.distributed`` is initialised, and by its number among the loader's workers
-(`worker_shard`). Because a spawned worker knows nothing of ``torch.distributed``, the dataset carries the rank.
+Each worker process opens the data set on its own event loop when it begins to read. A fork therefore inherits no open
+objects, and pickling a dataset sends only a manifest and a few functions. A worker's share is determined by its rank,
+if ``torch.distributed`` is initialised, and by its number among the loader's workers (`worker_shard`). Because
+``torch.distributed`` is not initialised in a spawned worker, the dataset carries the rank.
 
 `ShuffledDataset.stream_state` returns the position of a training loop, from which any number of workers can continue.
 With torchdata's ``StatefulDataLoader``, every iterable dataset of this module resumes after the loader's last batch,
@@ -47,22 +47,22 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
-# The numbers that a `ShuffledDataset` shares with its workers: the chosen epoch; the first epoch, the epoch and the
-# position of the loaded state; and whether an iteration has continued from that state. Each is initially:
+# A `ShuffledDataset` shares these numbers with its workers: the chosen epoch; the first epoch, the epoch and the
+# position of the loaded state; and whether an iteration has continued from that state. The initial value of each:
 _NONE = -1
 _EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 
 
 def worker_shard() -> tuple[int, int]:
-    """Return ``(i, n)`` if this is worker i of n, counted over the loaders' workers of all ranks.
+    """Return ``(i, n)`` if this is worker i of n, counted across the loader workers of all ranks.
 
     Outside a worker process, a rank counts as one worker. If each worker reads every n-th batch or shard, beginning
-    with the i-th, no two ranks read the same one, even if the ranks have different numbers of workers. With different
-    numbers, one rank may read more batches than another.
+    with the i-th, no batch or shard is read by two ranks, even if the ranks have different numbers of workers. In that
+    case, one rank may read more batches than another.
 
     Raises:
         RuntimeError: the worker was spawned rather than forked, and its dataset is not from this module, so the worker
-            does not know whether there are other ranks.
+            cannot determine whether there are other ranks.
     """
     info = get_worker_info()
     number, workers = _share(None if info is None else getattr(info.dataset, "_ranks", None))
@@ -70,7 +70,7 @@ def worker_shard() -> tuple[int, int]:
 
 
 def _share(ranks: tuple[int, int] | None) -> WorkerOfRank:
-    """Return the share of this worker. ``ranks`` is the rank of the process that sent the dataset, and their number."""
+    """Return this worker's share. ``ranks``: the rank of the process that sent the dataset, and the number of ranks."""
     info = get_worker_info()
     if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
         ranks = _ranks_here()
@@ -102,11 +102,11 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
 
     Args:
         open_stream: called in the worker with its share ``(i, n)``; returns a stream of `asyncrec.blocking`, not yet
-            entered. If workers are spawned, it must be picklable, such as a module's function but not a lambda.
+            entered. If workers are spawned, it must be picklable: a module-level function, for example, not a lambda.
         transform: called with each item, in the worker.
     """
 
-    _batch_size: Any = None  # must be equal to the batch size of a loaded state
+    _batch_size: Any = None  # a loaded state must have the same batch size
 
     def __init__(
         self, open_stream: Callable[[tuple[int, int]], Opened[Stream[Any]]], *, transform: Transform | None = None
@@ -126,7 +126,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the last iteration, for `load_state_dict` in the same worker of as many workers."""
+        """Return the position of the last iteration. Load it in the same worker, with the same number of workers."""
         stream = self._iterator.state_dict() if self._iterator is not None else self._state
         return {"stream": stream, "shard": list(_share(self._ranks)), "batch_size": self._batch_size}
 
@@ -169,8 +169,8 @@ class ShuffledDataset(StreamDataset):
 
     Use it with ``DataLoader(dataset, batch_size=None)``. The dataset makes the batches, because whole batches are
     divided among the workers. All ranks get the same number of batches, ``len(dataset)`` in an epoch, regardless of the
-    number of workers. If the last batches of an epoch are fewer than the ranks, they are discarded, or padded with
-    ``uneven="pad"``. With one rank, all batches are used.
+    number of workers. If an epoch ends with fewer batches than ranks, these batches are discarded or, with
+    ``uneven="pad"``, padded. With one rank, all batches are used.
 
     Args:
         path: the data set's folder and name. The snapshot is taken once, on construction, and sent to the workers. All
@@ -207,9 +207,9 @@ class ShuffledDataset(StreamDataset):
             path, {"newest": newest, **reading}, past_damage=shuffling.get("on_corrupt") == "skip"
         )
         with ExitStack() as stack:
-            stream = self._shuffled(stack, worker=(0, 2))  # raises for seed=None
+            stream = self._shuffled(stack, worker=(0, 2))  # raises an error if seed is None
             self._beginning = stream.state_dict()  # the parameters on which the order depends
-        # In shared memory, because persistent workers have a copy of this object, but must see changes.
+        # In shared memory, because persistent workers hold a copy of this object but must see changes.
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
@@ -221,11 +221,11 @@ class ShuffledDataset(StreamDataset):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next iteration. Call this in the main process before the iteration.
 
-        The default is 0, or the epoch of the loaded state.
+        The default epoch is 0 or that of the loaded state.
 
         Raises:
-            ValueError: ``epoch`` is below 0, or `load_stream_state` has loaded a state of another epoch from which no
-                iteration has yet begun.
+            ValueError: ``epoch`` is negative, or `load_stream_state` has loaded a state of another epoch and no
+                iteration has yet begun from it.
         """
         epoch = whole_number(epoch, "epoch", least=0)
         if self._place[_BEGUN] != _NONE:
@@ -256,10 +256,10 @@ class ShuffledDataset(StreamDataset):
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}
 
     def load_stream_state(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration at a position from `stream_state`. Call this in the main process before it.
+        """Begin the next iteration at a position from `stream_state`. Call this in the main process beforehand.
 
-        The state includes its epoch, so a call of `set_epoch` with that epoch changes nothing. A second iteration would
-        begin in the middle again, so it raises an error unless `set_epoch` has set the next epoch.
+        The state includes its epoch, so calling `set_epoch` with that epoch changes nothing. A second iteration would
+        begin in mid-epoch again, so it raises an error unless `set_epoch` has set the next epoch.
 
         Raises:
             ValueError, TypeError, DatasetError: the errors of `asyncrec.ShuffledStream.load_state_dict`.
@@ -288,7 +288,7 @@ class ShuffledDataset(StreamDataset):
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
         epoch, first, at, position, begun = self._place.tolist()
         share, info = _share(self._ranks), get_worker_info()
-        leads = info is None or info.id == 0  # one worker records that the iteration began
+        leads = info is None or info.id == 0  # only one worker records that the iteration has begun
         if leads and begun != _NONE:
             raise RuntimeError(
                 f"an iteration has already used the loaded state of epoch {at}; call set_epoch for the next epoch, "
@@ -308,10 +308,10 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
     """A map-style dataset of all records by number, for ``DataLoader(dataset, batch_size=64, shuffle=True)``.
 
     The records of a batch are read together (``__getitems__``). For whole epochs, `ShuffledDataset` is faster, because
-    it reads much larger pieces.
+    it reads much larger blocks.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once and sent to the workers.
         transform: called with each record, in the worker.
         newest, storage_options, cache, cache_bytes: as for `ShuffledDataset`.
     """

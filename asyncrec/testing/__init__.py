@@ -1,4 +1,4 @@
-"""Tests for authors of plugins: the cases that every plugin must pass, and tools that make stores fail.
+"""Test tools for plugin authors: the cases that every plugin must pass, and storages that fail on purpose.
 
 - `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest. `replaces_case` marks a
   replacement for a case that the plugin cannot pass.
@@ -6,7 +6,7 @@
 - `cancel_at_every_checkpoint`: cancels a function at each of its awaits in turn.
 - `FlakyStorage`, `SlowStorage`: add faults or delays to any storage.
 - `LaxStorage`: a storage in memory with the weak guarantees of some real stores.
-- `virtual_backend`: an ``anyio_backend`` whose clock jumps while no task runs, so that tests never sleep.
+- `virtual_backend`: an ``anyio_backend`` whose clock jumps ahead when no task can run, so that tests never sleep.
 - `golden`: small TFRecord files as bytes, with their records.
 
 Names are resolved on first use, so that only the kits import pytest.

@@ -1,7 +1,7 @@
 """Cancel a function at its first await, its second, and so on, until it finishes.
 
-The state that a cancelled call leaves behind is part of its contract, and may be wrong at just one of many awaits.
-This module visits every await, on asyncio and on trio, deterministically and without sleeping::
+The state that a cancelled call leaves behind is part of its contract, and may be wrong at just one of many awaits. This
+module cancels at each await, on asyncio and on trio, deterministically and without sleeping::
 
     async def write():
         async with storage.open_sink("key") as sink:
@@ -11,9 +11,9 @@ This module visits every await, on asyncio and on trio, deterministically and wi
 
     await cancel_at_every_checkpoint(write, after=nothing_left)
 
-A coroutine that waits yields to its event loop. The yields are counted, and at the n-th the cancel scope around the
-call is cancelled. Tasks that the function starts run as usual, and are cancelled with the function; only the function's
-own awaits are counted.
+A coroutine that waits yields to its event loop. This module counts the yields, and cancels a scope around the call at
+the n-th. Tasks that the function starts run as usual, and are cancelled with the function, but only the function's own
+awaits are counted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ import anyio
 
 T = TypeVar("T")
 
-# A function with this many awaits would have to run as many times, so it is assumed never to end.
+# A function with this many awaits would have to be run as many times, so it is assumed never to finish.
 MOST_CHECKPOINTS = 10_000
 
 
 async def cancel_at_checkpoint(func: Callable[[], Coroutine[Any, Any, object]], n: int) -> bool:
-    """Run ``func``, and cancel it at its ``n``-th await, counted from 1. Return whether it reached that await.
+    """Run ``func`` and cancel it at its ``n``-th await, counted from 1. Return whether it reached that await.
 
     As with a caller's cancellation, a scope around the function is cancelled while the function waits. The function may
-    still finish if its wait is shielded. Its result is discarded. Its exceptions are raised, with a note of ``n``.
+    still finish if its wait is shielded. Its result is discarded. Its exceptions propagate, with a note of ``n``.
     """
     with anyio.CancelScope() as scope:
         try:
@@ -51,10 +51,10 @@ async def cancel_at_every_checkpoint(
 ) -> int:
     """Run ``func`` repeatedly, each time cancelled one await later, until a run ends before it is cancelled.
 
-    Return the number of awaits; 0 if ``func`` never waits.
+    Return the number of awaits, or 0 if ``func`` never waits.
 
-    ``after`` is awaited after each run, including the last, which is not cancelled. It checks the state that the run
-    left behind.
+    ``after`` is awaited after each run, including the last, which is not cancelled. It should check the state that the
+    run left behind.
 
     Raises:
         AssertionError: ``func`` has 9,999 awaits or more.

@@ -38,7 +38,7 @@ async def send_all(sink: ByteSink, data: Buffer) -> None:
 
 
 async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
-    """Receive the rest of ``source``. Check that no call returns more than ``max_bytes``, and that the end is final."""
+    """Receive the rest of ``source``. Check that no call returns more than ``max_bytes`` or bytes after the end."""
     blocks = []
     while block := await source.receive(max_bytes):
         assert len(block) <= max_bytes, f"receive({max_bytes}) returned {len(block)} bytes"

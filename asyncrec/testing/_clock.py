@@ -1,4 +1,4 @@
-"""A clock for asyncio and trio that jumps while no task runs, so that a test of an hour's timeout takes no time.
+"""A virtual clock for asyncio and trio that jumps ahead when no task can run, so that tests of timeouts need not wait.
 
 In a test module or its conftest, in place of the project's own fixture::
 
@@ -7,9 +7,9 @@ In a test module or its conftest, in place of the project's own fixture::
         return virtual_backend(request.param)
 
 or without pytest, ``anyio.run(main, backend=name, backend_options=options)`` with ``name, options =
-virtual_backend("trio")``. Time begins at 0 and passes only in jumps: when every task waits and no I/O is ready, the
-clock jumps to the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and the other functions of the
-event loop use this clock; `time.monotonic` does not.
+virtual_backend("trio")``. Time starts at 0 and passes only in jumps. When every task is waiting and no I/O is ready,
+the clock jumps to the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and the other functions of
+the event loop use this clock; `time.monotonic` does not.
 
 The clock does not jump while a worker thread runs (anyio's, or one of the loop's executors), so tests of local files or
 compression need no special care. The clock is unaware of other processes, and of servers in their own threads. If a
@@ -34,18 +34,18 @@ from asyncrec.errors import ArgumentValueError
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# Real seconds between two checks whether a worker thread still runs. A thread that ends normally wakes the loop, so
-# this only bounds the delay if the loop was not woken.
+# Real seconds between checks for running worker threads. A thread that ends normally wakes the loop, so this only
+# bounds the delay if the loop was not woken.
 WHILE_THREADS_RUN = 0.05
 
 
 def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
     """Return the value of an ``anyio_backend`` fixture: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
-    Each call makes a new clock, which begins at 0 and jumps to the next deadline while no task runs. The clock does not
-    jump while a worker thread runs, but is unaware of other processes, and of servers in their own threads. If a test
-    waits for these, set ``threshold`` to the number of real seconds for which all tasks and I/O must be idle before the
-    clock may jump.
+    Each call creates a new clock, which starts at 0 and jumps to the next deadline when no task can run. The clock does
+    not jump while a worker thread runs, but is unaware of other processes, and of servers in their own threads. If a
+    test waits for these, set ``threshold`` to the number of real seconds for which all tasks and I/O must be idle
+    before the clock may jump.
 
     Raises:
         ValueError: ``name`` is neither ``"asyncio"`` nor ``"trio"``.
@@ -125,7 +125,7 @@ def _trio_options(threshold: float) -> dict[str, Any]:
     from trio.testing import active_thread_count
 
     class VirtualClock(trio.abc.Clock, trio.abc.Instrument):
-        """A clock for trio. When no task can run, trio asks how long to wait for I/O, and then for the time."""
+        """A clock for trio. When no task can run, trio asks how long to wait for I/O, then asks for the time."""
 
         def __init__(self) -> None:
             self.now = 0.0

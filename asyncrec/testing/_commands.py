@@ -1,4 +1,4 @@
-"""`CommandConformance`: the cases that a plugin's command must pass, for pytest.
+"""`CommandConformance`: the pytest cases that a plugin's command must pass.
 
 In a plugin's tests::
 
@@ -41,12 +41,12 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """The cases that every command passes. Derive from this class, and name the module and the command.
+    """The cases that every command must pass. Derive from this class, and set ``plugin`` and ``name``.
 
     Attributes:
         name: the name of the command.
-        arguments: arguments with which the command exits with code 0. ``"PATH"`` stands for its input; a command
-            without input has no ``"PATH"``.
+        arguments: the arguments of a run that exits with code 0. ``"PATH"`` stands for the command's input, and is
+            absent if the command has no input.
     """
 
     name: str
@@ -85,7 +85,7 @@ class CommandConformance(PluginKit):
         return function_of(command)
 
     def test_it_is_taken_in(self) -> None:
-        """The command's name is free, its summary fits in a line, and its target can be imported."""
+        """The command's name is unique, its summary fits on a line, and its target can be imported."""
         plugins = self.plugins()
         command = Installed(plugins).all().get(self.name)
         assert plugins.broken == {}
@@ -98,7 +98,7 @@ class CommandConformance(PluginKit):
         assert f"\n  {self.name} " in self._capsys.readouterr().out
 
     def test_it_has_a_help_of_its_own(self) -> None:
-        """The help is the function's docstring, which begins with a sentence."""
+        """The help text is the docstring of the command's function."""
         said = inspect.getdoc(self.function())
         assert said, f"the function of {self.name!r} has no docstring"
         result = self.run("--help")
@@ -131,7 +131,7 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
-        """The exit code is 3, or one of the command's own, 1 or 2. The message names the path and has no traceback."""
+        """The exit code is 3, or the command's own 1 or 2. The message names the path, without a traceback."""
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))

@@ -1,4 +1,4 @@
-"""`StorageConformance`: the cases that every `Storage` must pass, built in or not. For pytest, on both event loops.
+"""`StorageConformance`: the pytest cases that every `Storage` must pass, built in or not, on both event loops.
 
 In a plugin's tests::
 
@@ -14,18 +14,18 @@ In a plugin's tests::
 and an ``anyio_backend`` fixture with the event loops that the plugin supports. Hooks may use attributes that fixtures
 have set on ``self``. Use the smallest chunk size that the storage allows, because each case writes a few chunks.
 
-Replace a case that the store cannot pass by a case that shows the store's actual behaviour, and state the reason::
+Replace a case that the store cannot pass with a case that shows the store's actual behaviour, and state the reason::
 
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
 Six properties are declared instead. `exclusive_parts` and `cancellable_requests` are attributes. A plugin with its own
 test server implements the hooks `losing_an_answer`, `slowed` and `answered_by_another`. The hook `by_url` returns the
-URL by which programs reach the storage. The cases that use it find the plugin among the installed plugins, and write
-and read records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
+URL that programs use for the storage. The cases that use it find the plugin among the installed plugins, and write and
+read records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
 
-The cases of journals run if the storage implements `asyncrec.storage.LocalFiles`. The cases of a writer that flushes to
-the storage run if its `flush_level` is ``"buffered"``.
+The cases for journals run if the storage implements `asyncrec.storage.LocalFiles`. The cases for writers that flush to
+the storage run if the storage's `flush_level` is ``"buffered"``.
 
 A case that takes longer than `case_seconds` (120) of real time is cancelled and fails.
 
@@ -61,4 +61,4 @@ class StorageConformance(
     JournalCases,
     FlushCases,
 ):
-    """The cases that every store passes. Derive from it, and implement `open_storage` and the ``raw_`` hooks."""
+    """The cases that every storage must pass. Subclasses implement `open_storage` and the ``raw_`` hooks."""

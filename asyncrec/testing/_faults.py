@@ -1,4 +1,4 @@
-"""`FlakyStorage` and `SlowStorage` wrap a storage that works, and add faults or delays to it.
+"""`FlakyStorage` and `SlowStorage` wrap a working storage, and add faults or delays to it.
 
 A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
 ``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them. To make each operation fail in turn::
@@ -10,8 +10,8 @@ A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (
         with pytest.raises(TransientStorageError):
             await job(flaky)
 
-Delays use anyio's clock. Under `virtual_backend` they take no real time, and the timeout of a call that hangs expires
-at once.
+Delays use anyio's clock. Under `virtual_backend`, they take no real time, and a call that hangs reaches its timeout at
+once.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Fault:
     """A fault injected into one operation.
 
     Attributes:
-        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` performs a part of the
+        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` performs part of the
             operation: a receive reports the end of the object, and a send or a list stops halfway and raises
             `TransientStorageError`. For other operations, ``"short"`` is the same as ``"error"``.
         when: ``"before"`` fails without calling the operation. ``"after"`` performs the operation, and loses only the
-            answer. A failed receive loses no bytes, because the next receive returns them.
+            response. A failed receive loses no bytes, because the next receive returns them.
         error: the type of the error. A backend raises `TransientStorageError` when it stops retrying.
         for_good: whether every later operation fails in the same way, as if the store were down.
     """
@@ -57,7 +57,7 @@ class Fault:
 
 
 class _Around(Storage):
-    """A wrapper around a storage. Each operation goes through `perform`."""
+    """A wrapper around a storage. Each operation is passed to `perform`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -68,7 +68,7 @@ class _Around(Storage):
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        """Await ``call()``, or ``short()``, which performs a part of the operation, or neither."""
+        """Await ``call()``, or ``short()``, which performs part of the operation, or neither."""
 
     async def moved(self, size: int) -> None:
         """Wait as long as the transfer of ``size`` bytes takes."""
@@ -177,9 +177,9 @@ class FlakyStorage(_Around):
     """A storage whose operations fail according to a script or at random.
 
     Args:
-        storage: the storage that does the work. Its own errors are passed through.
+        storage: the wrapped storage. Its own errors propagate.
         script: the faults, by the index of the operation, counted from 0 across all tasks.
-        seed: the seed of the random faults. With one seed, the same operations in the same order fail in the same way.
+        seed: the seed of the random faults. With the same seed, the same sequence of operations fails in the same way.
         rate: the probability that an operation outside the script fails, with a fault drawn from ``faults``.
 
     Attributes:
@@ -229,10 +229,10 @@ class FlakyStorage(_Around):
 
 
 class SlowStorage(_Around):
-    """A storage behind a slow connection, which all tasks share.
+    """A storage behind a slow connection that all tasks share.
 
     Args:
-        storage: the storage that does the work.
+        storage: the wrapped storage.
         bytes_per_second: the combined speed of all sends and receives.
         latency: the delay before each operation, in seconds.
     """

@@ -1,4 +1,4 @@
-"""`FormatConformance`: the cases that a plugin's format must pass. For pytest, on both event loops.
+"""`FormatConformance`: the pytest cases that a plugin's format must pass, on both event loops.
 
 In a plugin's tests::
 
@@ -6,7 +6,7 @@ In a plugin's tests::
         plugin = "asyncrec_lines"                   # the module that the entry point names
         name = "lines"
 
-        def records(self): ...                      # some Examples, of which the first is not the largest
+        def records(self): ...                      # some Examples; the first is not the largest
         def content(self): ...                      # a file with exactly these records, made without the plugin
 
 and an ``anyio_backend`` fixture that names the event loops. For a write-only format, `content` returns `None`.
@@ -32,7 +32,7 @@ _NOT_READ = "content() returns None, so the format cannot be read"
 
 
 class FormatConformance(PluginKit):
-    """The cases that every format passes. Derive from this class, and implement `records` and `content`.
+    """The cases that every format must pass. Derive from this class, and implement `records` and `content`.
 
     Attributes:
         name: the name of the format.
@@ -47,7 +47,7 @@ class FormatConformance(PluginKit):
         raise self.missing("records")
 
     def content(self) -> bytes | None:
-        """Return a file with exactly `records`, made without the plugin; `None` if the format cannot be read."""
+        """Return a file with exactly `records`, made without the plugin, or `None` if the format is write-only."""
         raise self.missing("content")
 
     @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ class FormatConformance(PluginKit):
         return formats.get(self.name)
 
     async def test_it_is_taken_in(self) -> None:
-        """The format's name and suffixes are free, it can be read or written, and the plugin loads without errors."""
+        """The format's name and suffixes are unique, it can be read or written, and the plugin loads without errors."""
         plugins = self.plugins()
         formats = Formats(plugins)
         await formats.look_for(self.name)
@@ -82,7 +82,7 @@ class FormatConformance(PluginKit):
         assert found.bad == []
 
     async def test_it_reads_the_same_however_the_bytes_come(self) -> None:
-        """The bytes arrive one at a time, as from a slow connection, or all at once, as from a disk."""
+        """The same records are read whether the bytes arrive one at a time, as over a slow link, or all at once."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -96,7 +96,7 @@ class FormatConformance(PluginKit):
         assert (await self._read(given, b"")).records == []
 
     async def test_a_file_that_was_cut_or_damaged_raises_nothing(self) -> None:
-        """Whole records may be returned, damage is reported with its position, and no record is invented."""
+        """Intact records may be returned, damage is reported with its position, and no records are invented."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -122,7 +122,7 @@ class FormatConformance(PluginKit):
         assert found.bad
 
     async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
-        """The local copy is removed, regardless of how reading ends."""
+        """The local copy is removed even if reading ends early or is cancelled."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
             nothing_to_try(_NOT_READ)
@@ -153,7 +153,7 @@ class FormatConformance(PluginKit):
         given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_it_reads_what_it_wrote(self) -> None:
-        """Records are written in one list or in many, with the schema inferred from them."""
+        """Records are written in one list or in many, with their inferred schema, and are then read back."""
         given = await self.format()
         if given.encoder is None:
             nothing_to_try("the format has no encoder, so it cannot be written")
@@ -168,7 +168,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read a whole file, and return its records and invalid parts together."""
+        """Read a whole file and return its records and invalid parts."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -182,7 +182,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that returns at most ``most`` bytes per call, and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes per call and counts its local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"
@@ -204,7 +204,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy. This is a class, because garbage collection closes a generator, hiding an unreleased copy."""
+    """A local copy. Garbage collection would close a generator, and so hide an unreleased copy."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path
@@ -219,7 +219,7 @@ class _Copy:
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return the decoded records, because equal Examples may have different encodings."""
+    """Decode the records for comparison, because equal Examples may have different encodings."""
     return [
         {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
     ]

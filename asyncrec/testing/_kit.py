@@ -1,6 +1,6 @@
-"""The base of the conformance kits, which are classes of test cases for pytest.
+"""The base classes of the conformance kits, whose cases run under pytest.
 
-Replace a case that a plugin cannot pass by a case that shows the plugin's actual behaviour::
+Replace a case that a plugin cannot pass with a case that shows the plugin's actual behaviour::
 
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
@@ -37,14 +37,14 @@ _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "t
 
 
 def replaces_case(reason: str) -> Callable[[F], F]:
-    """Mark a method that replaces a case of the kit. ``reason`` says why the plugin cannot pass the case."""
+    """Mark a method that replaces a case of the kit. ``reason`` states why the plugin cannot pass the case."""
     if not reason or not isinstance(reason, str):
         raise ArgumentTypeError(
             "replaces_case needs a reason: a sentence that says why the plugin cannot pass the case"
         )
 
     def mark(case: F) -> F:
-        case.replaces_case = reason  # type: ignore[attr-defined]  # the mark __init_subclass__ looks for
+        case.replaces_case = reason  # type: ignore[attr-defined]  # the mark that __init_subclass__ looks for
         return case
 
     return mark
@@ -72,7 +72,7 @@ class Kit:
 
     Attributes:
         case_seconds: the real time in seconds after which an async case is cancelled and fails. A distant store, or one
-            that writes a thousand objects slowly, may need more.
+            that takes long to write a thousand objects, may need more.
     """
 
     case_seconds: float = 120.0
@@ -104,7 +104,7 @@ class Kit:
                 )
 
     def missing(self, hook: str) -> NotImplementedError:
-        """Return the error of a hook that is not implemented."""
+        """Return the error for a hook that is not implemented."""
         return NotImplementedError(f"{type(self).__name__} does not define {hook}; implement this hook of the kit")
 
 
@@ -125,7 +125,7 @@ class PluginKit(Kit):
         return plugins
 
     def test_an_entry_point_names_the_module(self) -> None:
-        """The plugin is installed, or its metadata is on the path."""
+        """The plugin is installed, or its metadata is on ``sys.path``."""
         named = {entry.value for entry in entry_points(group="asyncrec")}
         assert self.plugin in named, f"the group 'asyncrec' has no entry point {self.plugin!r}; it has {sorted(named)}"
 
@@ -135,7 +135,7 @@ class PluginKit(Kit):
 
 
 def _bounded(case: AsyncCase) -> AsyncCase:
-    """Wrap a case so that it is cancelled after `Kit.case_seconds`, and fails with an error that names the case.
+    """Wrap a case so that it is cancelled after `Kit.case_seconds` and fails with an error that names the case.
 
     A thread measures the time, because under a virtual clock the loop's own timeout would expire as soon as no task
     runs.

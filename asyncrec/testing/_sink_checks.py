@@ -1,7 +1,7 @@
 """Checks of a `ByteSink`, without pytest. `StorageConformance` runs the same checks.
 
 Each check takes ``open_sink``, a function that opens a sink, and functions that bypass the sink's storage, so that a
-bug in the storage cannot hide itself. ``read`` returns the stored object of a key, or `None`. ``unfinished`` returns
+bug in the storage cannot hide itself. ``read`` returns the object stored under a key, or `None`. ``unfinished`` returns
 the unfinished objects in the store. Each check raises `AssertionError` with the expected result, or the sink's own
 error.
 """
@@ -40,7 +40,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that objects of no bytes, one byte, and about one and two chunks are stored, and set `published`."""
+    """Check that empty, one-byte, and one- and two-chunk objects are stored, and that `published` is set."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)
@@ -73,7 +73,7 @@ class _Stop(Exception):
 
 
 async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """Check that a sink re-raises an exception of the body unchanged, stores nothing, and keeps an older object."""
+    """Check that a sink re-raises an exception from the body unchanged, stores nothing, and keeps an older object."""
     chunk = await _chunk_size(open_sink)
     await _write(open_sink, "check-abort-over", b"older")
     for key, before in (("check-abort", None), ("check-abort-over", b"older")):
@@ -96,7 +96,7 @@ async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished
 async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
     """Check that a sink cancelled at any await publishes the whole object and sets `published`, or stores nothing.
 
-    At least one await of opening, sending or exiting must allow cancellation.
+    At least one await while opening, sending or exiting must allow cancellation.
     """
     key, data = "check-cancel", content(await _chunk_size(open_sink) + 1)
     before: bytes | None = None
@@ -171,7 +171,7 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that concurrent sinks do not mix data, and that the last of two sinks to exit wins if they share a key."""
+    """Check that concurrent sinks do not mix data, and that of two sinks for one key, the last to exit wins."""
     bodies = {f"check-together-{n}": content(1 + n * 40_000, seed=n) for n in range(8)}
     started = 0
     all_open = anyio.Event()

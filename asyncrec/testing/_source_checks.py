@@ -25,7 +25,7 @@ class OpenSource(Protocol):
 
 
 async def check_source(open_source: OpenSource, expected: bytes) -> None:
-    """Check the complete contract of a `ByteSource`. ``expected``, the object's content, has at least 1,000 bytes."""
+    """Check the complete contract of a `ByteSource`. The content, ``expected``, must have at least 1,000 bytes."""
     await check_ranges(open_source, expected)
     await check_short_reads(open_source, expected)
     await check_receive_cancelled(open_source, expected)
@@ -74,7 +74,7 @@ async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> None:
-    """Check that a cancelled `receive` loses no byte, because the next receive returns the same bytes."""
+    """Check that a cancelled `receive` loses no bytes, because the next receive returns the same bytes."""
     for n in range(1, 1_000):
         async with open_source() as source:
             got = await source.receive(100)

@@ -1,8 +1,8 @@
-"""`LaxStorage`: a storage in memory that breaks the contract as some real stores do.
+"""`LaxStorage`: an in-memory storage that breaks the contract as some real stores do.
 
 Ceph 16 honours the condition of a put, but ignores that of a multipart completion. Some S3-compatible servers ignore
-both. A gateway that crashes loses the answer to a request that took effect. Listings of S3 were stale until 2020. Code
-built on `Storage` is correct only if it is correct on all of these::
+both. A gateway that crashes loses the response to a request that took effect. S3 listings could be stale until 2020.
+Code built on `Storage` is correct only if it is correct on all of these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
     store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not
@@ -30,20 +30,20 @@ from asyncrec.storage._url import check_key, join
 
 
 class LaxStorage(Storage):
-    """A storage in memory that breaks the contract. Writers of the same objects share one instance.
+    """An in-memory storage that breaks the contract. Writers of the same objects share one instance.
 
     Args:
-        memory: the storage of the objects; a new one by default. Its ``chunk_size`` is that of the sinks.
-        honours: which exclusive publications are rejected if the object exists. ``"puts"`` rejects bodies shorter than
-            a chunk, which take one request. A longer body is checked only when its first chunk is full, and replaces an
-            object created later. With ``"nothing"``, even a short body is checked only on opening. ``"all"`` rejects
-            every such publication.
-        late: the seconds from the effect of a publication or deletion to its answer. A cancellation in between does not
-            undo the effect.
-        lost: a function that returns whether the answer to the publication of a key is lost. The object is then
+        memory: the storage that holds the objects; by default, a new one. Its ``chunk_size`` is used by the sinks.
+        honours: which exclusive publications are rejected if the object already exists. ``"puts"`` rejects bodies
+            shorter than a chunk, which take one request. A longer body is checked only when its first chunk is full,
+            and replaces an object created later. With ``"nothing"``, even a short body is checked only on opening.
+            ``"all"`` rejects every such publication.
+        late: the seconds between the effect of a publication or deletion and its response. A cancellation in between
+            does not undo the effect.
+        lost: a function that returns whether the response to the publication of a key is lost. The object is then
             published, but `TransientStorageError` is raised, as by a backend that does not know the outcome.
         stale: the age of listings, in seconds. `head` and reads are never stale, as in all known stores.
-        short: whether a source returns half of the requested bytes, as a server with small packets may.
+        short: whether sources return half of the requested bytes, as a server with small packets may.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LaxStorage(Storage):
         self._lost = lost
         self._stale = stale
         self._short = short
-        # The object of a key before each of its recent changes, with the time of the change, oldest first.
+        # For each key, the object before each recent change, with the time of the change, oldest first.
         self._before: dict[str, list[tuple[float, ObjectInfo | None]]] = {}
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
@@ -114,7 +114,7 @@ class LaxStorage(Storage):
             )
 
     async def publish(self, sink: _LaxSink, key: str, data: bytes, *, exclusive: bool) -> None:
-        """Publish the object and set the sink's ``published``. Raise TransientStorageError if the answer is lost."""
+        """Publish the object and set the sink's ``published``. Raise TransientStorageError if the response is lost."""
         whole = self.memory.chunk_size > len(data)
         honoured = exclusive and (self._honours == "all" or (self._honours == "puts" and whole))
         before = await self.look(key)

@@ -1,7 +1,7 @@
 """Small TFRecord files as bytes, written by TensorFlow 2.21.0 (`tf.io.TFRecordWriter`), with their records.
 
-`PLAIN` is unique: writing `RECORDS` uncompressed must produce exactly these bytes. The bytes of `GZIP` and `ZLIB`
-depend on the compressor and its level, so decode them rather than comparing bytes.
+Writing `RECORDS` uncompressed must produce exactly the bytes of `PLAIN`. The bytes of `GZIP` and `ZLIB` depend on the
+compressor and its level, so decode them rather than comparing bytes.
 """
 
 from __future__ import annotations

@@ -329,13 +329,13 @@ def test_closed_pipe_ends_command_without_error(tmp_path: Path) -> None:
 def test_count_prints_number_of_records(run: Run, data: Path) -> None:
     assert run("count", "data/pages").ok() == "30\n"
     assert run("count", "data/*.tfrecord").ok() == "65\n"
-    assert "65 in all" in run("count", "data", "--shards").ok()
+    assert "65 in total" in run("count", "data", "--shards").ok()
     assert json.loads(run("count", "data/plain.tfrecord", "--json").ok())["records"] == 5
 
 
 def test_count_groups_records_by_feature(run: Run, data: Path) -> None:
     lines = run("count", "data/pages", "--by", "label", "--where", "label<2").ok().splitlines()
-    assert [line.split() for line in lines] == [["label", "records"], ["0", "10"], ["1", "10"], ["20", "in", "all"]]
+    assert [line.split() for line in lines] == [["label", "records"], ["0", "10"], ["1", "10"], ["20", "in", "total"]]
     assert json.loads(run("count", "data/pages", "--by", "label", "--json").ok())["by"][0] == {
         "value": 0,
         "records": 10,
@@ -450,7 +450,7 @@ anyio.run(main)
 def test_recover_prints_target_of_spooled_shards(run: Run, data: Path) -> None:
     killed("spool='spool'")
     target = str(Path("data/killed").absolute())
-    assert f"published in {target}\n" in run("recover", "spool", "--to", "data/killed").ok()
+    assert f"published to {target}\n" in run("recover", "spool", "--to", "data/killed").ok()
     killed("spool='spool'", writer_id="another")
     assert json.loads(run("recover", "spool", "--to", target, "--json").ok())["targets"] == [target]
     assert run("count", "data/killed").ok() == "2\n"
@@ -475,7 +475,7 @@ def test_info_and_verify_name_spool_of_dead_writer(run: Run, data: Path) -> None
     verified = run("verify", "spool").ok()
     assert "ok:" not in verified
     assert "nothing was checked: this is a spool" in verified
-    assert "to upload what dead writers left, run 'asyncrec recover spool --to ...'" in verified
+    assert "to upload records left by dead writers, run 'asyncrec recover spool --to ...'" in verified
     assert "To see its writers, run 'asyncrec watch spool'" in run("info", "spool").ok()
     assert json.loads(run("verify", "spool", "--json").ok())["spool"] is True
     assert json.loads(run("info", "data", "--json").ok())["spool"] is False
@@ -513,7 +513,7 @@ def test_recover_names_unreachable_job_and_abandons_on_request(run: Run, data: P
         "id": "far", "kind": "rolling", "host": "elsewhere", "pid": 17, "since": note.since, "spool": spool
     }  # fmt: skip
     assert run("recover", "data/pages", told, "near").code == 3
-    assert "job far was given up" in run("recover", "data/pages", told, "far").ok()
+    assert "job far was abandoned" in run("recover", "data/pages", told, "far").ok()
     assert not mark.exists()
     assert run("count", "data/pages").ok() == "30\n"
 
@@ -548,7 +548,7 @@ def test_uploads_keeps_files_of_jobs(run: Run, data: Path) -> None:
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
     assert said.count("kept: it belongs to a job; if the job is dead, run 'asyncrec recover'") == 3
-    assert "recovered 1 record; shards: 1" in run("recover", "data/killed").ok()
+    assert "recovered 1 record in 1 shard; removed " in run("recover", "data/killed").ok()
     assert "\n1 shard, 1 record; 0 older objects deleted\n" in run("compact", "data/killed").ok()
 
 
@@ -638,7 +638,7 @@ def test_convert_round_trips_through_json_lines_and_parquet(run: Run, data: Path
         assert [(each["label"], each["text"], each["emb"]) for each in after] == [
             (each["label"], each["text"], each["emb"]) for each in before
         ]
-    assert "0 records from 0 files, 1 were converted before" in run("convert", "out.jsonl", "back/out_jsonl").ok()
+    assert "0 records from 0 files, 1 already converted" in run("convert", "out.jsonl", "back/out_jsonl").ok()
 
 
 def test_convert_skips_and_reports_bad_parts(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def test_delete_removes_records_by_key_or_condition(run: Run, data: Path) -> Non
     result = run("delete", "data/pages", "--key", "key 1", "--key", "key 2", "--key", "none", "--yes").ok()
     assert "data/pages: 2 records deleted, in 1 shard of " in result
     assert "2 of 3 keys found" in result
-    assert "not reached: copies" in result
+    assert "out of reach: copies" in result
     assert run("cat", "data/pages", "--key", "key 1").code == 5
     (data / "keys").write_bytes(b"key 3\r\nkey 4\nkey 5")
     assert "3 records deleted" in run("delete", "data/pages", "--keys-from", str(data / "keys"), "--yes").ok()
@@ -31,7 +31,7 @@ def test_dry_run_changes_nothing(run: Run, data: Path) -> None:
     before = sorted(data.rglob("*"))
     result = run("delete", "data/pages", "--key", "key 1", "--dry-run").ok()
     assert "1 record would be deleted, in 1 shard" in result
-    assert "not reached" not in result
+    assert "out of reach" not in result
     assert sorted(data.rglob("*")) == before
 
 

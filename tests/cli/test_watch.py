@@ -85,7 +85,7 @@ def test_watch_screen_fits_terminal_and_contains_no_escapes(width: int) -> None:
     assert "\x1b" not in text
     assert "november/pages" in lines[0]
     assert "1,234,567, committed 5" in text
-    for word in ("at work", "1,234", "oldest for 5 s", "70%", "unknown", "1 s ago"):
+    for word in ("at work", "1,234", "oldest is 5 s old", "70%", "unknown", "1 s ago"):
         assert word in text
     assert "'asyncrec recover SPOOL --to s3://a/b/pages'" in " ".join(text.split())
     assert ("failing store" in text) == (width > 40)
@@ -97,7 +97,7 @@ def test_watch_shows_unknown_speed_for_silent_writer() -> None:
     text = "\n".join(screen(silent, 80, 24))
     assert "speed     unknown" in text
     assert "1,234" not in text.replace("1,234,567", "")
-    assert "oldest for 84 s" in text
+    assert "oldest is 84 s old" in text
     assert "80 s ago" in text
     shown = silent.to_json()
     assert (shown["records_per_second"], shown["writers"][0]["records_per_second"]) == (None, None)
@@ -150,7 +150,7 @@ def test_watch_exits_with_1_for_idle_writer(run: Run, data: Path) -> None:
     result = run(*options, "120")
     assert result.code == 1
     assert "the writer w (process" in result.err
-    assert "; it took no record for 30" in result.err
+    assert "; it has accepted no record for 30" in result.err
     assert run(*options, "1e10").code == 0
     assert run("watch", "data/pages", "--idle", "60").code == 2
     staging.end(keep=False)

@@ -1,1 +1,1 @@
-"""Whole worlds from a seed: see docs/design/simulation.md. ``make simulate`` runs them."""
+"""Simulations of whole worlds from a seed, run by ``make simulate``. See docs/design/simulation.md."""

@@ -1,6 +1,6 @@
-"""The book of a world: the promises that its operations got for each record, and the runs of its writers.
+"""The book of a world, which contains the promises made for each record, and the runs of writers.
 
-The bytes of a record identify it, so that it is recognized wherever it turns up.
+A record's bytes identify it, so that it is recognized wherever it is stored.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 __all__ = ["Book", "Record", "Run", "identity"]
 
-# A record may have to wait, in calls of a slow disk, for shards of those before it.
+# A record may have to wait while a slow disk handles the shards of earlier records.
 _BEHIND = 60.0
-# It may also wait for the bytes of the records before it: a call for each chunk, of at most two waits of 0.1 s.
+# It may also wait for the bytes of earlier records: one call per chunk, with at most two waits of 0.1 s.
 _OF_A_CALL = 0.25
-# Or it may wait for a request, whose two ways take at most 0.5 s, with a look before it and an answer after it.
+# Or it may wait for a request, which takes at most 0.5 s each way, with a check before it and a response after it.
 _OF_A_REQUEST = 2.0
-# The bytes of a page beside the mark of its record: the names of its features, its URL and date, and a body.
+# The size of a page without the mark of its record: the names of its features, its URL and date, and a body.
 _OF_A_PAGE = 700
 
 _MARK = re.compile(rb"<<(\d+)>>")
@@ -29,10 +29,10 @@ class Record:
     """A record that was offered to a writer.
 
     Attributes:
-        state: ``"offered"`` until the call ended; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
+        state: ``"offered"`` until the call ends; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
         taken: the time at which the call returned.
         spooled, committed: the time at which the level was promised.
-        reached: whether it was whole in a journal on a disk when its process was killed, with no power cut since.
+        reached: whether a journal on a disk had the whole record when its process was killed, and power stayed on.
     """
 
     number: int
@@ -59,11 +59,11 @@ class Run:
     Attributes:
         kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for an all-or-nothing run.
         replaces: whether it replaces its whole target.
-        first_flush: the records taken when its first flush began; `None` before. Any promise that a caller got, or was
-            about to get when the process died, holds for all of them.
+        first_flush: the records accepted before its first flush began; `None` until then. Any promise that a caller
+            received, or was about to receive when the process died, applies to all of them.
         given_up: whether a process called `recover` to abandon it.
-        outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
-        asked, opened, leaving, ended: times; `None` before.
+        outcome: ``"running"`` (permanently, if its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
+        asked, opened, leaving, ended: the times of these events; `None` before.
     """
 
     number: int
@@ -88,14 +88,14 @@ class Run:
 
     @property
     def flushes_to_store(self) -> bool:
-        """Whether records that its flushes acknowledged outlive its machine."""
+        """Whether records acknowledged by a flush survive the loss of the machine."""
         options = self.spec.get("options", {})
         here = self.target.startswith("/") or "spool" in options
         return self.kind == "rolling" and not here and not self.replaces and options.get("flush_seconds", 1) is not None
 
     @property
     def flush_seconds(self) -> float | None:
-        """The age in seconds from which a kill loses no written record."""
+        """The age in seconds beyond which a kill loses no written record; `None` if there is no such age."""
         options = self.spec.get("options", {})
         here = self.target.startswith("/") or "spool" in options
         if self.kind != "rolling" or self.replaces or options.get("on_error") == "discard":
@@ -104,11 +104,11 @@ class Run:
         return None if seconds is None else float(seconds)
 
     def promise_what_is_old(self, now: float, chunk: int) -> None:
-        """Promise the old records of a writer that leaves without a flush; the disk or store answered all the time.
+        """Promise the old records of a writer that ends without a flush, if the disk or store always responded.
 
-        A record ages only while the event loop turns. While the program holds the loop, no promise is made.
+        A record ages only while the event loop runs. While the program blocks the loop, nothing is promised.
 
-        ``chunk``: the bytes that a call writes.
+        ``chunk``: the number of bytes that a call writes.
         """
         if self.flush_seconds is not None and self.writer:
             of_a_call = _OF_A_REQUEST if self.flushes_to_store else _OF_A_CALL
@@ -120,7 +120,7 @@ class Run:
                     record.spooled = record.spooled or now
 
     def flushes(self) -> int:
-        """Note that a flush begins; return the last ticket that it covers."""
+        """Record that a flush begins, and return the last ticket that it covers."""
         if self.first_flush is None:
             self.first_flush = [record for record in self.records if record.state == "taken"]
         return self.last_ticket
@@ -130,7 +130,7 @@ class Run:
         return max((record.ticket for record in self.records), default=0)
 
     def promise(self, level: str, last: int, now: float) -> None:
-        """Note that all records up to a ticket have reached a level."""
+        """Record that all records up to a ticket have reached a level."""
         for record in self.records:
             if record.state == "taken" and record.ticket <= last:
                 if level == "spooled" and record.spooled is None:
@@ -141,11 +141,11 @@ class Run:
 
 @dataclass(eq=False)
 class Deletion:
-    """The deletion of the records that have some keys.
+    """A deletion of the records with some keys.
 
     Attributes:
         asked: the time of the call.
-        ended: the time of its successful end; `None` if it failed.
+        ended: the time at which the call returned; `None` if it failed.
     """
 
     target: str
@@ -154,12 +154,12 @@ class Deletion:
     ended: float | None = None
 
     def may_have(self, record: Record) -> bool:
-        """Whether it may have deleted a record."""
+        """Return whether the deletion may have deleted a record."""
         over = self.ended is not None and record.taken > self.ended
         return record.run.target == self.target and record.key in self.keys and not over
 
     def must_have(self, record: Record) -> bool:
-        """Whether it has deleted a record, which was committed before."""
+        """Return whether the deletion must have deleted a record, because the record was committed before."""
         committed = record.committed is not None and record.committed < self.asked
         return self.ended is not None and committed and self.may_have(record)
 
@@ -174,7 +174,7 @@ class Book:
         self.complaints: list[str] = []
 
     def complain(self, promise: str, detail: str) -> None:
-        """Note a broken promise. ``promise`` names it in the same words each time."""
+        """Record a broken promise. ``promise`` names it in the same words each time."""
         self.complaints.append(f"{promise}: {detail}")
 
     def begin(self, target: str, kind: str, process: Any, spec: dict[str, Any], now: float, **more: Any) -> Run:
@@ -192,7 +192,7 @@ class Book:
         return record
 
     def told(self) -> list[str]:
-        """Describe each run in a line, for people."""
+        """Describe each run in a line, for human readers."""
         lines = []
         for run in self.runs:
             states = Counter(
@@ -221,6 +221,6 @@ class Book:
 
 
 def identity(data: bytes) -> int | None:
-    """Return the number of the record that has these bytes."""
+    """Return the number of the record with these bytes, or `None` if they are no record's."""
     match = _MARK.search(data)
     return int(match[1]) if match else None

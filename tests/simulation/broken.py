@@ -1,15 +1,15 @@
-"""asyncrec without one of its rules, in a copy of its tree. The simulation has to find each missing rule.
+"""asyncrec without one of its rules, in a copy of its tree. The simulation must detect that a rule is missing.
 
-`RULES` are the patches in ``taken_out``, each named by the rule that it takes out. Most rules mended a hole that was
-found (docs/design/history.md); the others have held from the beginning. ``make simulate ARGS=--fixes`` prints how many
-worlds it takes to find each.
+`RULES` are the patches in ``taken_out``. Each is named after the rule that it removes. Most rules fixed a fault that
+the simulation found (docs/design/history.md); the others have always held. ``make simulate ARGS=--fixes`` prints the
+number of worlds needed to detect each removal.
 
-The patches leave out rules that the simulation cannot test by itself: that indexes and keys carry their maker (the
-claim alone keeps two makers apart), that a copy shares no names with a living writer (no plan gives two the same id),
-and that `recover` goes on past a job that fails (a world recovers all the same). tests/shards/test_jobs.py has tests
-for each.
+There are no patches for rules that the simulation cannot test by itself: that indexes and keys identify their maker
+(the claim alone separates two makers), that a copy shares no names with a living writer (no plan gives two the same
+id), and that `recover` continues after a job that fails (a world recovers all the same). tests/shards/test_jobs.py
+tests each of these.
 
-To make a patch, or to make one again that no longer applies: change ``asyncrec/`` by hand, and run ``git diff -U1
+To create a patch, or to recreate one that no longer applies, change ``asyncrec/`` by hand, and run ``git diff -U1
 asyncrec > tests/simulation/taken_out/the-rule.patch && git checkout asyncrec``.
 """
 
@@ -28,7 +28,7 @@ RULES = {path.stem.replace("-", " "): path for path in sorted(Path(__file__).par
 
 
 def apply(rule: str, tree: Path, *options: str) -> None:
-    """Take a rule out of the tree in a folder; with ``--check``, only check that the patch applies.
+    """Remove a rule from the tree in a folder. With ``--check``, only check that the patch applies.
 
     Raises:
         ValueError: the patch does not apply to this tree.
@@ -41,9 +41,9 @@ def apply(rule: str, tree: Path, *options: str) -> None:
 
 
 def find(rule: str, first: int, most: int, *arguments: str) -> tuple[int, str] | None:
-    """Return the seed of the first of ``most`` worlds that breaks without the rule, and the promise that broke.
+    """Return the seed of the first of ``most`` worlds that fails without the rule, and the broken promise.
 
-    ``arguments`` are those of `simulation.run` that say which worlds are drawn.
+    ``arguments`` are arguments of `simulation.run` that determine which worlds are drawn.
     """
     with tempfile.TemporaryDirectory(prefix="asyncrec-without-") as folder:
         shutil.copytree(ROOT / "asyncrec", Path(folder, "asyncrec"))

@@ -1,4 +1,4 @@
-"""An object store, which may answer late, not at all, or after the effect. See `store` for its clients."""
+"""A simulated object store. It may respond late, or not at all, or fail after an effect. `store` has its client."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .process import PROCESS, Killed, Process
 __all__ = ["SCHEME", "Bucket", "Stored"]
 
 SCHEME = "sim"
-# The name of a shard, its index or its keys. If a single file is damaged, its writer gets an error, and its records are
-# nowhere else.
+# The name of a shard, its index or its keys. Single files are not damaged, because their writer would get an error, and
+# no other copy of their records exists.
 _OF_A_SHARD = re.compile(r"-[0-9]{5,}\.tfrecord")
 
 
@@ -34,7 +34,7 @@ class Stored:
 
 
 class Cut(list[Any]):
-    """A page that breaks off before its end, after entries that were read."""
+    """A page of a list that is cut off: reading it raises an error after the first entries."""
 
     def __init__(self, page: list[Any], what: str) -> None:
         super().__init__(page[: len(page) // 2])
@@ -50,16 +50,16 @@ class Bucket:
 
     Attributes:
         failing: the share of requests that fail.
-        down_until: the time before which no request is answered.
-        parts: the bytes of a part.
+        down_until: the time until which all requests fail.
+        parts: the size of a part in bytes.
         page: the number of keys on one page of a list.
         short: the share of blocks that are shorter than they could be.
-        lists_fail: the share of pages of lists that fail, in addition to ``failing``: they are errors of the store, not
-            pages of a list, or pages that are cut and end in an error.
-        damaging: the share of shards that are published with a byte less.
-        whole_seconds: whether the times of objects are whole seconds.
-        lost: whether a publication may have taken effect although its answer is an error.
-        late: whether it may also take effect up to a minute later.
+        lists_fail: the share of pages of lists that fail, in addition to ``failing``: with an error, with a response
+            that is not a list, or with a page that is cut off.
+        damaging: the share of shards that are published without their last byte.
+        whole_seconds: whether the times of objects are rounded down to seconds.
+        lost: whether a publication may take effect even if its response is an error.
+        late: whether a publication may also take effect up to a minute after an error.
     """
 
     def __init__(self, loop: Any, rng: random.Random, *, epoch: float) -> None:
@@ -88,7 +88,7 @@ class Bucket:
         self._flying: list[tuple[Process, Callable[[], object]]] = []
 
     def killed(self, process: Process) -> None:
-        """Note that a client died: what it had sent is on its way, or lost."""
+        """Record that a client died. Each of its requests in transit is lost, or takes effect later."""
         for owner, effect in list(self._flying):
             if owner is process and self._rng.random() < 0.5:
                 self._land_later(effect)
@@ -110,7 +110,7 @@ class Bucket:
         return info
 
     async def request(self, what: str, effect: Callable[[], Any]) -> Any:
-        """Make one request: its way to the store, its effect, and the way of the answer."""
+        """Make one request: simulate its transmission, its effect, and the transmission of the response."""
         process = PROCESS.get()
         if process is None or process.dead:
             raise Killed
@@ -172,6 +172,6 @@ class Bucket:
             with contextlib.suppress(ObjectExistsError, ObjectNotFoundError):
                 effect()
 
-        # Outside any process: the process may be dead.
+        # Outside any process, because the request's own may be dead.
         context = self._loop.nobody.copy()
         self._loop.call_later(self._rng.random() * 60.0, land, context=context)

@@ -22,12 +22,12 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
             what.update(gives_up=rng.choice(("dead", "any")), target=path, says_dead=rng.random() < 0.5)
         if rng.random() < 0.3:
             options: dict[str, Any] = rng.choice(({}, {"delete": True}, {"delete": True}, {"adopt": True}))
-            if rng.random() < 0.6:  # what belongs to a job that has not ended stays at any age
+            if rng.random() < 0.6:  # objects of a job that has not ended stay at any age
                 options = {**options, "min_age": rng.choice((0.0, 60.0))}
             what = {"kind": "verify", "path": path, "options": options}
         if rng.random() < 0.2 and drawing.may("uploads --remove"):
             what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}
-            start = 90_000.0 * (1 + rng.random())  # it takes what is older than a day
+            start = 90_000.0 * (1 + rng.random())  # the tool removes only objects older than a day
         drawing.process(
             what, machine=machine if what["path"].startswith("/") else elsewhere(drawing, path), start=start
         )
@@ -37,7 +37,7 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
 
 
 def compactor(drawing: Drawing, path: str, machine: str) -> None:
-    """Draw a process that merges the manifest again and again: at once, or so late that merged segments are deleted."""
+    """Draw a process that merges the manifest repeatedly: at once, or so late that merged segments are deleted."""
     rng = drawing.rng
     pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
     spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}
@@ -46,5 +46,5 @@ def compactor(drawing: Drawing, path: str, machine: str) -> None:
 
 
 def elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:
-    """Return a machine; any machine for a process that works on a store."""
+    """Draw a machine for a process. If the process works on a store, it may be any machine."""
     return "m1" if not path.startswith("/") and spool is None and drawing.chance(0.25) else "m0"

@@ -1,4 +1,4 @@
-"""The contents of a world's disks and store, read from outside with an independent reader for the records."""
+"""The contents of a world's disks and store, read from outside the world with an independent reader of records."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from asyncrec._framing.crc import masked_crc32c
 __all__ = ["FENCE", "Shard", "frames", "is_ended", "shards_of", "tree", "whole_frames"]
 
 
-# In the line of a fence of a flush log.
+# The bytes that identify a fence in a flush log.
 FENCE = b'"fence":true'
 
 
 class Broken(Exception):
-    """Raised if a file is not as it should be."""
+    """A file is damaged."""
 
 
 @dataclass
 class Shard:
-    """A shard that a manifest names: its records, the faults of its files, and the shards that were joined into it."""
+    """A shard in a manifest: its records, the faults of its files, and the shards that were joined into it."""
 
     path: str
     records: list[bytes]
@@ -35,7 +35,7 @@ class Shard:
     joined: str = ""
 
     def parts(self) -> list[tuple[str, list[bytes]]]:
-        """The names of the shards whose records are in it, with these; itself, if it was not joined."""
+        """Return the name and the records of each shard that was joined into this one, or of this one itself."""
         found, at = [], 0
         start = self.path.partition("-")[0]
         for line in self.joined.splitlines():
@@ -46,7 +46,7 @@ class Shard:
 
 
 def tree(world: Any, folder: str) -> dict[str, bytes]:
-    """Return the files below a folder of a machine, or a prefix of the store, by their keys in it."""
+    """Return the files below a machine's folder or a prefix in the store, by their paths relative to it."""
     if folder.startswith("/"):
         found: dict[str, bytes] = {}
 
@@ -74,7 +74,7 @@ def is_ended(world: Any, path: str, writer: str) -> bool:
 
 
 def whole_frames(data: bytes) -> list[bytes]:
-    """Return the records of a plain file up to the place where it is torn."""
+    """Return the records of an uncompressed file, up to a torn end."""
     records, at = [], 0
     while (record := _frame(data, at)) is not None:
         records.append(record)
@@ -93,10 +93,10 @@ def _frame(data: bytes, at: int) -> bytes | None:
 
 
 def frames(data: bytes, kind: str) -> list[bytes]:
-    """Return the records of a whole file.
+    """Return the records of a file.
 
     Raises:
-        Broken: the file is not whole.
+        Broken: the file is damaged or incomplete.
     """
     try:
         data = gzip.decompress(data) if kind == "GZIP" and data else zlib.decompress(data) if kind == "ZLIB" else data
@@ -109,7 +109,7 @@ def frames(data: bytes, kind: str) -> list[bytes]:
 
 
 def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
-    """Return the shards of a manifest, compared with their entries."""
+    """Return the shards of a manifest, with the faults found when they are compared with their entries."""
     shards = []
     for entry in manifest.shards:
         problems: list[str] = []
@@ -146,7 +146,7 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
 
 
 def _agrees(index: bytes, records: list[bytes], kind: str) -> bool:
-    """Return whether an index has the right places of these records; for compressed files, the right lengths."""
+    """Return whether an index has the correct lengths of these records and, in uncompressed files, their offsets."""
     lines = [line.split() for line in index.decode("ascii", "replace").splitlines()]
     if [line[1:2] for line in lines] != [[str(len(record) + 16)] for record in records]:
         return False

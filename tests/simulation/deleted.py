@@ -1,4 +1,4 @@
-"""A theme: records are deleted by their keys, while others write, merge, recover, replace and delete."""
+"""A theme: processes delete records by their keys, while others write, merge, recover, replace and delete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHARES = 3
 
 @theme("deleted", 1.5)
 def deleted(drawing: Drawing) -> None:
-    """Writers with keys, and processes that delete some of these keys again and again."""
+    """Writers with keys, and processes that delete some of these keys repeatedly."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     drawing.plan["settings"]["knobs"]["asyncrec.tools._delete:_PIECE_SHARDS"] = rng.choice((1, 2, 256))
@@ -56,19 +56,19 @@ async def delete(world: Any, process: Any, spec: dict[str, Any]) -> None:
         if keys:
             deletion = Deletion(path, keys, world.loop.now)
             book.deletions.append(deletion)
-            with contextlib.suppress(StorageError):  # there is no data set; the store failed; others were faster
+            with contextlib.suppress(StorageError):  # no data set yet; a store failure; a conflict with another process
                 report = await tools.delete(path, keys=sorted(keys))
                 deletion.ended = world.loop.now
                 if not report.unfinished and not report.uncommitted and not world.settings["late"]:
                     for trace in _traces(world, path, filter(deletion.must_have, book.records)):
-                        if not trace.partition(":")[0].endswith(".run"):  # a compaction at work deletes it
+                        if not trace.partition(":")[0].endswith(".run"):  # a compaction in progress deletes it
                             book.complain("a receipt names all that is left", f"{path}: {trace}")
                 await _look(world, deletion)
         await anyio.sleep(pause)
 
 
 async def _look(world: Any, deletion: Deletion) -> None:
-    """Check that a reader that opens the data set now gets no deleted record that was committed before."""
+    """Check that a reader that now opens the data set gets no deleted record that had been committed."""
     async with asyncrec.open_dataset(deletion.target) as dataset:
         async for data in dataset:
             number = identity(data)
@@ -77,7 +77,7 @@ async def _look(world: Any, deletion: Deletion) -> None:
 
 
 def traces(world: Any, path: str) -> Iterator[str]:
-    """Return the places where bytes of a deleted record or its key are left, in uncompressed files."""
+    """Yield the places in uncompressed files where bytes of a deleted record or its key remain."""
     return _traces(world, path, [each for each in world.book.records if world.book.must_be_deleted(each)])
 
 

@@ -1,7 +1,7 @@
-"""A machine's disk in memory. After a power cut it has what was fsynced, and a part of the rest.
+"""A machine's disk in memory. After a power cut, it has all fsynced data, and a part of the rest.
 
-A folder keeps the changes of its names since it was synced, in order. The cut keeps the first changes, or any part of
-them. A rename is one change: it is kept whole or not at all.
+A folder records the changes to its names since it was last synced, in order. A power cut keeps the first changes, or
+any subset. A rename is a single change, which is kept as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .process import Process
 
 __all__ = ["Machine", "Node", "OpenFile", "failure"]
 
-_EPOCH = 1_700_000_000.0  # the world's second 0 in wall-clock time
+_EPOCH = 1_700_000_000.0  # the wall-clock time at which a world begins
 _USER, _GROUP = os.geteuid(), os.getegid()
 
 
 @dataclass(eq=False)
 class Node:
-    """A file or a folder. ``durable`` is the content at the last fsync; `None` before the first."""
+    """A file or a folder. ``durable`` is the content at the last fsync, or `None` before the first."""
 
     number: int
     folder: bool
@@ -36,7 +36,7 @@ class Node:
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     links: int = 0
     mode: int = 0o644
-    locks: dict[str, OpenFile] = field(default_factory=dict)  # by the host, if hosts do not see each other's locks
+    locks: dict[str, OpenFile] = field(default_factory=dict)  # by host, if hosts do not see each other's locks
 
 
 @dataclass(eq=False)
@@ -46,11 +46,11 @@ class OpenFile:
     path: str
     position: int = 0
     appends: bool = False
-    strand: Any = None  # of the process that took its lock
+    strand: Any = None  # the strand that took its lock
 
 
 class _Status(NamedTuple):
-    """The result of `os.stat`."""
+    """A result of `os.stat`."""
 
     st_mode: int
     st_ino: int
@@ -63,7 +63,7 @@ class _Status(NamedTuple):
 
     @property
     def st_blocks(self) -> int:
-        return -(-self.st_size // 512)  # no file has holes here
+        return -(-self.st_size // 512)  # files have no holes here
 
     @property
     def st_mtime(self) -> float:
@@ -75,12 +75,12 @@ def failure(code: int, path: str = "") -> OSError:
 
 
 class Machine:
-    """The tree below ``/<name>``, and the descriptors that are open on it.
+    """The tree below ``/<name>``, and its open descriptors.
 
     Attributes:
         now: the world's clock.
         reaped: the descriptors that were closed because their process had ended.
-        spare: the bytes that still fit.
+        spare: the number of free bytes.
     """
 
     def __init__(self, name: str, device: int, now: Callable[[], float]) -> None:
@@ -91,7 +91,7 @@ class Machine:
         self.spare = 1 << 40
         self.links_work = True
         self._numbers = 1
-        self._descriptors = 1_000_000 * device  # no number twice in a world
+        self._descriptors = 1_000_000 * device  # descriptors are unique in a world
         self.reaped: set[int] = set()
         self.root = self._node(folder=True)
         self.root.links = 1
@@ -193,7 +193,7 @@ class Machine:
     # -- the power cut ------------------------------------------------------------------------------------------------
 
     def cut_power(self, rng: random.Random) -> None:
-        """Cut the power: open files are gone, and so is a part of the unsynced changes."""
+        """Cut the power. All open files and a part of the unsynced changes are lost."""
         self.reaped.update(self.files)
         self.files.clear()
         kept: dict[Node, bytes] = {}
@@ -204,7 +204,7 @@ class Machine:
             order, place = rng.random(), rng.randrange(len(changes) + 1)
             if order < 0.4:
                 applied = changes[:place]
-            elif order < 0.6:  # no filesystem promises that the older change is kept
+            elif order < 0.6:  # filesystems do not guarantee that older changes survive
                 applied = changes[place:] if order < 0.5 else changes[-1:]
             else:
                 share = rng.choice((0.0, 0.5, 0.9, 1.0))
@@ -239,7 +239,7 @@ class Machine:
 
 
 def _some_of(rng: random.Random, durable: bytes, current: bytes) -> bytes:
-    if not current.startswith(durable):  # written over, or cut
+    if not current.startswith(durable):  # overwritten or truncated
         return rng.choice((durable, current))
     rest = current[len(durable) :]
     match rng.randrange(4):

@@ -1,4 +1,4 @@
-"""A theme: writers without a disk flush to their store, then die or stand still, and other processes end them."""
+"""A theme: writers without a disk flush to their store, then die or stall, and other processes end them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class _Times(NamedTuple):
     """The times of the writers of one world, in seconds.
 
     Attributes:
-        options: the options with which they are opened.
+        options: the options with which writers are opened.
         flush: the time between two flushes.
-        silence: the time without a sign of life after which they may be taken for dead.
+        silence: the time without a sign of life after which writers may be considered dead.
     """
 
     options: dict[str, float]
@@ -35,7 +35,7 @@ class _Times(NamedTuple):
 
 @theme("flushed", 2.0)
 def flushed(drawing: Drawing) -> None:
-    """Rolling writers flush to a store. Others end them by a lock, by a person's word, or by their silence."""
+    """Rolling writers flush to a store. Others end them because of a lock, an operator's declaration, or silence."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     path = drawing.target(local=False)
     settings["knobs"][MOST_ENTRY] = rng.choice((500, 5000, 4 << 20))
@@ -49,7 +49,7 @@ def flushed(drawing: Drawing) -> None:
         _race(drawing, path)
         return
     times = _times(drawing)
-    moment = 0.0  # at which something may have happened to a writer
+    moment = 0.0  # the time at which a fault may have struck a writer
     for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
         start = rng.choice((0.0, 0.0, 5 * rng.random(), 3 * times.silence * rng.random()))
         _process(drawing, _writer(drawing, path, times), start=start, machine=rng.choice(_MACHINES))
@@ -79,13 +79,13 @@ def _times(drawing: Drawing) -> _Times:
 
 
 def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
-    """Draw a writer that flushes often and waits for it, and whose program holds the loop for too long."""
+    """Draw a writer that flushes often and waits for each flush, and whose program may block the loop for too long."""
     rng = drawing.rng
     spec = writer(drawing, path, fixed=False)
     spec["options"] |= {"flush_seconds": times.flush, **times.options}
     if "flush_seconds" not in times.options:
         del spec["options"]["flush_seconds"]
-    if rng.random() < 0.5:  # so that shards are open when something happens
+    if rng.random() < 0.5:  # so that shards are open when a fault strikes
         for option in ("max_shard_records", "max_shard_seconds"):
             spec["options"].pop(option, None)
     if rng.random() < 0.3:
@@ -107,7 +107,7 @@ def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
 
 
 def _race(drawing: Drawing, path: str) -> None:
-    """A living writer flushes and commits at an even pace; the process that ends it stalls between two requests."""
+    """Draw a living writer that flushes and commits steadily, and processes that end it but stall between requests."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     settings["damaging"] = 0.0
     settings["failing"] = min(settings["failing"], 0.003)
@@ -137,20 +137,20 @@ def _race(drawing: Drawing, path: str) -> None:
 
 
 def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: str | None = None) -> None:
-    """Draw one more process, whose faults are drawn here."""
+    """Draw another process, whose faults this module draws."""
     machine = drawing.rng.choice(_MACHINES) if machine is None else machine
     drawing.process(spec, start=start, machine=machine)["own faults"] = True
 
 
 def _moment(drawing: Drawing) -> dict[str, Any]:
-    """A number of steps behind a point where a log is about to change, or behind the beginning."""
+    """Draw a number of steps after a point at which a log is about to change, or after the beginning."""
     since = drawing.rng.choice(("", "flushing", "flush entry", "flush entry", "publishing", "committing", "leaving"))
     moment = {"by": "step", "since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
     return {**moment, "nth": drawing.rng.choice((1, 1, 2, 3, 8))} if since else moment
 
 
 def _strike(drawing: Drawing, times: _Times) -> float:
-    """Draw the fault of the process that was drawn last; return its time, if it is known."""
+    """Draw a fault of the process drawn last, and return the time at which it may strike."""
     rng, number = drawing.rng, len(drawing.plan["processes"]) - 1
     after = rng.choice((0.5, 3.0, 20.0, times.silence)) * (0.5 + rng.random())
     chance = rng.random()
@@ -172,7 +172,7 @@ def _strike(drawing: Drawing, times: _Times) -> float:
 
 
 def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
-    """Draw processes that end silent or dead writers: a few at once. Some of them stand still or die."""
+    """Draw a few concurrent processes that end silent or dead writers. Some of them stall or die."""
     rng = drawing.rng
     start = moment + rng.choice((0.0, 1.0, times.silence, 1.3 * times.silence)) * (0.9 + 0.3 * rng.random())
     for _ in range(rng.choice((1, 2, 2, 3))):
@@ -187,7 +187,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
                 spec |= {"gives_up": rng.choice(("dead", "any")), "target": path, "says_dead": says_dead}
         _process(drawing, spec, start=start + rng.choice((0.0, 0.5, times.silence)) * rng.random())
         if rng.random() < 0.4:
-            # Its look is old when its fence or its end arrives: the writer has gone on, or another has ended it.
+            # When its fence or end arrives, its view is outdated: the writer continued, or another process ended it.
             stall = {"kind": "stall", "process": len(drawing.plan["processes"]) - 1, "by": "step"}
             stall |= {"since": rng.choice(("flush entry", "flush entry", "publishing", "committing"))}
             stall |= {"at": rng.choice((0, 0, 1, 3, 10)), "for": times.silence * rng.choice((0.1, 0.5, 1.5))}
@@ -198,7 +198,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
 
 @operation("look")
 async def look(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Check that the manifest can be read at any time."""
+    """Check repeatedly that the manifest can be read."""
     for pause in spec["pauses"]:
         try:
             await asyncrec.read_manifest(spec["path"])

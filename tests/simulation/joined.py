@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 @theme("joined", 1.5)
 def joined(drawing: Drawing) -> None:
-    """Writers of small shards, processes that join them again and again, and processes that delete or follow."""
+    """Writers of small shards, processes that join them repeatedly, and processes that delete or follow."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     knobs = drawing.plan["settings"]["knobs"]
@@ -52,7 +52,7 @@ def joined(drawing: Drawing) -> None:
             },
             "pauses": pauses,
         }
-        if spec["options"]["drop_duplicates"] and rng.random() < 0.5:  # by different rules at once
+        if spec["options"]["drop_duplicates"] and rng.random() < 0.5:  # processes may have different rules
             spec["options"]["newest"] = rng.choice(("date", "other"))
         begin = rng.choice((1.0 + rng.random(), 30 * rng.random(), drawing.later(), start + 1.0))
         drawing.process(spec, start=begin, machine=elsewhere(drawing, path))
@@ -67,7 +67,7 @@ def joined(drawing: Drawing) -> None:
         drawing.process(spec, start=begin, machine=elsewhere(drawing, path))
     if rng.random() < 0.5 and not replaces:
         interval, seconds = rng.choice((0.3, 5.0)), rng.choice((20.0, 900.0))
-        # Some hundred looks: 3,000 of them take a million steps, and a world is taken for hung.
+        # A few hundred polls: 3,000 would take a million steps, so the world would count as hung.
         spec = {"kind": "follow", "path": path, "interval": interval, "seconds": min(seconds, 300 * interval)}
         drawing.process(spec, start=rng.choice((3.0, 30.0)), machine=elsewhere(drawing, path))
     bystanders(drawing, path)
@@ -75,16 +75,16 @@ def joined(drawing: Drawing) -> None:
 
 @operation("join")
 async def join(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Join the shards again and again."""
+    """Join the shards repeatedly."""
     for pause in spec["pauses"]:
-        with contextlib.suppress(StorageError):  # there is no data set; the store failed; others were faster
+        with contextlib.suppress(StorageError):  # no data set yet; a store failure; a conflict with another process
             await tools.compact(spec["path"], **spec["options"])
         await anyio.sleep(pause)
 
 
 @operation("follow")
 async def follow(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Follow a data set from its first record on, and check that each record comes once, even from joined shards."""
+    """Follow a data set from its first record. Check that each record is returned once, even if shards are joined."""
     found: list[int | None] = []
     path = spec["path"]
 
@@ -93,7 +93,7 @@ async def follow(world: Any, process: Any, spec: dict[str, Any]) -> None:
             async for records in tail:
                 found.extend(identity(record.data) for record in records)
 
-    with contextlib.suppress(StorageError, DatasetError):  # a shard was deleted; or there is no data set
+    with contextlib.suppress(StorageError, DatasetError):  # a shard was deleted, or there is no data set
         async with anyio.create_task_group() as group:
 
             async def task() -> None:

@@ -1,4 +1,4 @@
-"""One job whose shards several tasks make, some of them more than once, and one driver commits."""
+"""A job of several tasks, which make shards in one or more attempts, and a driver, which commits the shards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
     async with world.running(run), opened as job:
         run.writer, run.opened = job.share.writer, world.loop.now
         if job.header is None if detached else job.committed is not None:
-            run.replaces = False  # an earlier run of its id has, and this one does nothing
+            run.replaces = False  # an earlier run with this id has replaced the data set, so this one does nothing
             return
         entries: list[Any] = []
 
@@ -52,7 +52,7 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncIterator[Any]:
-    """As Spark does it: a job that fails is given up by another process than the one that began it."""
+    """Begin a detached job as Spark does. If it fails, a copy of it, as in another process, gives it up."""
     job = pickle.loads(pickle.dumps(await begin_detached_job(path, **options)))
     try:
         yield job
@@ -62,7 +62,7 @@ async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncItera
 
 
 async def _made(share: Any, number: int, records: list[Record], attempt: str, limits: dict[str, int]) -> list[Any]:
-    """Return the shards of one attempt. A failed attempt has no shards; the driver does not hear of a lost one's."""
+    """Return the shards of one attempt, or none if it failed. The caller does not commit those of a lost attempt."""
     try:
         async with open_share(share, part=number, **limits) as writer:
             for at in range(0, len(records), 3):

@@ -1,4 +1,4 @@
-"""The promises about data sets, files and leftovers. All functions are pure: they only compare."""
+"""Judgements of data sets, files and leftovers. All functions only compare, and have no side effects."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from asyncrec._shards.writing.keys import NO_KEY, key_digest
 from . import contents
 from .book import Record, Run, identity
 
-# The objects that `DatasetWriter` keeps beside all splits of a folder.
+# The objects that `DatasetWriter` keeps in a folder, next to the splits.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-# Requests may take longer than a short silence, which then proves nothing.
+# Requests may take longer than a short silence, so a shorter one proves nothing.
 _LEAST_JUDGED = 10.0
 
 __all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]
@@ -69,7 +69,7 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
 
 
 def of_endings(world: Any, path: str) -> None:
-    """Judge that a working writer, in a store that answers, is not taken for dead, even if clocks are wrong."""
+    """Judge that no working writer to a responsive store was declared dead, even if clocks are wrong."""
     said = any("gives_up" in spec for process in world.plan["processes"] for spec in process["operations"])
     if said or world.power_cuts or not world.store_answers:
         return
@@ -106,7 +106,7 @@ def _replaced(runs: list[Run], run: Run) -> bool:
         other is not run
         and other.replaces
         and _may_have_committed(other)
-        # A tool reads the data set at some time after it was called.
+        # A tool reads the data set at an unknown time after its call.
         and (run.replaces or other.opened is None or other.kind == "whole" or run.asked <= other.opened)
         for other in runs
     )
@@ -116,7 +116,7 @@ def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
     if record.state != "taken":
         return False
     if run.replaces:
-        # The last run that ended well has it, unless another may have committed afterwards.
+        # The last run that ended cleanly must have the record, unless another may have committed afterwards.
         later = [other for other in runs if other is not run and other.replaces and _may_have_committed(other)]
         return run.outcome == "clean" and all(other.ended is not None and other.ended < run.asked for other in later)
     if _replaced(runs, run):
@@ -124,7 +124,7 @@ def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
     if run.outcome == "clean":
         return True
     if run.given_up or (run.kind == "fixed" and any(_takes_over(other) for other in runs if other is not run)):
-        return record.committed is not None  # a person has declared that the rest may be lost
+        return record.committed is not None  # an operator has declared that uncommitted records may be lost
     return record.promised or record.reached
 
 
@@ -133,7 +133,7 @@ def _takes_over(run: Run) -> bool:
 
 
 def _must_be_gone(runs: list[Run], run: Run, record: Record) -> bool:
-    """Return whether the data set was replaced by a run that began after this one had ended well."""
+    """Return whether a run that began after this one had ended cleanly has replaced the data set."""
     if run.outcome != "clean" or run.ended is None:
         return False
     return any(
@@ -155,8 +155,8 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
             for record in run.records
             if record.state == "taken" and record.number not in counts and not book.may_be_deleted(record)
         ]
-        # For a fixed set that died, `recover` keeps the records of each flush whose caller got, or was about to get, an
-        # answer, and those of the rest that are whole. No flush covered less than the first.
+        # For a fixed set whose process died, `recover` keeps the records of each flush whose caller got, or was about
+        # to get, a response, and any other whole records. Every flush covers at least the records of the first.
         kept = run.first_flush if run.kind == "fixed" and not run.replaces and run.outcome != "clean" else None
         broken = [record for record in missing if record.promised or kept is None or record in kept]
         if broken:
@@ -172,7 +172,7 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
 
 
 def _once_by_id(book: Any, path: str, runs: list[Run], whole: list[Run]) -> None:
-    """Judge that exactly one of the runs of a joint job's id has committed, if any has ended well."""
+    """Judge that exactly one of the runs with a joint job's id has committed, if any has ended cleanly."""
     of_id = [run for run in runs if run.spec.get("options", {}).get("job_id")]
     there = [run for run in whole if run in of_id]
     if len(there) > 1:
@@ -183,7 +183,7 @@ def _once_by_id(book: Any, path: str, runs: list[Run], whole: list[Run]) -> None
 
 
 def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
-    """Describe the records whose keys beside their shards are not their own."""
+    """Describe the records for which their shards' keys files contain wrong keys."""
     wrong = []
     records = world.book.records
     for shard in shards:
@@ -194,7 +194,7 @@ def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
             key = records[number].key
             digest = NO_KEY if key is None or records[number].run.kind == "whole" else key_digest(key)
             has = NO_KEY if shard.keys is None else shard.keys[place] if place < len(shard.keys) else NO_KEY
-            # A power cut may take the keys of records that were not promised.
+            # A power cut may lose the keys of records that were not promised.
             in_doubt = has == NO_KEY and world.power_cuts and not records[number].promised
             if has != digest and not in_doubt:
                 wrong.append(f"{shard.path}: record {number} at {place} has {has.hex()[:8]}, not {digest.hex()[:8]}")
@@ -202,9 +202,9 @@ def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
 
 
 def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> None:
-    """Judge that the records of one task are in order in a shard, and in all shards if one is open at a time.
+    """Judge that the records of each task are in order within a shard, and across shards if one is open at a time.
 
-    The records of a shard that the store damaged come after the others of its log.
+    The records of a shard that the store damaged follow the others of its log.
     """
     last: dict[tuple[str, int, int], int] = {}
     parts = [part for shard in sorted(shards, key=lambda shard: shard.path) for part in shard.parts()]
@@ -216,7 +216,7 @@ def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> Non
             record = book.records[number]
             if record.run.kind == "whole" or record.state != "taken":
                 continue
-            # If a writer was ended and goes on in a new log, the id of that log need not sort behind the first.
+            # If a writer was ended and continues in a new log, the id of that log need not sort after the first.
             log = path.rpartition("-")[0]
             log = log if damaging else log.partition(".")[0]
             where = log if record.run.one_shard else path
@@ -266,7 +266,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
         book.complain("each record is there once", path)
     continued = any(run.spec.get("mode") == "a" for run in runs)
     if world.settings["lax"] and not path.startswith("/") and len(runs) > 1:
-        return  # such a store does not say which upload of several parts was first
+        return  # such a store does not determine which of several multipart uploads was first
     if not continued and len(by_run) > 1:
         book.complain("a file is one writer's", f"{path}: runs {sorted(by_run)}")
     for run in runs:
@@ -283,7 +283,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 
 def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
-    """Judge that no object is left that no command removes."""
+    """Judge that no objects remain that no command removes."""
     from asyncrec._shards.journal.flush_entry import parse_flush_entry
     from asyncrec._shards.manifest.names import begin_of, segment_of
     from asyncrec._shards.manifest.segment import parse_segment
@@ -305,13 +305,13 @@ def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> No
             ended = {segment.writer for segment in segments if segment.closed}
             given_up = {segment.writer for segment in segments if segment.abandoned}
             for key, data in files.items():
-                # In a store, a request of a job that was given up may arrive late, so its names are not free.
-                # The unanswered claim of an opening may also arrive late; the next claim settles it.
+                # In a store, a request of an abandoned job may arrive late, so its names cannot be reused.
+                # An opening's claim without a response may also arrive late; the next claim resolves it.
                 if not folder.startswith("/") and key.startswith(f"_manifest/{name}/_claim-"):
                     claim = Claim.decode(data, 0)
                     if claim.writer not in ended or (claim.plain and claim.writer in given_up):
                         kept.add(key)
-                # The fence of a writer that may live stays, and refuses its flushes for good.
+                # The fence of a writer that may live stays, and permanently blocks its flushes.
                 entry = key.startswith(f"_flush/{name}/") and key.endswith(".frames")
                 if entry and parse_flush_entry(data, name=key).fenced_by:
                     kept.add(key)

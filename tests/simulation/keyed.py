@@ -1,4 +1,4 @@
-"""A theme: a data set is merged again and again while writers with keys come and go; then keys are looked up."""
+"""A theme: processes merge a manifest repeatedly while writers with keys come and go. Then keys are looked up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keys(drawing: Drawing) -> None:
 
 
 async def look_up(world: Any, path: str) -> None:
-    """Check that a key finds the first record that has it, according to the shards' own files of keys."""
+    """Check that a key returns the first record with this key, according to the shards' own keys files."""
     try:
         manifest = await asyncrec.read_manifest(path)
     except asyncrec.ObjectNotFoundError:
@@ -42,7 +42,7 @@ async def look_up(world: Any, path: str) -> None:
     first: dict[bytes, bytes] = {}
     for shard in contents.shards_of(contents.tree(world, path.rpartition("/")[0]), manifest):
         if shard.problems:
-            return  # another judgement complains of that
+            return  # another judgement reports this
         for record, digest in zip(shard.records, shard.keys or (), strict=False):
             first.setdefault(digest, record)
     wanted = dict.fromkeys(record.key for record in world.book.records if record.key is not None)
@@ -59,11 +59,11 @@ async def look_up(world: Any, path: str) -> None:
 
 
 def unnamed_runs(files: dict[str, bytes]) -> list[str]:
-    """Return the runs of keys among the objects of a manifest that none of its checkpoints names."""
+    """Return the runs of keys, among the objects of a manifest, that none of its checkpoints names."""
     named = {
         run["name"]
         for key, data in files.items()
         if key.endswith(".jsonl.gz")
-        for run in json.loads(zlib.decompressobj(31).decompress(data))["runs"]  # the first line is a member of gzip
+        for run in json.loads(zlib.decompressobj(31).decompress(data))["runs"]  # the first line is a GZIP member
     }
     return [key for key in files if key.endswith(".run") and key.rpartition("/")[2] not in named]

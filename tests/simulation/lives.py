@@ -1,4 +1,4 @@
-"""The life of a world's processes: each begins, leaves nothing behind at its end, and raises only documented errors."""
+"""The lives of a world's processes. Each must clean up everything at its end, and raise only documented errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Lives"]
 
 
 class Lives:
-    """The processes of one world, from their beginning to their end.
+    """The processes of one world, from start to end.
 
     Attributes:
-        bodies: for each process whose main function runs, the means to cancel it.
+        bodies: the task and the cancel scope of each process whose main function is running.
     """
 
     def __init__(self, world: Any) -> None:
@@ -58,12 +58,12 @@ class Lives:
         others = [task for task in self._world.loop.tasks if task.process is process and not task.done()]
         others = [task for task in others if task is not asyncio.current_task()]
         if others:
-            await anyio.sleep(0.001)  # tasks that were just cancelled end
+            await anyio.sleep(0.001)  # let cancelled tasks end
             names = [str(each.get_coro()) for each in others if not each.done()]
             if names:
                 self._world.book.complain("no task is left", ", ".join(names))
         if self._open_files(process):
-            await anyio.sleep(10.0)  # an abandoned thread has ended by then, and released its result
+            await anyio.sleep(10.0)  # let an abandoned thread end and release its result
             gc.collect()  # an error's traceback may hold a lock until then
         files = self._open_files(process)
         if files and not process.dead:
@@ -75,7 +75,7 @@ class Lives:
         return [file.path for file in process.machine.files.values() if file.process is process]
 
     def _judge(self, process: Process, error: BaseException) -> None:
-        """Complain if an operation may not raise this error."""
+        """Complain unless an operation may raise this error."""
         from .writing import BodyError
 
         if process.dead:
@@ -93,7 +93,7 @@ class Lives:
                 self._world.book.complain("only documented errors are raised", f"{process.name}: {each!r}")
 
     async def all_ended(self, processes: list[Process], patience: float) -> bool:
-        """Wait for at most these seconds; return whether all processes have ended or are dead."""
+        """Wait for at most ``patience`` seconds. Return whether all processes have ended or are dead."""
         until = self._world.loop.now + patience
         pause = 0.01
         while any(not (process.dead or process.ended) for process in processes):

@@ -1,7 +1,7 @@
 """The operations of processes, by name, and the themes that draw whole casts of them.
 
-A new operation: a function marked ``@operation("name")`` in `writing`, `tooling` or `reading`, which takes the world,
-the process and its part of the plan; and a theme, or a line in one (`cast`), that draws it.
+A new operation needs a function decorated with ``@operation("name")``, in `writing`, `tooling` or `reading`, with the
+world, the process and its part of the plan as parameters; and a theme, or a line of one (`cast`), that draws it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Drawing:
     """A plan that is being drawn.
 
     Attributes:
-        steady: the store never fails.
-        faults: the faults that themes have drawn, in addition to those that are drawn for all processes.
+        steady: whether the store never fails.
+        faults: the faults drawn by themes, in addition to those drawn for all processes.
     """
 
     def __init__(self, rng: random.Random, plan: dict[str, Any], holes: frozenset[str]) -> None:
@@ -56,11 +56,11 @@ class Drawing:
         THEMES[name](self)
 
     def may(self, hole: str) -> bool:
-        """Return whether a known hole may be drawn."""
+        """Return whether plans may include a known hole."""
         return hole not in self._holes
 
     def spared(self, hole: str) -> bool:
-        """Return whether the next process must live and succeed, because its failure is known to break a promise."""
+        """Return whether the next process must survive and succeed, because its failure is known to break a promise."""
         spared = not self.may(hole)
         self.steady = self.steady or spared
         return spared
@@ -69,14 +69,14 @@ class Drawing:
         return self.rng.random() < share
 
     def target(self, *, local: bool, machine: str = "m0", name: str = "pages") -> str:
-        """Return a data set's path that no other theme uses."""
+        """Return a path for a data set that no other theme uses."""
         self._targets += 1
         return f"/{machine}/d{self._targets}/{name}" if local else f"sim://bucket/d{self._targets}/{name}"
 
     def process(
         self, *specs: dict[str, Any], machine: str = "m0", start: float | None = None, safe: bool = False
     ) -> dict[str, Any]:
-        """Draw one more process; a ``safe`` one has no kills and cancellations of its own."""
+        """Draw another process. If it is ``safe``, it is not killed or cancelled individually."""
         if start is None:
             start = self.rng.choice((0.0, 0.0, self.rng.random(), 10 * self.rng.random(), 2000 * self.rng.random()))
         process = {"machine": machine, "start": start, "operations": list(specs), "safe": safe}

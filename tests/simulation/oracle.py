@@ -1,4 +1,4 @@
-"""The oracle recovers a world at its end, lets time pass, and compares its contents with the promises made."""
+"""The oracle recovers a world at its end, lets time pass, and compares the world's contents with the promises made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def examine(world: Any) -> None:
     )
     spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])
-    await asyncio.sleep(1200.0)  # requests that were not answered may take effect late
+    await asyncio.sleep(1200.0)  # requests without a response may take effect late
     await _recover_all(world, [*spools, *datasets])
     for path in datasets:
         await _give_up_unproven(world, path, [spool for spool in spools if _target_of(world, spool) == path])
@@ -68,7 +68,7 @@ async def examine(world: Any) -> None:
 
 
 async def _compact(world: Any, path: str) -> None:
-    """Merge all, and delete what may go. Check that the data set is the same, and that no stray checkpoint is left."""
+    """Merge the manifest. Check that the data set is unchanged, and that no stray checkpoints or runs remain."""
     found: dict[str, Any] = {}
 
     async def compact() -> None:
@@ -101,7 +101,7 @@ async def _recover_all(world: Any, paths: list[str]) -> None:
 
 
 def _machines(world: Any, path: str) -> list[str]:
-    """Return the machines that may prove one of its writers dead."""
+    """Return the machines that may prove a writer of this path dead."""
     if path.startswith("/"):
         return [_machine(path)]
     return sorted({"m0", *(part["machine"] for part in world.plan["processes"])})
@@ -110,10 +110,10 @@ def _machines(world: Any, path: str) -> list[str]:
 async def _recover(world: Any, path: str) -> None:
     to = _spools(world).get(path)
     try:
-        with contextlib.suppress(ObjectNotFoundError):  # nothing had begun
+        with contextlib.suppress(ObjectNotFoundError):  # no job had begun
             await asyncrec.recover(path, to=to)
     except ConflictError:
-        # Jobs that were given up elsewhere, with files here: the person who declared them dead declares it again.
+        # Some jobs were given up elsewhere but have files here. Declare them dead again, as an operator would.
         given_up = _given_up_here(world, path)
         if not given_up:
             raise
@@ -147,7 +147,7 @@ def _target_of(world: Any, path: str) -> str:
 
 
 async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
-    """Declare dead, as a person would, the jobs that no machine can prove dead. They are then removed for good."""
+    """Declare the jobs dead that no machine can prove dead, as an operator would. They are then permanently removed."""
 
     async def give_up() -> None:
         try:
@@ -157,9 +157,9 @@ async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
         if found.in_use:
             world.book.complain("a lock dies with its process", f"{path}: {found.in_use}")
         unproven = [job.id for job in found.unfinished]
-        # This is allowed only if a disk lost or refused the locked file.
+        # A job can be unproven only if a disk lost its locked file or failed to create it.
         harmed = world.power_cuts or world.disks_fail
-        # Nor can a job that no process held be proven dead.
+        # A detached job, which no process holds, cannot be proven dead either.
         detached = any(spec["kind"] == "joint" and spec["options"]["detached"] for spec in _specs(world))
         if unproven and not harmed and not detached and len(_machines(world, path)) == 1:
             world.book.complain("a dead job is proven dead", f"{path}: {found.unfinished}")
@@ -180,7 +180,7 @@ async def _tidy(path: str, is_dataset: bool) -> None:
 
 
 async def _make_again(world: Any) -> None:
-    """Run a tool that was killed or failed again. It has to succeed."""
+    """Rerun each tool that was killed or failed. It must succeed."""
     done = set()
     for spec in _specs(world):
         if spec["kind"] != "make" or spec["target"] in done:
@@ -197,7 +197,7 @@ async def _make_again(world: Any) -> None:
                 if not _is_there(world, spec["target"]):
                     raise
                 if world.settings["damaging"]:
-                    return  # the objects for which a copy keeps its name may be damaged: `verify --delete` comes first
+                    return  # objects whose names a copy reuses may be damaged; `verify --delete` must run first
             run.outcome = "clean"
 
         await world.do(f"{spec['tool']} again", spec["machine"], again)
@@ -210,7 +210,7 @@ def _is_there(world: Any, target: str) -> bool:
 
 
 async def _look(world: Any, path: str, *, verified: bool) -> Any:
-    """Judge the objects of a data set, and return its manifest."""
+    """Judge a data set's objects, and return its manifest."""
     found: dict[str, Any] = {}
 
     async def read() -> None:

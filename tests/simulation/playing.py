@@ -1,4 +1,4 @@
-"""Play a plan in a world of its own, with constants made small, and leave no trace of the world afterwards."""
+"""Play a plan in a new world, with small constants, and leave no trace of the world afterwards."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """The digest of all events: two worlds with one digest are the same."""
+        """The digest of all events. Two worlds with the same digest are identical."""
         return self.events.digest()
 
 
 def _tried(plan: dict[str, Any], answers: int) -> Counter[str]:
-    """The kinds of operations in the plan, in the words of the promises."""
+    """Count the kinds of operations and faults in the plan."""
     tried: Counter[str] = Counter({"a store's answers": answers})
     for process in plan["processes"]:
         for spec in process["operations"]:
@@ -74,7 +74,7 @@ def _tried(plan: dict[str, Any], answers: int) -> Counter[str]:
 
 @contextmanager
 def small(settings: dict[str, Any]) -> Iterator[None]:
-    """Chunks of local files, whose size is a default."""
+    """Make constants small, including the default chunk size of local files."""
     storage: Any = local.LocalStorage.__init__.__kwdefaults__  # type: ignore[attr-defined]
     opening: Any = local.open_local.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
     before = storage["chunk_size"], opening["chunk_size"]
@@ -88,9 +88,9 @@ def small(settings: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Collect what dead processes leave silently, and not while a world runs.
+    """Collect the garbage of dead processes silently, and only after the world has ended.
 
-    Logging is off, too: there are many faults, and a kept log record would keep all objects that its error refers to.
+    Logging is also off, because there are many faults, and a log record would keep alive all objects of its error.
     """
     logger = logging.getLogger("asyncrec")
     level = logger.level
@@ -102,7 +102,7 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-            while gc.collect():  # closing the coroutines of dead processes leaves more of them
+            while gc.collect():  # closing the coroutines of dead processes creates more garbage
                 pass
     finally:
         sys.unraisablehook = hook
@@ -112,10 +112,10 @@ def _quiet() -> Iterator[None]:
 
 
 def run_plan(plan: dict[str, Any]) -> Outcome:
-    """Within `seams.patched`."""
+    """Run a plan. Call this within `seams.patched`."""
     with _quiet():
         Event.over = False
-        life._swept.clear()  # a process must not remember the machine of another world
+        life._swept.clear()  # forget the machines of the previous world
         world = World(plan)
         with small(plan["settings"]):
             world.play()
@@ -131,5 +131,5 @@ def run_plan(plan: dict[str, Any]) -> Outcome:
             told=world.book.told(),
         )
         Event.over = True
-        del world  # collected while warnings are ignored
+        del world  # so that it is collected while warnings are ignored
     return outcome

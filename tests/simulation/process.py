@@ -1,6 +1,6 @@
-"""A simulated process on a machine: all its tasks, callbacks and threads die together.
+"""A simulated process on a machine. All its tasks, callbacks and threads die together.
 
-A context variable holds the process of a task, a callback or a thread's work. It is inherited like every context.
+A context variable identifies the process of a task, a callback or a thread's work, and is inherited with the context.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["PROCESS", "Killed", "Process"]
 
 
 class Killed(BaseException):
-    """Raised by system calls of a dead process, only so that Python leaves its code."""
+    """Raised by system calls of a dead process, only to unwind its stack."""
 
 
 class Process:
@@ -20,12 +20,12 @@ class Process:
 
     Attributes:
         machine: the machine whose disk it uses.
-        host: the machine whose locks and boot id it has; several hosts may share a disk.
-        skew: the seconds that its wall clock is ahead.
-        strike_at: the system call, counted from 1, before which it dies.
+        host: the host whose locks and boot id it has; several hosts may share a disk.
+        skew: the number of seconds by which its wall clock is ahead.
+        strike_at: the number of the system call, counted from 1, before which it dies.
         calls: the number of system calls that it has made.
-        steps: the number of callbacks that ran for it.
-        held_until: the time before which its loop does not turn; its threads go on.
+        steps: the number of its callbacks that have run.
+        held_until: the time until which its event loop is blocked. Its threads continue.
     """
 
     def __init__(self, name: str, pid: int, machine: Any, host: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Process:
         return f"<{self.name}>"
 
     def hold(self, now: float, seconds: float) -> None:
-        """Hold the event loop of the process for these seconds: no other callback has its turn."""
+        """Block the process's event loop for some seconds, so that no other callback runs."""
         self.held_until = max(self.held_until, now + seconds)
         self._holds.append((now, now + seconds))
 
@@ -56,12 +56,12 @@ class Process:
         return bool(self._holds)
 
     def turned(self, since: float, now: float) -> float:
-        """Return for how many seconds of this period its loop turned."""
+        """Return the number of seconds in a period during which the process's loop was not blocked."""
         held = sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in self._holds)
         return now - since - held
 
     def kill(self) -> None:
-        """Kill the process as by kill -9: it runs no more; the system closes its files and releases its locks."""
+        """Kill the process as kill -9 does. It no longer runs, and its files are closed and its locks released."""
         if not self.dead:
             self.dead = True
             self.machine.close_all(self)

@@ -1,4 +1,4 @@
-"""A theme: consumers read queues that may deliver messages again, and take the queues from one another."""
+"""A theme: consumers read queues that may redeliver messages, and take over each other's queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILL = 40
 
 
 def records_of(source: str, position: int) -> list[bytes]:
-    """Return the records of a message: one, some, or none."""
+    """Return the records of a message: one, several or none."""
     count = (1, 1, 2, 0, 5, 1, 1)[(position + ord(source)) % 7]
     fill = bytes([65 + position % 26]) * (1200 if count == 5 else _FILL)
     return [f"[{source} {position} {number}]".encode() + fill for number in range(count)]
@@ -31,7 +31,7 @@ def records_of(source: str, position: int) -> list[bytes]:
 
 @theme("queues", 1.5)
 def queues(drawing: Drawing) -> None:
-    """Consumers in a store, on a disk or with a spool. Some die, and some stand still without noticing."""
+    """Consumers that write to a store, a disk or a spool. Some die, and some stall without noticing it."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     where = rng.choice(("store", "store", "store", "disk", "spool"))
     path = drawing.target(local=where == "disk")
@@ -92,7 +92,7 @@ def _limit(drawing: Drawing) -> list[Any] | None:
 
 
 def _strike(drawing: Drawing) -> None:
-    """Draw the fault of the process that was drawn last."""
+    """Draw a fault of the process drawn last."""
     rng, number = drawing.rng, len(drawing.plan["processes"]) - 1
     chance = rng.random()
     since = rng.choice(("", "flushing", "flush entry", "publishing", "committing", "leaving"))
@@ -154,12 +154,12 @@ async def _act(world: Any, run: Any, writer: Any, what: str, *arguments: Any) ->
             await writer.release(*error.sources)
         elif what != "read" or error.ended:
             raise
-        else:  # its owner lives on a disk, or has a spool
+        else:  # its owner writes to a disk or has a spool
             await anyio.sleep(5.0)
 
 
 async def _read(run: Any, writer: Any, source: str, count: int, again: int) -> None:
-    """Read on from what is stored, or from some messages before."""
+    """Read messages from the stored position, or from a few messages before it."""
     last = await writer.take(source)
     begin = max(0, (-1 if last is None else last) + 1 - again)
     for position in range(begin, begin + again + count):
@@ -175,7 +175,7 @@ async def _read(run: Any, writer: Any, source: str, count: int, again: int) -> N
 
 
 def judge(world: Any, path: str, shards: list[contents.Shard], progress: dict[str, int]) -> None:
-    """Check that each source has all records up to its progress, each once, and none after it."""
+    """Judge that each source's records are stored once each up to its progress, and none beyond it."""
     found = Counter(record for shard in shards for record in shard.records)
     expected = Counter(
         record

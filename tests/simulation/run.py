@@ -32,9 +32,9 @@ _MOST_UNTIL_FOUND = 5000
 
 @dataclass
 class Totals:
-    """The result of many worlds. ``broken`` has (seed, complaint) by promise; ``first`` and ``last`` are seeds.
+    """The result of many worlds. ``broken`` maps promises to (seed, complaint). ``first`` and ``last`` are seeds.
 
-    ``seconds`` are by the clock. ``cpu`` are those of the processor, which show the speed on a busy machine, too.
+    ``seconds`` is the elapsed time. ``cpu`` is the processor time, which shows the speed even on a busy machine.
     """
 
     first: int = -1
@@ -89,7 +89,7 @@ def run_worlds(
 ) -> Totals:
     """Run worlds of ``seed``, ``seed + step``, ... until the time is over, within the minimum and maximum number.
 
-    With ``first``, stop after the first world that breaks.
+    With ``first``, stop after the first world that breaks a promise.
     """
     totals = Totals()
     begun, cpu = time.monotonic(), time.process_time()

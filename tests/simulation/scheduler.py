@@ -1,8 +1,8 @@
-"""The event loop of a world: ready callbacks run in a random order, and time jumps to the next timer.
+"""The event loop of a world. Ready callbacks run in random order, and time jumps to the next timer.
 
-Each batch of ready callbacks is put into the order of the tasks they belong to, by their creation, before it is
-shuffled: sets that Python orders by address would otherwise come between a seed and its world. A callback that belongs
-to a dead process is not run, but kept until the world is over.
+Before each batch of ready callbacks is shuffled, it is sorted by the creation of the callbacks' tasks. Otherwise, the
+world would also depend on the order of sets, which Python orders by address. A dead process's callbacks do not run, but
+are kept until the world is over.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["EventLog", "Hung", "Loop", "OfThread"]
 
 
 class Hung(Exception):
-    """Raised if the world has not ended after a number of steps, or after a time."""
+    """The world has not ended after a maximum number of steps, or nothing in it can run."""
 
 
 class EventLog:
-    """All events, a line each. They become text only on request."""
+    """All events, one per line. They are converted to text only on request."""
 
     def __init__(self) -> None:
         self._happened: list[tuple[object, ...]] = []
 
     def note(self, *what: object) -> None:
-        """Add one line: texts and numbers, joined by spaces."""
+        """Add a line of texts and numbers, separated by spaces."""
         self._happened.append(what)
 
     def lines(self) -> list[str]:
@@ -45,7 +45,7 @@ class EventLog:
 
 
 class _Handle(asyncio.Handle):
-    """A handle like asyncio's, made in fewer steps: each world has thousands, and none is debugged."""
+    """A handle that is created faster than asyncio's, because worlds have thousands and need no debugging data."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class _Timer(_Handle, asyncio.TimerHandle):
 
 
 class OfThread:
-    """A callback that stands for a thread's work: it has its turn while the loop of its process is held."""
+    """A callback that represents a thread's work, so it runs even while its process's loop is blocked."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -79,20 +79,19 @@ class OfThread:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task that knows the order of its creation, and its process."""
+    """A task with its creation number and its process."""
 
     sequence: int
     process: Process | None
 
 
 class Loop(asyncio.BaseEventLoop):
-    """The event loop, whose time begins at 0. Without ``shuffles``, each batch runs in the order in which its tasks
-    were made.
+    """The event loop, whose time begins at 0. Without ``shuffles``, a batch runs in the order of its tasks' creation.
 
     Attributes:
         now: the world's time, in seconds.
-        steps: the number of callbacks that ran.
-        tasks: all tasks ever made. They are kept, so that none is collected before the world is over.
+        steps: the number of callbacks that have run.
+        tasks: all tasks ever created, which are kept so that none is collected before the world is over.
         on_step: called before each callback, with its process.
     """
 
@@ -125,7 +124,7 @@ class Loop(asyncio.BaseEventLoop):
         self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(callback, args, self, context)
         timer._when = when
-        self._timers += 1  # timers of the same time run in the order in which they were set
+        self._timers += 1  # timers for the same time run in the order of their creation
         heapq.heappush(self._scheduled, (when, self._timers, timer))  # type: ignore[attr-defined]
         return timer
 
@@ -136,7 +135,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         super().close()
-        # anyio's states of tasks refer to the tasks that are their weak keys. Those of dead tasks would stay for ever.
+        # anyio's task states refer to the tasks that are their weak keys, so those of dead tasks would never be freed.
         states: Any = getattr(anyio._backends._asyncio, "_task_states", {})  # type: ignore[attr-defined]
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -199,7 +198,7 @@ class Loop(asyncio.BaseEventLoop):
         if self.steps > self._max_steps:
             raise Hung(f"not over after {self.steps:,} steps")
         self.on_step(process)
-        if process is not None and process.dead:  # just now
+        if process is not None and process.dead:  # it has just died
             self._buried.append(handle)
             return
         owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
@@ -207,12 +206,12 @@ class Loop(asyncio.BaseEventLoop):
         self.log.note(self.now, "-" if process is None else process.name, sequence)
         try:
             handle._run()
-        except Killed:  # a step of a task, or a callback, touched a disk and was struck
+        except Killed:  # the process died at a system call
             self._buried.append(handle)
 
 
 def _process_of_scope(handle: asyncio.Handle) -> Process | None:
-    """Return the process of the task to which a cancelled scope keeps delivering; the world may have cancelled it."""
+    """Return the process of the task to which a cancelled scope keeps delivering. The world may have cancelled it."""
     host = getattr(getattr(handle._callback, "__self__", None), "_host_task", None)  # type: ignore[attr-defined]
     return host.process if isinstance(host, _Task) else None
 
@@ -221,5 +220,5 @@ def _order_of(handle: asyncio.Handle) -> float:
     owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
     if isinstance(owner, _Task):
         return owner.sequence
-    host = getattr(owner, "_host_task", None)  # anyio's cancel scopes deliver again and again
+    host = getattr(owner, "_host_task", None)  # anyio's cancel scopes deliver cancellations repeatedly
     return host.sequence + 0.5 if isinstance(host, _Task) else 0.0

@@ -1,7 +1,7 @@
-"""The seams at which a world is put beneath asyncrec: names in its modules that mean the system get other objects.
+"""The seams at which asyncrec is connected to a world: names in its modules that refer to the system are replaced.
 
-Only asyncrec's own modules are touched, and only while worlds run: pytest, its threads and the rest of Python keep
-their clocks and files. Patched names ask `current` for the world, so that one patching serves thousands of worlds.
+Only asyncrec's own modules are patched, and only while worlds run. pytest, its threads and the rest of Python keep
+their clocks and files. Patched names look up the world in `current`, so patching once suffices for thousands of worlds.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .process import PROCESS
 
 __all__ = ["LIVES", "current", "knobs", "patched"]
 
-# On each machine, the folder of locked files that prove processes alive.
+# The folder, on each machine, of the locked files that prove processes alive.
 LIVES = "lives"
 
-# Loaded before anything is patched, or they would use the real system. Other modules have no part in a world.
+# Modules that have no part in a world. All others are loaded before patching, or they would use the real system.
 _LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__")
 
-current: list[Any] = []  # the world that runs, if any
+current: list[Any] = []  # the running world, if any
 
 
 class _Around:
@@ -55,24 +55,24 @@ class _Around:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
-        setattr(self, name, found)  # asked for once
+        setattr(self, name, found)  # cached
         return found
 
 
 class _System:
-    """The `os` of the world that runs."""
+    """The `os` of the running world."""
 
     def __getattr__(self, name: str) -> Any:
         if not current:
             return getattr(os, name)
         found = getattr(current[-1].system, name)
-        setattr(self, name, found)  # asked for once in each world
+        setattr(self, name, found)  # cached until the world changes
         return found
 
 
 @contextmanager
 def inside(world: Any) -> Iterator[None]:
-    """Make this world the one that runs."""
+    """Make this the running world."""
     current.append(world)
     vars(_os).clear()
     try:
@@ -103,7 +103,7 @@ class _Datetime(real_datetime.datetime, metaclass=_Dates):
 
 
 class _Path(pathlib.PosixPath):
-    """Paths that ask the world's disk."""
+    """A path on the world's disk."""
 
     def exists(self, **_: Any) -> bool:
         return bool(_os.path.exists(self))
@@ -174,7 +174,7 @@ def _rmtree(*args: Any, **options: Any) -> None:
 
 
 def _host() -> str:
-    """Return the name of the machine, which other machines do not have."""
+    """Return the name of the host, which is unique."""
     process = PROCESS.get()
     return process.host if current and process is not None else real_socket.gethostname()
 
@@ -228,7 +228,7 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
 def modules() -> list[Any]:
     """Return all modules of asyncrec, loaded."""
     for found in pkgutil.walk_packages(asyncrec.__path__, "asyncrec."):
-        without = found.name in sys.modules and sys.modules[found.name] is None  # the C code, if tests run without it
+        without = found.name in sys.modules and sys.modules[found.name] is None  # the C code, in tests that disable it
         if not without and not any(part in _LEFT_OUT for part in found.name.split(".")):
             importlib.import_module(found.name)
     return _loaded()
@@ -247,7 +247,7 @@ def _loaded() -> list[Any]:
 
 @contextmanager
 def patched() -> Iterator[None]:
-    """Let asyncrec touch nothing but the world in `current`, while this context lasts."""
+    """Let asyncrec access only the world in `current`, within this context."""
     from asyncrec._concurrency import tasks
     from asyncrec._shards.journal import tokens as life
     from asyncrec.storage import _retry as retry
@@ -276,7 +276,7 @@ def patched() -> Iterator[None]:
     put(tasks.TaskScope, "__init__", make_known_scope)
     asyncrec.storage.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
     gc.collect()
-    gc.freeze()  # each world collects its garbage, which is quick without the older objects (and stays so)
+    gc.freeze()  # each world collects its garbage, which is faster without the older objects; they stay frozen
     try:
         yield
     finally:
@@ -294,7 +294,7 @@ class _Jitter(random.Random):
 
 @cache
 def _placed(place: str) -> list[tuple[Any, str]]:
-    """Return the modules that have a constant; for ``*``, all that have imported it."""
+    """Return the modules that contain a constant: the one named, or for ``*``, all that have imported it."""
     module_name, _, name = place.partition(":")
     modules = _loaded() if module_name == "*" else [importlib.import_module(module_name)]
     return [(module, name) for module in modules if name in vars(module)]
@@ -302,7 +302,7 @@ def _placed(place: str) -> list[tuple[Any, str]]:
 
 @contextmanager
 def knobs(values: dict[str, float]) -> Iterator[None]:
-    """Make constants small that only trade speed, given as ``module:NAME`` or ``*:NAME``: rare events become common."""
+    """Set constants, given as ``module:NAME`` or ``*:NAME``, that affect only speed, to make rare events common."""
     undo = []
     for place, value in values.items():
         for module, name in _placed(place):

@@ -1,4 +1,4 @@
-"""A theme: writers of pages with few bodies store pages that were seen before as revisits."""
+"""A theme: writers of pages with few distinct bodies, which store repeated pages as revisits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["look", "options_of", "page_of"]
 
 @theme("seen", 1.5)
 def seen(drawing: Drawing) -> None:
-    """Rolling writers of pages that die and come again, processes that merge, and one that deletes in the end."""
+    """Rolling writers of pages that die and are restarted, processes that merge, and one that deletes in the end."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")
@@ -31,7 +31,7 @@ def seen(drawing: Drawing) -> None:
         spec["bodies"] = rng.choice((1, 3, 10))
         if rng.random() < 0.7:
             spec["options"].pop("on_duplicate", None)
-        if rng.random() < 0.4:  # a revisit and its body could be in two shards, of which one ends before the other
+        if rng.random() < 0.4:  # a revisit and its body may be in two shards, one of which ends before the other
             spec["options"].update(open_shards=rng.choice((2, 4)), max_shard_records=rng.choice((1, 2, 3)))
         machine = "m0" if spool is not None else elsewhere(drawing, path)
         drawing.process(spec, start=start, machine=machine)
@@ -46,12 +46,12 @@ def seen(drawing: Drawing) -> None:
 
 
 def options_of(spec: dict[str, Any]) -> dict[str, Any]:
-    """The options of a writer of pages."""
+    """Return the options of a writer of pages, or none for other writers."""
     return {"schema": pages.PAGE, "key_feature": "url", "seen": "digest"} if "bodies" in spec else {}
 
 
 def page_of(record: Record, url: str) -> dict[str, Any]:
-    """Return the page of a record, with a feature that identifies the record and that no revisit repeats."""
+    """Return the page of a record, with a feature that identifies the record, even in a revisit."""
     record.key, record.data = url.encode(), b"<<%d>>" % record.number
     content = _body(record)
     return {
@@ -69,7 +69,7 @@ def _body(record: Record) -> bytes:
 
 
 async def look(world: Any, path: str) -> None:
-    """Check that each page has its body, and that one undisturbed writer has stored each body once."""
+    """Check that each page has its body, and that a writer that ended cleanly stored each body only once."""
     runs = [run for run in world.book.of(path) if "bodies" in run.spec]
     try:
         manifest = await asyncrec.read_manifest(path) if runs else None
@@ -100,9 +100,9 @@ async def look(world: Any, path: str) -> None:
 
 
 def _was_deleted_meanwhile(world: Any, record: Record) -> bool:
-    """Return whether there was a deletion before all records of a writer were committed; no writer notices one.
+    """Return whether a deletion occurred before all writers' records were committed. Writers do not notice deletions.
 
-    The records of a writer that failed, or died, may be committed by a later recovery.
+    The records of a writer that failed or died may be committed by a later recovery.
     """
     ended = [run.ended if run.outcome == "clean" else None for run in world.book.of(record.run.target)]
     return any(
@@ -112,7 +112,7 @@ def _was_deleted_meanwhile(world: Any, record: Record) -> bool:
 
 
 def _sizes(world: Any, path: str, manifest: Any) -> None:
-    """Check that the keys have digests of contents beside them."""
+    """Check that the keys files also contain the digests of contents."""
     for shard in manifest.shards:
         if shard.keys is not None and shard.keys.bytes != 32 * shard.records:
             world.book.complain("contents stand beside the keys", f"{path}: {shard.path}")

@@ -1,4 +1,4 @@
-"""Make a failing plan smaller while the same promise breaks: fewer processes, faults, actions and settings."""
+"""Shrink a failing plan to fewer processes, faults, actions and settings, while the same promise is broken."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CALM = {
 
 
 def promise_of(outcome: Outcome) -> str:
-    """Return the first broken promise; empty without one."""
+    """Return the first broken promise, or ``""`` if there is none."""
     return outcome.complaints[0].partition(":")[0] if outcome.complaints else ""
 
 
 def shrink(plan: dict[str, Any], promise: str, *, runs: int = 300) -> Outcome:
-    """Return the smallest plan found within a number of runs, and its result."""
+    """Return the result of the smallest failing plan that was found within ``runs`` runs."""
     best = run_plan(plan)
     left = runs
 
@@ -58,10 +58,10 @@ def shrink(plan: dict[str, Any], promise: str, *, runs: int = 300) -> Outcome:
 
 
 def _smaller(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the plans that are this one with a piece taken out; the largest pieces first."""
+    """Yield the plan with one piece removed at a time, beginning with the largest pieces."""
     for number in range(len(plan["processes"])):
         smaller = copy.deepcopy(plan)
-        # Its place stays, so that faults still mean the same processes.
+        # Keep the empty process, so that the numbers of processes in faults stay valid.
         if smaller["processes"][number]["operations"]:
             smaller["processes"][number]["operations"] = []
             yield smaller
@@ -87,7 +87,7 @@ def _smaller(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _without(plan: dict[str, Any], part: Callable[[dict[str, Any]], list[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield halves of a list, quarters, then single items."""
+    """Yield the plan without a whole list, then without each half, each quarter, and finally each item."""
     size = len(part(plan))
     piece = size
     while piece:

@@ -1,6 +1,6 @@
-"""The objects that a world has from its beginning: a data set in each compression, lines of JSON, and a damaged file.
+"""The objects that exist when a world begins: a data set in each compression, a JSON lines file, and a damaged file.
 
-They are made once, in a world of their own without faults, by a fixed seed; every world gets the same objects.
+They are made once, from a fixed seed, in a separate world without faults. Every world gets the same objects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncrec._framing.crc import masked_crc32c
 
 __all__ = ["CONVERTED", "DAMAGED", "SOURCE", "lay_out", "prepare"]
 
-# The path; then the number of the first record, the number of records, and that of shards.
+# The path, and a list of the first record's number, the number of records, and the number of shards.
 SOURCE = ("sim://bucket/source/pages", [1_000_000, 240, 3])
 CONVERTED = ("sim://bucket/lines/pages.jsonl", [2_000_000, 60, 1])
 DAMAGED = ("sim://bucket/damaged/pages.tfrecord", [3_000_000, 40, 1])
@@ -26,7 +26,7 @@ _made: dict[str, bytes] = {}
 
 
 def lay_out(world: Any) -> None:
-    """Put them into the world's store."""
+    """Put the source objects into the world's store."""
     for key, data in _made.items():
         world.bucket.publish(key, data, exclusive=True)
 
@@ -41,7 +41,7 @@ def _frame(data: bytes) -> bytes:
 
 
 def prepare() -> None:
-    """Once, within `seams.patched`."""
+    """Make the source objects once. Call this within `seams.patched`."""
     from .plan import draw
     from .playing import small
     from .world import World
@@ -49,7 +49,7 @@ def prepare() -> None:
 
     if _made:
         return
-    np.unique([0])  # its imports decide where a small manifest is parsed, which must be the same in every world
+    np.unique([0])  # its lazy imports affect where a small manifest is parsed, which must be the same in every world
     plan = draw(0)
     plan["settings"].update(failing=0.0, short=0.0, skews=False, late=False, lax=False, parts=1 << 20, checksums=True)
     plan.update(processes=[], faults=[])

@@ -1,8 +1,8 @@
-"""An object store of a world, which keeps its contract, and otherwise behaves like real stores.
+"""The client of a world's object store, which fulfils the contract of storages but otherwise behaves like real stores.
 
-Each request takes time, may fail before or after its effect, and may take effect when no client waits for it: the
-client was killed, or got an error. A list is read page by page while others write. With ``lax``, a condition is checked
-when an upload begins, and not when its parts are completed, as in Ceph.
+Each request takes time, may fail before or after its effect, and may take effect after its client was killed or got an
+error. Lists are read page by page while others write. With ``lax``, a condition is checked when an upload begins rather
+than when it is completed, as in Ceph.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["SCHEME", "BucketStorage", "factory"]
 
 
 class BucketStorage(Storage):
-    """A client of the bucket; also lists and removes unfinished uploads, as S3 does."""
+    """A client of the bucket. Like S3's, it can also list and remove unfinished uploads."""
 
     def __init__(self, bucket: Bucket, root: str = f"{SCHEME}://bucket") -> None:
         self.bucket = bucket
@@ -83,7 +83,7 @@ def _found(bucket: Bucket, key: str) -> Stored:
 
 class _Sink(ByteSink):
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
-        # Objects that decide go up in one part, whatever the size of the parts of shards.
+        # Objects that resolve conflicts are uploaded in one part, whatever the part size of shards.
         decides = any(folder in f"/{key}" for folder in ("/_manifest/", "/_flush/"))
         self.chunk_size = max(bucket.parts, 1 << 20) if decides else bucket.parts
         self.key = key
@@ -128,7 +128,7 @@ class _Sink(ByteSink):
             if error is None:
                 raise TransientStorageError(f"{self.key}: a part was not sent; it can only be abandoned")
             return
-        # The store decides now for an object of one part. For several parts, a lax store decided when the upload began.
+        # The store checks the condition now. For several parts, a lax store has checked it when the upload began.
         exclusive = self._exclusive and not (bucket.lax and len(self._parts) > 1)
 
         def complete() -> ObjectInfo:
@@ -137,10 +137,10 @@ class _Sink(ByteSink):
             return bucket.publish(self.key, b"".join(self._parts), exclusive=exclusive)
 
         try:
-            with anyio.CancelScope(shield=True):  # as in real backends: the answer says whether the object exists
+            with anyio.CancelScope(shield=True):  # as in real backends, to learn whether the object exists
                 self.published = await bucket.request(f"publish {self.key}", complete)
         except TransientStorageError:
-            raise  # it may take effect later
+            raise  # the request may take effect later
         except BaseException:
             bucket.unfinished.pop(self._id, None)
             raise
@@ -173,7 +173,7 @@ class _Source(ByteSource):
 
 
 def factory(bucket: Callable[[], Bucket]) -> StorageFactory:
-    """For `register_writer_factory`: ``sim://bucket/...`` in the world that runs."""
+    """Return the factory of ``sim://bucket/...`` in the running world, for `register_writer_factory`."""
 
     @asynccontextmanager
     async def open_bucket(url: str) -> AsyncIterator[Storage]:

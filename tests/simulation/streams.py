@@ -1,4 +1,4 @@
-"""``os.path``, open files and the entries of folders, made with `System`."""
+"""``os.path``, open files and folder entries, implemented with `System`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class SystemPath:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(posixpath, name)
-        setattr(self, name, found)  # asked for once
+        setattr(self, name, found)  # cached
         return found
 
     def _mode(self, path: Any) -> bool | None:
-        """Return whether the path is a folder; `None` if it does not exist."""
+        """Return whether the path is a folder, or `None` if it does not exist."""
         try:
             return bool(self._system.node(path, "stat").folder)
         except (OSError, ValueError):

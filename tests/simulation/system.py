@@ -1,6 +1,6 @@
-"""`os`, `open`, `fcntl` and others, as the processes of a world see them: a path below ``/<machine>`` is on its disk.
+"""`os`, `open`, `fcntl` and others, as seen by the processes of a world. A path below ``/<machine>`` is on its disk.
 
-Each call is a point at which a process may die, others may run, and the disk may fail.
+At each call, the process may die, others may run, and the disk may fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .streams import Entries, Entry, Raw, SystemPath
 
 __all__ = ["System", "World"]
 
-# The names of `os` that touch no file.
+# The functions of `os` that access no files.
 _NO_FILES = {"fsdecode", "fsencode", "fspath", "getegid", "geteuid", "getuid", "major", "minor", "strerror", "sysconf"}
 
 
@@ -24,7 +24,7 @@ class World(Protocol):
     """The methods of a world that system calls use."""
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """Prepare for a system call; raise the disk's error if it fails."""
+        """Prepare for a system call. Raise the disk's error if the call fails."""
 
     def machine_of(self, fd: int) -> Machine: ...
     def misuse(self, what: str) -> None: ...
@@ -33,11 +33,11 @@ class World(Protocol):
     def shared(self, machine: Machine) -> bool: ...
     def boot(self, process: Process) -> str: ...
     def removed(self, process: Process, path: str) -> None:
-        """Note that the last name of a file that was not empty was removed."""
+        """Note that the last name of a non-empty file was removed."""
 
 
 class System:
-    """`os`. Names that are not here are those of the real one, and touch no file."""
+    """`os`. Names that are not defined here are the real ones, which must not access files."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -47,10 +47,10 @@ class System:
         found = getattr(os, name)
         if callable(found) and not isinstance(found, type) and name not in _NO_FILES:
             raise NotImplementedError(f"os.{name} would touch the real system: the simulation has to have it")
-        setattr(self, name, found)  # asked for once
+        setattr(self, name, found)  # cached
         return found
 
-    # -- who calls ----------------------------------------------------------------------------------------------------
+    # -- the caller ---------------------------------------------------------------------------------------------------
 
     def _call(self, name: str, path: str = "") -> Process:
         process = PROCESS.get()
@@ -118,8 +118,8 @@ class System:
         return int(machine.open(node, process, text))
 
     def close(self, fd: int) -> None:
-        # This call cannot fail or be struck: clean-up makes it, on the loop's thread, too, and finalizers make it in
-        # any process.
+        # This call never fails, and no fault strikes at it, because cleanup also makes it on the loop's thread, and
+        # finalizers make it in any process.
         machine = self._world.machine_of(fd)
         if fd in machine.files:
             machine.close(fd)
@@ -175,7 +175,7 @@ class System:
     def lseek(self, fd: int, position: int, how: int = os.SEEK_SET) -> int:
         _, file = self._file(fd, "lseek")
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: file.position, os.SEEK_END: len(file.node.data)}
-        if (base := bases.get(how)) is None:  # it does not report holes
+        if (base := bases.get(how)) is None:  # SEEK_DATA and SEEK_HOLE are not supported
             raise failure(errno.EINVAL)
         file.position = base + position
         return file.position
@@ -315,7 +315,7 @@ class System:
             return io.StringIO(f"1 1 {os.major(device)}:{os.minor(device)} / / rw - {kind} none rw\n")
         flags = {"r": os.O_RDONLY, "a": os.O_CREAT | os.O_WRONLY, "w": os.O_CREAT | os.O_TRUNC | os.O_WRONLY}[mode[0]]
         fd = self.open(text, flags)
-        file = self._world.machine_of(fd).files[fd]  # one system call, at which a fault may have struck already
+        file = self._world.machine_of(fd).files[fd]  # not another system call, at which a fault could strike
         file.appends = mode[0] == "a"
         return io.BufferedReader(Raw(self, fd)) if mode[0] == "r" else io.BufferedWriter(Raw(self, fd))
 

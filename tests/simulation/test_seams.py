@@ -1,4 +1,4 @@
-"""A world is beneath all of asyncrec: names that mean the system are looked up when used, not when defined."""
+"""All of asyncrec runs in a world: names that refer to the system are looked up on use, not on definition."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typing import Any
 from . import seams
 
 _REAL = (os, time, threading, secrets, fcntl, shutil, socket, tempfile)
-# It does not matter whether these are real ones.
+# These may be the real functions, because they have no effects.
 _PURE = (os.fspath, os.fsdecode, os.fsencode)
 
 
 def means_the_system(value: Any) -> bool:
-    """Return whether an object is one of these modules or their functions. Their classes are types, in annotations."""
+    """Return whether an object is one of these modules or their functions. Classes are ignored, as annotations."""
     if any(value is module for module in _REAL):
         return True
     if not inspect.isroutine(value) or any(value is function for function in _PURE):
@@ -33,7 +33,7 @@ def means_the_system(value: Any) -> bool:
 
 
 def bound(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the objects that a module, its functions and its classes keep from the time of their definition."""
+    """Yield the objects that a module, its functions and its classes have bound when they were defined."""
     for name, value in vars(module).items():
         if not isinstance(value, ModuleType):
             yield name, value

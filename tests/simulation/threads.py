@@ -1,8 +1,8 @@
-"""Worker threads of a world: functions that start and end at random later moments.
+"""Worker threads of a world: functions that start and end at random later times.
 
-Most run whole, in one step of the loop. Some are stopped at some of their calls of the system, while the others go on:
-these run in a real thread, which only ever runs while the loop waits for it. A lock that one of them holds is waited
-for by letting it run on.
+Most run to the end in one step of the loop. Some stop at some of their system calls, while others continue. Such a
+function runs in a real thread, which runs only while the loop waits for it. To wait for a lock that it holds, it is
+resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .scheduler import Loop, OfThread
 
 __all__ = ["Event", "Lock", "Strand", "Threads"]
 
-# A disk that takes seconds for an operation would only show that limited waits end.
+# The maximum delay. A disk that takes seconds per operation would only make limited waits time out.
 _MOST_LATE = (0.0, 0.0001, 0.001, 0.01, 0.1)
 
 
@@ -32,7 +32,7 @@ def _nothing() -> None:
 
 
 class _Worker:
-    """A real thread that is used again."""
+    """A reusable real thread."""
 
     idle: ClassVar[list[_Worker]] = []
 
@@ -48,12 +48,12 @@ class _Worker:
         while True:
             self.go.acquire()
             self.work()
-            self.work = _nothing  # it would keep its world alive
+            self.work = _nothing  # a reference to the work would keep its world alive
             self.back.release()
 
 
 class Strand:
-    """A function in a real thread, which goes on when resumed, and stops at calls of its choice."""
+    """A function in a real thread, which runs when it is resumed, until it stops itself at a system call."""
 
     running: ClassVar[Strand | None] = None
 
@@ -71,7 +71,7 @@ class Strand:
             self.done = True
 
     def resume(self) -> None:
-        """Let the function go on; return when it has stopped or ended."""
+        """Let the function continue, and wait until it has stopped or ended."""
         if self.done:
             return
         if self._worker is None:
@@ -86,7 +86,7 @@ class Strand:
             _Worker.idle.append(worker)
 
     def stop(self) -> None:
-        """Called by the function itself."""
+        """Stop until resumed. Called by the function itself."""
         worker = self._worker
         assert worker is not None, "it runs"
         worker.back.release()
@@ -95,7 +95,7 @@ class Strand:
             raise Killed
 
     def abort(self) -> None:
-        """End the function without any effect: its process is dead, or the world is over."""
+        """End the function without further effects, because its process is dead or the world is over."""
         self._aborted = True
         if self._worker is None:
             self.done = True
@@ -107,7 +107,7 @@ class Threads:
     """The threads of one world.
 
     Attributes:
-        stopping: the share of functions that may be stopped in between.
+        stopping: the share of functions that may stop at system calls.
     """
 
     def __init__(self, loop: Loop, rng: random.Random, *, stopping: float) -> None:
@@ -120,7 +120,7 @@ class Threads:
     async def run_sync(
         self, func: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None, **_: Any
     ) -> Any:
-        """Run like `anyio.to_thread.run_sync`: anyio's cancellation waits for the thread, asyncio's own leaves it."""
+        """Run like `anyio.to_thread.run_sync`. anyio's cancellation waits for the thread; asyncio's own abandons it."""
         await asyncio.sleep(0)
         if limiter is not None:
             try:
@@ -137,7 +137,7 @@ class Threads:
                 limiter.release()
 
     def point(self) -> None:
-        """Stop at a system call, at which others may run."""
+        """Stop at a system call, with some probability, so that others can run."""
         strand = Strand.running
         if strand is not None and self._rng.random() < 0.4:
             strand.stop()
@@ -172,7 +172,7 @@ class _Job:
         set_current_async_library(None)  # like anyio's threads, which have no loop
         owner = getattr(self._func, "__self__", None)
         if isinstance(owner, Event) and not owner.is_set():
-            self._threads._loop.call_later(0.01, OfThread(self.begin))  # it waits for another thread: look again
+            self._threads._loop.call_later(0.01, OfThread(self.begin))  # it waits for another thread, so check again
             return
         threads = self._threads
         if threads._rng.random() < threads.stopping:
@@ -190,12 +190,12 @@ class _Job:
             pass
         except BaseException as error:
             self._outcome = None, error
-        if self.future.done():  # no task waits for it: its result is released, as by a real thread
+        if self.future.done():  # no task waits for it, so release its result, as a real thread does
             self._outcome = None
 
     def end(self) -> None:
         outcome, self._outcome = self._outcome, None
-        if outcome is None or self.future.done():  # killed in it; or no task waits for it
+        if outcome is None or self.future.done():  # its process was killed, or no task waits for it
             return
         result, error = outcome
         if error is None:
@@ -209,7 +209,7 @@ class _Job:
 
 
 class Lock:
-    """`threading.Lock` and, when ``again``, `threading.RLock`."""
+    """A substitute for `threading.Lock` or, with ``again``, `threading.RLock`."""
 
     def __init__(self, *, again: bool = False) -> None:
         self._again = again
@@ -250,12 +250,12 @@ class Lock:
 
 
 class Event:
-    """`threading.Event`."""
+    """A substitute for `threading.Event`."""
 
     def __init__(self) -> None:
         self._set = False
 
-    over: ClassVar[bool] = False  # no world runs, and no task waits
+    over: ClassVar[bool] = False  # whether no world is running, so no task waits
 
     def is_set(self) -> bool:
         return self._set or Event.over

@@ -1,11 +1,10 @@
-"""The times at which the faults of a plan strike: steps or calls after a process began, or after it came to a point.
+"""The times at which the faults of a plan strike: steps or calls after a process starts, or after it reaches a point.
 
-The critical points are a small part of a process's life: a job's header gets its name (``"beginning"``), its first
-key (``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), the first shard
-that gets its name (``"publishing"``), the first segment (``"committing"``), the first entry of a flush log
-(``"flush entry"``); for the ``nth`` time, it has a lock
-(``"locking"``), a shard, an index or keys are gone (``"removing"``), or its user's code holds the event loop
-(``"holding"``).
+The critical points are a small part of a process's life: a job's header gets its name (``"beginning"``), its first key
+(``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), a shard that gets its
+name (``"publishing"``), a segment (``"committing"``), an entry of a flush log (``"flush entry"``), a lock
+(``"locking"``), the removal of a shard, an index or keys (``"removing"``), and user code that blocks the event loop
+(``"holding"``). A fault may wait until a point is reached for the ``nth`` time.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ __all__ = ["Timing"]
 
 Fault = dict[str, Any]
 
-# A header that has no name yet (`asyncrec._shards.journal.home`).
+# A header without its final name (`asyncrec._shards.journal.home`).
 _HEADER = re.compile(r"/\.[0-9a-f]{16}\.partial$")
 
 
 class Timing:
-    """The faults that are still to strike, of one world."""
+    """The faults of one world that have yet to strike."""
 
     def __init__(
         self, strike: Callable[[Process, Fault], bool], later: Callable[[float, Callable[[], None]], None]
@@ -34,19 +33,19 @@ class Timing:
         self._strike = strike
         self._later = later
         self._over = False
-        # Faults for a point that a process has not reached, and how often it still has to reach it.
+        # Faults that wait for a process to reach a point, and the number of times it has yet to do so.
         self._waiting: dict[Process, list[tuple[Fault, int]]] = {}
-        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # by the step
+        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # each with the number of its step
 
     def expect(self, process: Process, fault: Fault) -> None:
-        """Wait for the time of this fault of a process from now on."""
+        """Wait, from now on, for the time at which this fault of a process strikes."""
         if fault.get("since"):
             self._waiting.setdefault(process, []).append((fault, fault.get("nth", 1)))
         else:
             self.arm(process, fault)
 
     def comes_to(self, process: Process, what: str) -> None:
-        """Note that a process has come to a point; each fault strikes once."""
+        """Note that a process has reached a point. Each fault strikes once."""
         waiting = self._waiting.pop(process, None)
         if not waiting:
             return
@@ -57,7 +56,7 @@ class Timing:
                 self.arm(process, fault)
 
     def publishes(self, process: Process, path: str) -> None:
-        """Note that an object, or its unfinished file, is about to get its name."""
+        """Note that an object, or a local file, is about to get its name."""
         if "/_manifest/" in path:
             self.comes_to(process, "committing")
         elif path.endswith(".frames"):
@@ -68,18 +67,18 @@ class Timing:
             self.comes_to(process, "beginning")
 
     def removed(self, process: Process, path: str) -> None:
-        """Note that an object, or the last name of a file, is gone."""
+        """Note that an object, or the last name of a file, was removed."""
         if ".tfrecord" in path:
             self.comes_to(process, "removing")
 
     def arm(self, process: Process, fault: Fault) -> None:
-        """Count from now on."""
+        """Count time, calls or steps from now on until the fault strikes."""
         if fault.get("by") == "time":  # an idle process takes no steps
             self._later(fault["at"], lambda: None if self._over else self._strike_now(process, fault))
         elif fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
         elif fault["kind"] in ("disk", "power", "stall") and not fault["at"]:
-            self._strike(process, fault)  # the very call that it is at
+            self._strike(process, fault)  # at the current call
         else:
             self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))
 

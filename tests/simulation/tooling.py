@@ -1,4 +1,4 @@
-"""Operations that are tools: those that make a target of a source, and those that tidy up."""
+"""Operations of tools, which make a target from a source, or tidy up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .writing import compression
 
 __all__ = ["MAKERS", "make"]
 
-# By name: whether the tool is all or nothing. Otherwise the target grows, and running the tool again completes it.
+# Whether each tool is all-or-nothing. Otherwise, the target grows, and running the tool again completes it.
 MAKERS = {"reshard": True, "convert": False, "copy": True, "repair": True}
 
 
@@ -47,7 +47,7 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
         await asyncrec.recover(spec["path"], to=spec.get("to"))
     if not (gives_up := spec.get("gives_up")):
         return
-    # A person declares writers dead, and may be wrong; a writer that is proven to live stays.
+    # Declare writers dead as an operator would, who may be wrong. A writer that is proven alive stays.
     for run in world.book.of(spec["target"]):
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
             before = run.given_up
@@ -68,7 +68,7 @@ async def verify(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("compact")
 async def compact(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Merge now and then while others work; segments that were merged a minute or more before are deleted."""
+    """Merge the manifest repeatedly while others work. Segments merged at least a minute earlier are deleted."""
     for pause in spec["pauses"]:
         with contextlib.suppress(ObjectNotFoundError):
             await tools.compact(spec["path"], grace=spec["grace"], manifest_only=True)

@@ -1,4 +1,4 @@
-"""One world: its plan is run, faults stop, it recovers, and the oracle judges it."""
+"""A world: its plan runs, faults stop, it recovers, and the oracle judges it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["World"]
 
 _EPOCH = 1_700_000_000.0
 _MAX_STEPS = 400_000
-# All living processes end within this time of the last fault: a writer's exit_timeout, stores' retries, some hangs.
+# All living processes must end within this time after the last fault. It covers exit_timeout, retries, and some stalls.
 _GETS_WELL = 7200.0
 
 
 class World:
-    """A world; see the module. Operations and seams use its attributes.
+    """A world; see this module's docstring. Operations and seams use its attributes.
 
     Attributes:
-        disks_fail: whether a call of a disk may fail, also as a result of another fault.
-        store_answers: whether each request has its effect, and is answered.
+        disks_fail: whether a disk may fail, also as a consequence of another fault.
+        store_answers: whether each request to the store takes effect and gets a response.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class World:
         for machine in self.machines.values():
             machine.links_work = settings["links"]
 
-    # -- what seams and operations ask ------------------------------------------------------------------------------
+    # -- methods for seams and operations -----------------------------------------------------------------------------
 
     def wall(self, process: Process | None) -> float:
         return _EPOCH + self.loop.now + (process.skew if process is not None else 0.0)
@@ -93,7 +93,7 @@ class World:
         return bool(self._tmpfs)
 
     def shared(self, machine: Machine) -> bool:
-        """Whether hosts share this disk, and do not see each other's locks."""
+        """Return whether hosts that do not see each other's locks share this disk."""
         return bool(self.settings.get("shared")) and machine.name == "m0"
 
     def boot(self, process: Process) -> str:
@@ -104,7 +104,7 @@ class World:
         self.timing.removed(process, path)
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """Note that a system call is about to be made."""
+        """Note an imminent system call, at which the process may stop or die."""
         self.threads.point()
         if process.dead:
             raise Killed
@@ -120,7 +120,7 @@ class World:
 
     @asynccontextmanager
     async def running(self, run: Run) -> AsyncIterator[None]:
-        """Note the outcome of a run. Errors are recorded with the run, and are not a fault of the world."""
+        """Record the outcome of a run, including its error, which is not a complaint."""
         self.operations += 1
         try:
             yield
@@ -134,7 +134,7 @@ class World:
         last = run.last_ticket
         run.promise("committed", last, self.loop.now)
 
-    # -- how it is played ---------------------------------------------------------------------------------------------
+    # -- playing ------------------------------------------------------------------------------------------------------
 
     def _cast(self) -> None:
         for number, part in enumerate(self.plan["processes"]):
@@ -159,7 +159,7 @@ class World:
     async def do(
         self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL
     ) -> None:
-        """Run work of the world itself in a process of its own, without faults: it has to succeed."""
+        """Run work of the world itself in a separate process, without faults. It must succeed."""
 
         async def main(process: Process) -> None:
             try:
@@ -175,7 +175,7 @@ class World:
     async def _play(self) -> None:
         from . import oracle
 
-        set_current_async_library("asyncio")  # as `anyio.run` does, or it would be detected thousands of times
+        set_current_async_library("asyncio")  # as `anyio.run` does; otherwise, it is detected thousands of times
         sources.lay_out(self)
         self._weather(self.settings)
         self._cast()
@@ -224,7 +224,7 @@ class World:
         for process in self.processes:
             process.dead = True
         self.threads.close()
-        # End the waits of dead processes, or closing their coroutines would go on waiting without a loop.
+        # End the waits of dead processes. Otherwise, their coroutines would still wait on close, without a loop.
         for scope in self.scopes:
             scope._running.clear()
         asyncio.set_event_loop(None)

@@ -19,11 +19,11 @@ __all__ = ["BodyError", "compression"]
 
 
 class BodyError(Exception):
-    """An error of a user's own code within a writer's context."""
+    """An error in user code within a writer's context."""
 
 
 class _Refusal(Exception):
-    """An error of a user's `partition_by`."""
+    """An error in a user's `partition_by`."""
 
 
 def compression(kind: str) -> Any:
@@ -184,13 +184,13 @@ async def _write_many(
         last = await writer.write_many(forms, **given)
         done = True
     if done:
-        # Others may have written while it waited; tickets grow in any case.
+        # Others may have written while this call waited, but tickets increase in any case.
         for number, record in enumerate(records):
             _taken(world, run, record, (last or 0) - count + 1 + number)
 
 
 class Limited:
-    """Cancel at a time: ``["anyio", seconds]`` by anyio, ``["asyncio", seconds]`` by the task's own ``cancel()``."""
+    """A time limit: ``["anyio", seconds]`` cancels through anyio, ``["asyncio", seconds]`` with ``Task.cancel()``."""
 
     def __init__(self, limit: list[Any] | None) -> None:
         self.ran_out = False
@@ -264,7 +264,7 @@ async def _act_on_file(world: Any, run: Run, writer: Any, task: int, actions: li
 
 @operation("split")
 async def split(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """`DatasetWriter`: the split ``pages`` of a folder."""
+    """Write the split ``pages`` of a folder with `DatasetWriter`."""
     folder, _, name = spec["path"].rpartition("/")
     run = world.book.begin(spec["path"], "whole", process, spec, world.loop.now, replaces=True)
     records = [world.book.offer(run, 0, spec["size"], b"%d-%d" % (run.number, n)) for n in range(spec["count"])]

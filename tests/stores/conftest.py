@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share is imported by name.
+# Tests are imported by path, but the modules that they share by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from store_servers import gcs_server, s3_proxy, s3_store  # noqa: F401, I001  # fixtures; it finds what follows
+from store_servers import gcs_server, s3_proxy, s3_store  # noqa: F401, I001  # fixtures; also extends sys.path
 from fake_gcs import FakeGcs
 from places import GcsPlace, Place, S3Place
 from s3_proxy import Proxy
@@ -25,7 +25,7 @@ from asyncrec.storage import _retry as retry
 
 @pytest.fixture(params=["s3", "gcs"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
-    """A store that speaks HTTP, calm and empty, with nothing of this machine's configuration."""
+    """An empty store without faults, reached over HTTP, and isolated from this machine's configuration."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "GOOGLE_", "CLOUDSDK_")) or name in ("S3_ENDPOINT", "STORAGE_EMULATOR_HOST"):
             monkeypatch.delenv(name)
@@ -57,19 +57,19 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three attempts instead of ten: where a store is down for good, seven more show nothing."""
+    """Make three attempts instead of ten, because the other seven are of no use if a store stays down."""
     monkeypatch.setitem(vars(retry.DEFAULT), "attempts", 3)
 
 
 @pytest.fixture
 def patient(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer may take its time, on a machine that has much else to do: where none is withheld on purpose."""
+    """Tolerate slow responses on a busy machine, in tests that do not withhold responses on purpose."""
     place.options.pop("read_timeout", None)
     monkeypatch.setattr("asyncrec_gcs.session._STALLED", 30)
 
 
 class _NoJitter(random.Random):
-    """The back-off counts, and does not sleep."""
+    """A source of jitter that makes every back-off zero."""
 
     def uniform(self, a: float, b: float) -> float:
         return 0.0

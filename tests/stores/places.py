@@ -1,6 +1,6 @@
-"""The stores as tests of whole writers see them: how to open one, to make it fail, and to look past the library.
+"""Stores for tests of whole writers. Tests can open a store, make it fail, and inspect it without the library.
 
-S3 is moto behind the plugin's proxy, GCS the plugin's strict fake; both count their requests, and fail them as told.
+S3 is moto behind the plugin's proxy. GCS is the plugin's strict fake. Both count requests, and fail them on demand.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from asyncrec.storage._base import Storage
 __all__ = ["Failing", "GcsPlace", "Place", "S3Place"]
 
 Failing = Literal["refused", "down", "lost", "once", "lost once", "cut once", "silent"]
-"""What happens from the k-th request on, or to it alone.
+"""The fate of the k-th request, and in some cases of all later ones.
 
-- ``refused``: it alone is answered 403, for good;
-- ``down``: it and all later ones are answered 500, without effect;
-- ``lost``: it and all later ones take effect, and are answered 500;
-- ``once``, ``lost once``: the same, it alone;
-- ``cut once``: the connection breaks after its effect;
-- ``silent``: it and all later ones are never answered.
+- ``refused``: the request gets a 403, which is final;
+- ``down``: it and all later requests get a 500, and have no effect;
+- ``lost``: it and all later requests get a 500, but take effect;
+- ``once``, ``lost once``: the same, but for this request alone;
+- ``cut once``: the request takes effect, but the connection breaks before the response;
+- ``silent``: it and all later requests get no response.
 """
 
 
 class Place(ABC):
-    """One store, empty at first.
+    """A store, initially empty.
 
     Attributes:
-        name: for people.
-        url: of the folder the tests write to.
-        options: to open it with; chunks are small, so that small objects have several.
-        chunk: bytes of one.
+        name: the name, for messages.
+        url: the URL of the folder to which the tests write.
+        options: the storage options; chunks are small, so that small objects have several.
+        chunk: the size of a chunk in bytes.
     """
 
     name: str
@@ -53,45 +53,45 @@ class Place(ABC):
     @property
     @abstractmethod
     def requests(self) -> int:
-        """How many there were since the last `calm`."""
+        """The number of requests since the last `calm`."""
 
     @abstractmethod
     def calm(self) -> None:
-        """From now on nothing fails; requests are counted from 0."""
+        """Stop all faults, and count requests from 0 again."""
 
     @abstractmethod
     def chaos(self, seed: int) -> None:
-        """One request in five goes wrong: 5% of 5xx, 10% throttled, and resets, stalls, bodies cut short."""
+        """Fail one request in five: 5% with a 5xx, 10% throttled, others with resets, stalls or truncated bodies."""
 
     @abstractmethod
     def outages(self, seed: int) -> None:
-        """Every now and then nothing works for a while."""
+        """Fail all requests for a while, now and then."""
 
     @abstractmethod
     def fail(self, k: int, how: Failing) -> None:
-        """From now on, or once, at the ``k``-th request, counted from 0."""
+        """Fail the ``k``-th request, counted from 0, and in some ways all later ones."""
 
     @abstractmethod
     def when(self, k: int, call: Callable[[], object]) -> None:
-        """Call it, in another thread, as the ``k``-th request comes, counted from 0."""
+        """Call a function in another thread when the ``k``-th request arrives, counted from 0."""
 
     @abstractmethod
     def objects(self) -> dict[str, bytes]:
-        """Whatever is visible below `url`."""
+        """Return all visible objects below `url`."""
 
     @abstractmethod
     def unfinished(self) -> list[str]:
-        """Uploads begun and neither ended nor out of anybody's reach."""
+        """Return the uploads that are neither completed nor aborted and that some client can still reach."""
 
     @property
     @abstractmethod
     def busy(self) -> int:
-        """Requests under way."""
+        """The number of requests in progress."""
 
     @property
     @abstractmethod
     def connections(self) -> int:
-        """Connections that are open, idle ones too."""
+        """The number of open connections, including idle ones."""
 
 
 class S3Place(Place):
@@ -214,9 +214,9 @@ class GcsPlace(Place):
 
 
 class _Outages:
-    """Whether the store is down at its n-th request: 60 to 80 at a time, first soon, then about every 200.
+    """A schedule of outages. Each lasts 60 to 80 requests. The first comes early, the others after about 150 more.
 
-    With three attempts for each of some dozen requests at once, somebody's patience ends within that.
+    With about a dozen concurrent requests of three attempts each, some request exhausts its attempts in an outage.
     """
 
     def __init__(self, seed: int) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share, with the plugins' tests too, is imported by name.
+# Tests are imported by path, but the modules that they share, also with the plugins' tests, by name.
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-azure/tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-http/tests"))
 
-from fake_gcs import FakeGcs  # found by the lines above
+from fake_gcs import FakeGcs  # on sys.path because of the lines above
 from s3_proxy import Proxy, running_proxy
 from s3_store import Store, running_store
 

@@ -1,4 +1,4 @@
-"""Cancelled at every await of a write and of a read: nothing is left running, open, connected or begun."""
+"""Cancel writes and reads at every await: no tasks, files, connections or unfinished uploads may remain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {"max_shard_records": 3, "on_error": "discard"}
 
 
 def tasks() -> int:
-    """Of this event loop."""
+    """Return the number of tasks of this event loop."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:
@@ -45,10 +45,10 @@ def tasks() -> int:
 
 
 def open_files(below: Path) -> list[str]:
-    """What descriptors of this process lead to below a folder."""
+    """Return the files below a folder that this process has open."""
     targets = []
     for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one of listdir itself
+        with suppress(FileNotFoundError):  # the descriptor of listdir itself
             targets.append(os.readlink(f"/proc/self/fd/{fd}"))
     return [target for target in targets if target.startswith(str(below))]
 
@@ -75,7 +75,7 @@ async def read(storage: Storage, path: str, records: list[bytes]) -> None:
 
 
 async def whole(storage: Storage, path: str, records: list[bytes]) -> None:
-    """What the manifest names is there, and is the first records."""
+    """Check that the shards in the manifest exist and contain the first of ``records``."""
     try:
         manifest = await asyncrec.read_manifest(path, storage=storage)
     except asyncrec.ObjectNotFoundError:
@@ -87,9 +87,9 @@ async def whole(storage: Storage, path: str, records: list[bytes]) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """The servers run in threads: they take note of a connection's end a moment later."""
+    """Wait for a condition, because the servers, which run in threads, notice the end of a connection with a delay."""
     with anyio.fail_after(10):
-        while not condition():  # noqa: ASYNC110  # it comes true in another thread
+        while not condition():  # noqa: ASYNC110  # another thread makes it true
             await anyio.sleep(0.002)
 
 
@@ -121,8 +121,8 @@ class TestStores:
     @pytest.mark.slow
     @pytest.mark.parametrize("on_error", ["discard", "commit"])
     async def test_write_cancelled_at_any_request_leaves_nothing_behind(self, place: Place, on_error: str) -> None:
-        """Where the tasks that own the shards wait, not the writer's own. With ``on_error="commit"`` all that was taken
-        is committed all the same."""
+        """Cancel while the shards' own tasks wait for the store. With ``on_error="commit"``, all accepted records are
+        still committed."""
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]
         token = anyio.lowlevel.current_token()
         async with place.open() as storage:
@@ -162,7 +162,7 @@ class TestStores:
 
     @pytest.mark.slow(but=["asyncio-gcs", "trio-gcs"])
     async def test_opening_cancelled_at_any_await_leaves_nothing_behind(self, place: Place) -> None:
-        """The client, its thread under the bridge, and its connections."""
+        """Check the client, the bridge's thread and the connections."""
         async with place.open() as storage:
             await storage.put("x", b"x")
         await until(lambda: place.connections == 0)
@@ -183,7 +183,7 @@ class TestStores:
     ("anyio_backend", "url"), [("asyncio", "file://{}"), ("trio", "file://{}"), ("asyncio", "file+aiofiles://{}")]
 )
 class TestFiles:
-    """On a disk: no descriptor, no unfinished file."""
+    """On a disk, where no file descriptors or unfinished files may remain."""
 
     def opened(self, url: str, folder: Path) -> AbstractAsyncContextManager[Storage]:
         return asyncrec.open_storage(url.format(folder))

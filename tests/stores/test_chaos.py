@@ -1,4 +1,4 @@
-"""Whole data sets through a store that fails one request in five: what was acknowledged is there, byte for byte."""
+"""Whole data sets on a store that fails one request in five: all acknowledged records must be intact."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing._checks import content
 
-# ``ASYNCREC_LONG=20`` runs twenty seeds instead of one, from ``ASYNCREC_SEED`` on, and each store on both loops.
+# ``ASYNCREC_LONG=20`` runs twenty seeds instead of one, starting at ``ASYNCREC_SEED``, and each store on both loops.
 FIRST = int(os.environ.get("ASYNCREC_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("ASYNCREC_LONG", "1")))
 LONG = "ASYNCREC_LONG" in os.environ
 ON = list(itertools.product(("asyncio", "trio"), ("s3", "gcs"))) if LONG else [("asyncio", "s3"), ("trio", "gcs")]
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize(("anyio_backend", "place"), ON, indirect=["place"])]
 
-WRITERS, RECORDS = 8, 4  # at once; of one shard
+WRITERS, RECORDS = 8, 4  # concurrent writers; records per shard
 
 
 def record(writer: int, number: int, chunk: int) -> bytes:
-    """Most are short; some are longer than a chunk, so that their shards go in several requests."""
+    """Return a record. Most are short; some are longer than a chunk, so that their shards take several requests."""
     return content(chunk * 2 + number if number == 17 else 20 + number * 3, writer * 10_000 + number)
 
 
 async def write(storage: Storage, writer: int, shards: int, chunk: int, committed: list[int]) -> None:
-    """One writer's records after those that are committed, in shards of 4: some compressed, some with an index, some
-    with keys. ``committed`` gets the count of each commit."""
+    """Write a writer's records that are not yet committed, in shards of 4. Depending on the writer, shards are
+    compressed or have an index or keys. Append the number of records of each commit to ``committed``."""
     async with asyncrec.open_sharded_writer(
         "pages",
         storage=storage,
@@ -51,7 +51,7 @@ async def write(storage: Storage, writer: int, shards: int, chunk: int, committe
 
 
 async def read(storage: Storage, shards: int, chunk: int) -> Manifest:
-    """Everything is read back through the same store, and some of it by number and by key."""
+    """Read all records back through the same store, and some of them also by number and by key."""
     each = shards // WRITERS * RECORDS
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     found: Counter[bytes] = Counter()
@@ -77,7 +77,7 @@ async def read(storage: Storage, shards: int, chunk: int) -> Manifest:
 
 
 def check_store(place: Place, manifest: Manifest) -> set[str]:
-    """The manifest and the store agree. Returns what else is visible."""
+    """Check that the manifest agrees with the store. Return the other visible objects."""
     objects = place.objects()
     named = set()
     for shard in manifest.shards:
@@ -91,7 +91,7 @@ def check_store(place: Place, manifest: Manifest) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Place, seed: int) -> None:
-    """No wrong byte, no missing record, no object half there, no upload left, nothing there that nobody names."""
+    """No record may be damaged or missing, and no incomplete or unlisted object or unfinished upload may remain."""
     shards = 200
     committed: list[list[int]] = [[] for _ in range(WRITERS)]
     async with place.open() as storage:
@@ -112,8 +112,8 @@ async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Plac
 async def test_failed_writer_restarts_at_acknowledged_position(
     place: Place, seed: int, patient: None, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The store is down now and then, longer than anybody is patient: each record is there once in the end, for a
-    writer that failed is followed by one that begins after the last commit it was told of."""
+    """Outages last longer than the retries. Each record is stored once all the same, because a failed writer is
+    replaced by one that continues after the last acknowledged commit."""
     shards = 32
     failures = 0
     async with place.open() as storage:
@@ -136,10 +136,10 @@ async def test_failed_writer_restarts_at_acknowledged_position(
         place.calm()
         manifest = await read(storage, shards, place.chunk)
         assert failures
-        # A commit that failed leaves a shard that no manifest names: whole, as everything that is visible.
+        # A failed commit leaves a shard that no manifest lists. Like every visible object, it must be complete.
         for key in await anyio.to_thread.run_sync(check_store, place, manifest):
             if not key.startswith("_"):
                 await asyncrec.read_records(key, storage=storage)
-    # GCS's sessions expire by themselves, and cannot be listed.
+    # GCS's sessions expire by themselves and cannot be listed.
     for key in await anyio.to_thread.run_sync(place.unfinished) if place.name == "s3" else ():
         assert key in caplog.text, "it is left, since the store was down when it was to be removed, and nobody was told"

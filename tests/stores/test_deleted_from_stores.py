@@ -1,4 +1,4 @@
-"""Records are deleted from a store over HTTP: no byte of them is in the bucket, and nothing is left behind."""
+"""Delete records from a store over HTTP. No trace of them may remain in the bucket, and no orphan be left behind."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_deleted_record_remains_in_no_object_of_bucket(place: Place) -> No
 
 @pytest.mark.slow
 async def test_interrupted_deletion_is_completed_by_next_call(place: Place, impatient: None) -> None:
-    """Each seventh request in turn takes effect without an answer, and all behind it are refused."""
+    """Interrupt each call at a different request. From then on, requests get a 500 although they take effect."""
     async with place.open() as storage:
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=20) as writer:
             for number in range(40):

@@ -1,4 +1,4 @@
-"""A writer whose exit has to end ends in its time, though its store is down or says nothing."""
+"""A cancelled writer exits in time, even if its store is down or does not respond."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import asyncrec
 pytestmark = pytest.mark.anyio
 
 EXIT_TIMEOUT, CLEAN_UP = 0.5, 2.0
-# On a machine that has much else to do; a back-off goes on for more than a minute.
+# The delay allowed on a busy machine. A back-off would take more than a minute.
 SLACK = 3.0
 
 
 class _Longest(random.Random):
-    """Each wait is as long as it may be."""
+    """A source of jitter that makes every wait as long as possible."""
 
     def uniform(self, a: float, b: float) -> float:
         return b

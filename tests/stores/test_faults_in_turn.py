@@ -1,6 +1,6 @@
-"""Every operation, and every request, failed in turn while shards with index, keys and manifest are written.
+"""Fail each operation and each request in turn while shards with an index, keys and a manifest are written.
 
-Whatever fails: the manifest names nothing that is missing, short or different, and the error reaches the caller.
+In each case, the manifest must list no missing, truncated or different object, and the caller must get the error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 
-# With ``ASYNCREC_LONG=1`` more kinds of jobs fail in more ways.
+# With ``ASYNCREC_LONG=1``, more kinds of jobs fail in more ways.
 LONG = "ASYNCREC_LONG" in os.environ
 ON = list(itertools.product(("asyncio", "trio"), ("s3", "gcs"))) if LONG else [("asyncio", "s3"), ("trio", "gcs")]
 Options = dict[str, Any]
@@ -50,8 +50,8 @@ async def write(storage: Storage, records: list[bytes], folder: str = "data", **
 
 
 def named(objects: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """The shards that the segments name, looked up in the bare objects of the folder; each has to be there, whole, with
-    its companions."""
+    """Return the entries of the shards that the segments list. Check that each shard, its index and its keys are intact
+    among the folder's objects."""
     segments = [
         [json.loads(line) for line in data.splitlines()]
         for key, data in sorted(objects.items())
@@ -78,7 +78,7 @@ def within(objects: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
 
 
 async def found(storage: Storage, folder: str = "data") -> Counter[bytes]:
-    """The records of the data set as its manifest has it, by the library."""
+    """Return the records of the data set, as the library reads them."""
     try:
         manifest = await asyncrec.read_manifest(f"{folder}/pages", storage=storage)
     except asyncrec.ObjectNotFoundError:
@@ -88,7 +88,7 @@ async def found(storage: Storage, folder: str = "data") -> Counter[bytes]:
 
 
 class TestOperations:
-    """Over memory: fast, and exact in which operation it is."""
+    """Faults in a memory storage, which is fast and makes the failing operation exact."""
 
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
@@ -100,7 +100,7 @@ class TestOperations:
     async def test_single_fault_in_turn_keeps_data_set_consistent(
         self, job: str, kind: Literal["error", "short"]
     ) -> None:
-        """Before its effect and after it, once and for good, transient and final."""
+        """Fail before or after the effect, once or from then on, with a transient or a permanent error."""
 
         async def run(storage: Storage) -> None:
             await write(storage, RECORDS, **JOBS[job])
@@ -127,7 +127,7 @@ class TestOperations:
 
 @pytest.mark.parametrize(("anyio_backend", "place"), ON, indirect=["place"])
 class TestRequests:
-    """Over HTTP, in the plugins: which request fails, and whether it takes effect."""
+    """Faults in the plugins, over HTTP. A failed request may have taken effect."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("how", get_args(Failing) if LONG else ["refused", "down", "lost"])
@@ -135,7 +135,7 @@ class TestRequests:
     async def test_single_fault_in_turn_keeps_data_set_consistent(
         self, place: Place, job: str, how: Failing, impatient: None, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """One shard goes in several requests. Once the store answers again the data set is read by the library."""
+        """One shard takes several requests. The library reads the data set once the store works again."""
         records = [*RECORDS[:5], content(2 * place.chunk, 99), *RECORDS[6:]]
         async with place.open() as storage:
             await write(storage, records, **JOBS[job])
@@ -150,7 +150,7 @@ class TestRequests:
                 objects = within(await anyio.to_thread.run_sync(place.objects), folder)
                 assert sum((await found(storage, folder)).values()) == check(job, objects, raised, about), about
                 left = [key for key in await anyio.to_thread.run_sync(place.unfinished) if f"/{folder}/" in key]
-                if how in ("down", "lost", "silent"):  # of these stores none answers again: no upload can be aborted
+                if how in ("down", "lost", "silent"):  # the store stays down, so no upload can be aborted
                     assert all(key in caplog.text for key in left), f"{about}: {left} is left, and nobody was told"
                 else:
                     assert left == [], about
@@ -167,7 +167,7 @@ async def failed(job: Callable[[], Any]) -> StorageError | None:
 
 
 def told(error: BaseException) -> str:
-    """What an error and those it is chained to say."""
+    """Return the messages of an error and of the errors in its chain."""
     seen: list[BaseException] = []
     todo: list[BaseException | None] = [error]
     while todo:
@@ -179,7 +179,7 @@ def told(error: BaseException) -> str:
 
 
 def check(job: str, objects: Mapping[str, bytes], raised: StorageError | None, about: str) -> int:
-    """Returns how many records the manifest names."""
+    """Check the objects of a job, and return the number of records that the manifest lists."""
     try:
         entries = named(objects)
     except (AssertionError, KeyError) as error:

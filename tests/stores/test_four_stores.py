@@ -1,8 +1,8 @@
-"""One data set on four stores: crawled into S3, copied to Azure, read by a web address and through fsspec.
+"""One data set on four stores: written to S3, copied to Azure, and read from a web server and through fsspec.
+
+Print the requests and bytes of a data set of a thousand shards:
 
     ASYNCREC_TEST_SHARDS=1000 make test ARGS="-n0 -s tests/stores/test_four_stores.py"
-
-prints the requests and bytes of a data set of a thousand shards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec import tools
 pytestmark = pytest.mark.anyio
 
 SHARDS = int(os.environ.get("ASYNCREC_TEST_SHARDS", "12"))
-A_SHARD = 20  # records
+A_SHARD = 20  # the number of records in a shard
 Found = dict[str, int]
 
 
@@ -48,7 +48,7 @@ def record(n: int) -> bytes:
 
 
 async def checksums(path: str, **options: object) -> Found:
-    """The CRC32 of each record that a data set has, by the number its text begins with; none is there twice."""
+    """Return the CRC32 of each record of a data set, by the number at the start of its text. Check for duplicates."""
     found: Found = {}
     async with asyncrec.open_dataset(path, storage_options=options or None) as dataset:
         async for each in dataset:

@@ -1,4 +1,4 @@
-"""What reads many shards of S3 and GCS asks for each of them in few long answers, several shards at a time."""
+"""Streams over many shards of S3 and GCS read each shard in a few long responses, and several shards at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 SHARDS = 6
 PATHS = [f"pages/s{number}.tfrecord" for number in range(SHARDS)]
-# 1.2 MB a shard: several of the blocks that an answer comes in, and of the first piece that is asked for.
+# A shard has 1.2 MB: several times a response's blocks, and several times the first range requested.
 RECORDS = 300
 
 
@@ -43,9 +43,9 @@ async def interleave_sampler(storage: Storage) -> AsyncIterator[AsyncIterator[li
 
 
 async def quiet(place: Place) -> None:
-    """Wait until the store has noticed that nothing is wanted."""
+    """Wait until the store has no requests in progress."""
     with anyio.fail_after(5):
-        while place.busy:  # noqa: ASYNC110  # it comes true in another thread
+        while place.busy:  # noqa: ASYNC110  # another thread changes it
             await anyio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""A writer on S3 makes the requests that `tests/scale` counts on, which is what its figures of cost stand on."""
+"""A writer on S3 makes exactly the requests that `tests/scale` assumes when it estimates costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scale.paper import Crawl, Found, Requests, compaction, life, merging
 pytestmark = pytest.mark.anyio
 
 RECORDS = 23
-# Three full shards of four parts each, and one of three.
+# Three full shards of four parts each, and one shard of three parts.
 CRAWL = Crawl(rate=1, record_bytes=20_000, shard_bytes=120_000, part_bytes=S3Place.chunk)
 
 
@@ -33,7 +33,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def open_as_aws(place: Place) -> AsyncIterator[Storage]:
-    """What is known of AWS beforehand need not be tried out."""
+    """Open the store as if it were AWS, whose capabilities are known and need no probing requests."""
     async with place.open(read_timeout=60) as storage:
         known = storage.shared.bucket.known  # type: ignore[attr-defined]
         known._is_aws = known.crc32c = known.excludes_puts = known.excludes_parts = True
@@ -47,7 +47,7 @@ def taken(proxy: Proxy) -> Requests:
 
 
 async def write(storage: Storage, writer: str) -> None:
-    # A writer that flushes also looks for silent writers, at random moments of its first minute.
+    # A writer that flushes also looks for silent writers, at random times in its first minute.
     async with asyncrec.open_sharded_writer(
         "pages", storage=storage, max_shard_bytes=CRAWL.shard_bytes, writer_id=writer, flush_seconds=None
     ) as opened:

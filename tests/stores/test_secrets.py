@@ -1,7 +1,7 @@
-"""A credential, however it is given, is shown by nothing that a job leaves behind or says, whatever fails.
+"""Credentials appear in no output of a job, however they are passed and whatever fails.
 
-Looked at: logs down to DEBUG with their tracebacks, errors with all they are chained to, reprs, pickles, and whatever
-the job has stored. Each credential here is a canary; what a store gives out (tokens) is one, too.
+The output includes logs down to DEBUG with their tracebacks, errors with their chains, reprs, pickles, and all stored
+objects. Each credential contains a canary, and so do the tokens that a store issues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from places import Failing, Place
 import asyncrec
 from asyncrec.testing._checks import content
 
-# No answer is withheld here, however slow the machine.
+# No response is withheld here, so tolerate slow ones.
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient")]
 
 CANARY = "c4n4ry"
@@ -34,7 +34,7 @@ SECRET = f"{CANARY}/{CANARY}+{CANARY}/{CANARY}40characters"
 
 
 class Shown:
-    """Everything that somebody might see."""
+    """All output of a job that somebody might see."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog
@@ -67,14 +67,14 @@ class Shown:
 @pytest.fixture
 def shown(caplog: pytest.LogCaptureFixture) -> Shown:
     caplog.set_level(logging.DEBUG)
-    # What the servers and their libraries log is not ours: they run in this process, and would run elsewhere.
+    # Ignore the logs of the servers and their libraries, which run in this process only for the test.
     for name in ("aiohttp.server", "aiohttp.web", "werkzeug", "moto"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return Shown(caplog)
 
 
 async def job(place: Place, shown: Shown, **options: Any) -> None:
-    """Writes shards with all that goes beside them, and reads them; what fails is noted, and the rest goes on."""
+    """Write shards with their sidecars, and read them. Record each error and continue with the next step."""
     try:
         async with place.open(**options) as storage:
             shown.texts.append(repr(storage))
@@ -165,7 +165,7 @@ class TestS3:
         self, place: Place, shown: Shown, answer: str, impatient: None, gcs_server: FakeGcs,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """Asked for with a token of the environment, and what is answered is secret, too, however it is broken."""
+        """The environment's token is secret, and so are the credentials in a response, even in a malformed one."""
         names = ("AccessKeyId", "SecretAccessKey", "Token")
         text = json.dumps({**dict(zip(names, S3.values(), strict=True)), "Expiration": "2040-01-01T00:00:00Z"})
         gcs_server.reset()
@@ -189,7 +189,7 @@ class TestS3:
     async def test_passwords_in_addresses_appear_in_no_output(
         self, place: Place, shown: Shown, impatient: None, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A password in the address of a proxy, or of the store, where it does not belong."""
+        """A password may be in the address of a proxy, or of the store, although it does not belong there."""
         monkeypatch.setenv(name, f"http://user:{CANARY}-password@127.0.0.1:9")
         monkeypatch.delenv("NO_PROXY", raising=False)
         monkeypatch.delenv("no_proxy", raising=False)
@@ -209,7 +209,7 @@ def private_key() -> str:
 
 @pytest.fixture
 def credentials(gcs_server: FakeGcs, private_key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Writes a file of credentials of a kind; gives its path and what is secret in it."""
+    """A function that writes a credentials file of some kind, and returns its path and its secrets."""
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setattr("gcloud.aio.auth.token.GCE_ENDPOINT_TOKEN", f"{gcs_server.url}/token")
 
@@ -245,7 +245,7 @@ TOKEN_FAULTS: dict[str, Fault | None] = {
 
 SOURCES, KINDS = ("option", "environment", "gcloud"), ("authorized_user", "service_account", "broken")
 FILES = set(itertools.product(SOURCES, KINDS, TOKEN_FAULTS))
-if "ASYNCREC_LONG" not in os.environ:  # each source, each kind and each fault, but not with each other
+if "ASYNCREC_LONG" not in os.environ:  # each source, each kind and each fault, but not all combinations
     FILES = {case for case in FILES if (case[1:] == ("authorized_user", "refused")) + (case[::2] == ("option", "well"))}
     FILES |= {("option", "authorized_user", fault) for fault in TOKEN_FAULTS}
 FILES = sorted(FILES)
@@ -277,7 +277,7 @@ class TestGcs:
         self, place: Place, shown: Shown, impatient: None, gcs_server: FakeGcs, credentials: Any, source: str,
         kind: str, fault: str, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """And the tokens it is exchanged for."""
+        """The tokens that the file is exchanged for must not appear either."""
         name = "application_default_credentials.json" if source == "gcloud" else "credentials.json"
         path, secrets = credentials(kind, name)
         options: dict[str, Any] = {"anonymous": False}
@@ -295,7 +295,7 @@ class TestGcs:
     async def test_file_content_passed_as_path_is_rejected(
         self, place: Place, shown: Shown, credentials: Any, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As some platforms set it: it is refused, and not quoted."""
+        """Some platforms set the content instead of a path. It is rejected, and the error does not quote it."""
         path, _ = credentials("authorized_user")
         inside = Path(path).read_text()
         options: dict[str, Any] = {"anonymous": False}
@@ -313,7 +313,7 @@ class TestGcs:
     async def test_passwords_in_addresses_appear_in_no_output(
         self, place: Place, shown: Shown, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A password in an address, where it does not belong."""
+        """A password may be in an address, although it does not belong there."""
         address = f"http://user:{CANARY}-password@127.0.0.1:9"
         options: dict[str, Any] = {"endpoint": None}
         if name == "endpoint":

@@ -1,4 +1,4 @@
-"""A reader that keeps up is given one answer to its end, by S3 and by GCS: it is whole, and nothing is left of it."""
+"""A reader that keeps up reads a whole object of S3 or GCS from a single response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DATA = random.Random(1).randbytes(3 << 20)
 
 
 def narrow(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    """Let a stream begin after so many bytes."""
+    """Start streaming after ``window`` bytes."""
     for source in (S3Source, GcsSource):
         monkeypatch.setattr(source, "window", window)
 
@@ -62,7 +62,7 @@ async def test_empty_object_takes_at_most_two_requests(place: Place) -> None:
 async def test_waiting_streams_hold_at_most_quarter_of_connections(
     place: Place, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others go on with ranges, or whoever came first would hold them all."""
+    """Further readers use range requests. Otherwise, the first readers would hold all connections."""
     window = 64 << 10
     narrow(monkeypatch, window)
     async with place.open(max_connections=8) as storage, AsyncExitStack() as stack:
@@ -80,7 +80,7 @@ async def test_waiting_streams_hold_at_most_quarter_of_connections(
 
 @pytest.mark.usefixtures("patient")
 async def test_stream_passes_source_kit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cancelled at every await, too: the same bytes come again."""
+    """The kit also cancels at every await, after which the same bytes must be returned again."""
     narrow(monkeypatch, 50)
     data = DATA[:2_000]
     async with place.open() as storage:
@@ -104,7 +104,7 @@ async def test_streams_through_chaos_are_complete(place: Place, monkeypatch: pyt
 
 
 async def test_object_replaced_before_second_request_is_detected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its only answer so far gave is not in the new version."""
+    """The bytes already received are not in the new version."""
     monkeypatch.setattr(StreamSlots, "__init__", lambda slots, count: setattr(slots, "left", 0))
     async with place.open() as storage:
         await storage.put("key", DATA)

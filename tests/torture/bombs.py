@@ -1,6 +1,6 @@
-"""Small files that ask for much: of memory, of time, of trust. Each is read with a cap on memory and a bound on time.
+"""Small files that abuse memory, time or trust. Each is read with a limit on memory and on processor time.
 
-The bound is against hanging, not for speed: it is many times what a slow machine takes.
+The time limit, which is many times longer than a slow machine needs, detects hangs rather than slowdowns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def header(length: int) -> bytes:
 
 
 async def read(storage: Storage, **options: Any) -> tuple[int, int, FormatError | None]:
-    """How many records came out of ``x``, the damaged ranges, and the error."""
+    """Read ``x``. Return the number of records, the number of damaged ranges, and the error."""
     count = 0
     async with asyncrec.open_reader("x", storage=storage, **options) as reader:
         try:
@@ -56,7 +56,7 @@ async def read(storage: Storage, **options: Any) -> tuple[int, int, FormatError 
 
 
 async def refused(storage: Storage) -> Problems:
-    """The record behind the first is too large: an error, and with "skip" the one after it is read."""
+    """Check that the second record, which is too large, raises an error, and that "skip" reads the one after it."""
     count, _, error = await read(storage)
     problems = [] if count == 1 and error is not None else ["it was not refused"]
     count, _, error = await read(storage, on_corrupt="skip")
@@ -64,7 +64,7 @@ async def refused(storage: Storage) -> Problems:
 
 
 async def all_read(storage: Storage) -> Problems:
-    """The last record is read, and those that are whole before it."""
+    """Check that the only intact record, the last one, is read."""
     count, _, _ = await read(storage, on_corrupt="skip")
     return [] if count == 1 else [f"{count} records were read, and one is whole"]
 
@@ -80,7 +80,7 @@ async def all_of_bad_members_read(storage: Storage) -> Problems:
 
 
 def zeros_in_gzip(size: int) -> bytes:
-    """One record of so many zeros, as GZIP: a thousandth of it."""
+    """Return a GZIP file of a record of ``size`` zeros, between two short ones. It has a thousandth of this size."""
     block = bytes(_MIB)
     stream = zlib.compressobj(1, zlib.DEFLATED, 31)
     parts = [stream.compress(framed([b"before"]) + header(size))]
@@ -106,13 +106,13 @@ def members_that_are_none() -> bytes:
 
 
 def members_that_end_badly() -> bytes:
-    """Each decompresses, to a record, and its checksum is wrong."""
+    """Return GZIP members with wrong checksums, each of which decompresses to a record, and an intact one."""
     member = gzip.compress(framed([b"one"]), mtime=0)
     return (member[:-8] + bytes(8)) * BAD_MEMBERS + gzip.compress(framed([b"last"]))
 
 
 def lying_headers(size: int, claim: int) -> bytes:
-    """So much is there: each claim can be checked, and must not be checked apart."""
+    """Return headers whose claims can all be checked, because the bytes exist. Separate checks would take too long."""
     return b"".join((header(claim) * (size // 12), bytes(claim + _MIB), framed([b"last"])))
 
 
@@ -121,14 +121,14 @@ def headers_of_many_claims() -> bytes:
 
 
 def nothing_but_damage() -> bytes:
-    """Every record's checksum is wrong but the last one's."""
+    """Return records of which only the last has a correct checksum."""
     frame = bytearray(framed([b"x" * 20]))
     frame[-1] ^= 1
     return bytes(frame) * 30_000 + framed([b"last"])
 
 
 def zeros_that_promise_more() -> bytes:
-    """A GZIP file of one record of 64 MiB, which ends before."""
+    """Return a GZIP file of one record of 64 MiB, which ends early."""
     compressor = zlib.compressobj(9, wbits=31)
     pieces = [compressor.compress(header(64 * _MIB)), *(compressor.compress(bytes(_MIB)) for _ in range(63))]
     return b"".join(pieces) + compressor.flush()
@@ -140,7 +140,7 @@ async def nothing_read(storage: Storage) -> Problems:
 
 
 def damage_everywhere() -> bytes:
-    """A byte that is none of theirs stands behind every record."""
+    """Return records with a stray byte after each."""
     return (framed([b"x"]) + b"\xff") * (_MIB // 18)
 
 
@@ -150,7 +150,7 @@ async def all_between_read(storage: Storage) -> Problems:
 
 
 async def manifests(storage: Storage) -> Problems:
-    """Of nonsense, of depth, and of names that lead elsewhere: each is a ManifestError."""
+    """Check that nonsense, deep nesting, and names outside the folder each raise ManifestError."""
     entry = {"path": "p-0.tfrecord", "records": 1, "bytes": 20, "crc32c": "00000000", "end_crc32c": "00000000",
              "compression": "", "index": None, "keys": None, "first": None, "last": None,
              "committed": "2026-11-21T00:00:00.000000Z"}  # fmt: skip
@@ -200,9 +200,9 @@ async def manifests(storage: Storage) -> Problems:
 
 @dataclass(frozen=True)
 class Bomb:
-    """What it is, its bytes, what is tried with them, and the memory that may take beside them.
+    """A file, the check to run on it, and the memory that the check may use in addition to the file.
 
-    ``slow``: it takes seconds, or tracing its allocations does.
+    ``slow``: the check takes seconds, if only because its allocations are traced.
     """
 
     what: str
@@ -221,7 +221,7 @@ BOMBS = [
     Bomb(
         "5,000 GZIP members with wrong checksums", members_that_end_badly, all_of_bad_members_read, 8 * _MIB, slow=True
     ),
-    # A record of 64 MiB must be waited for, and is held twice when it is none.
+    # The reader must wait for a record of 64 MiB, and holds the bytes twice if they are no record.
     Bomb(
         "a megabyte of headers that claim 64 MiB each",
         lambda: lying_headers(_MIB, 64 * _MIB),
@@ -263,7 +263,7 @@ def detonate(bomb: Bomb) -> Problems:
 
 
 def bombs(seed: int, rounds: int) -> Row:
-    """Nothing in them is drawn: once is enough, whatever ``rounds`` is."""
+    """Run each bomb once. ``rounds`` is ignored, because nothing is random."""
     lost = 0
     for bomb in BOMBS:
         if problems := detonate(bomb):

@@ -1,6 +1,6 @@
-"""Whole data sets on S3 and GCS whose answers fail, and tasks that are cancelled: the long form of ``tests/stores``.
+"""The long form of ``tests/stores``: whole data sets on S3 and GCS with failing requests and cancelled tasks.
 
-Each seed writes and reads 200 shards through each store on each loop; every request of a writer fails once in each way.
+Each seed writes and reads 200 shards on each store and event loop. Each request of a writer fails once in each way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STORES = Path(__file__).parents[1] / "stores"
 
 
 def through_chaos(seed: int, rounds: int) -> Row:
-    """A seed for every hundred rounds: one takes about a minute."""
+    """Run one seed per hundred rounds, because each takes about a minute."""
     environment = {**os.environ, "ASYNCREC_LONG": str(max(1, rounds // 100)), "ASYNCREC_SEED": str(seed)}
     command = [sys.executable, "-m", "pytest", "-q", "--timeout=600", str(STORES)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=STORES.parents[1])

@@ -1,8 +1,8 @@
-"""Four processes join small shards while others append, read epochs and look up keys; joiners are killed now and then.
+"""Four processes join small shards while others append, read epochs and look up keys. Joiners are killed now and then.
 
-And `compact` and `delete` alone, each killed at a random moment, many times: the next call does the rest.
+In addition, `compact` and `delete` are each killed at random times, after which the next call must finish the work.
 
-By itself, for as long as wanted: ``python tests/torture/compacting.py --seconds 300``.
+Run the processes alone, for any time, with ``python tests/torture/compacting.py --seconds 300``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from asyncrec.errors import ConflictError, ObjectNotFoundError
 
 JOINERS = 4
 GRACE = 60.0
-# A kill is followed by another one in about so many seconds.
+# The mean time between kills, in seconds.
 KILLED_EVERY = 3.0
 
 
 async def _append(path: str, number: int, until: float, told: Any) -> None:
-    """Append, again and again with a new writer; tells how many records of this process are committed."""
+    """Append with one writer after another. Report the number of records that this process has committed."""
     written = 0
     while time.monotonic() < until:
         async with asyncrec.open_sharded_writer(path, max_shard_records=7, on_duplicate="write") as writer:
@@ -47,7 +47,7 @@ async def _append(path: str, number: int, until: float, told: Any) -> None:
 
 
 async def _read(path: str, number: int, until: float, told: Any) -> None:
-    """Read epochs: each record once, and all that were committed before; and look keys up."""
+    """Read epochs and look up keys. Each record must be returned once, and all that were committed before."""
     rng = random.Random(number)
     while time.monotonic() < until:
         committed = list(told)
@@ -70,7 +70,7 @@ async def _read(path: str, number: int, until: float, told: Any) -> None:
 
 async def _join(path: str, number: int, until: float, told: Any) -> None:
     while time.monotonic() < until:
-        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # nothing is there yet
+        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # another was faster, or nothing exists yet
             await tools.compact(path, max_shard_bytes=20_000, grace=GRACE)
         await anyio.sleep(0.5)
 
@@ -85,7 +85,7 @@ def _process(work: Callable[..., Any], path: str, number: int, until: float, tol
 
 
 def together(seed: int, seconds: float, *, writers: int = 10, readers: int = 10) -> Row:
-    """Let them work for so long; returns how many of them failed, and what was lost in the end."""
+    """Run the processes for ``seconds``, and count those that failed and the records lost in the end."""
     rng = random.Random(seed)
     context = multiprocessing.get_context("spawn")
     told, failed = context.Array("q", writers), context.Value("q", 0)
@@ -108,12 +108,13 @@ def together(seed: int, seconds: float, *, writers: int = 10, readers: int = 10)
             joiners[number] = begin(_join, number)
         for process in (*others, *joiners):
             process.join()
-        lost = failed.value + anyio.run(_lost, path, list(told))
+        broken = sum(process.exitcode != 0 for process in others)
+        lost = broken + failed.value + anyio.run(_lost, path, list(told))
     return Row(f"{JOINERS} who join, {writers} writers, {readers} readers as processes; records", sum(told), lost, seed)
 
 
 async def _lost(path: str, told: list[int]) -> int:
-    """How many records are not there exactly once when everything has ended, and what is damaged."""
+    """Return the number of records that are not stored exactly once in the end, plus the number of damaged files."""
     report = await tools.compact(path, max_shard_bytes=20_000, grace=GRACE)
     async with asyncrec.open_dataset(path) as dataset:
         found = Counter([record async for record in dataset])
@@ -124,10 +125,10 @@ async def _lost(path: str, told: list[int]) -> int:
 
 
 def _rounds(seed: int, rounds: int) -> Row:
-    return together(seed, rounds / 8, writers=4, readers=3)
+    return together(seed, max(10.0, rounds / 8), writers=4, readers=3)  # processes take seconds to start
 
 
-# Each fifth of so many records has a key that others have, too.
+# The number of records. Every fifth shares its key with others.
 RECORDS = 400
 
 
@@ -140,7 +141,7 @@ async def _make(path: str) -> None:
 
 
 def _expected(what: str) -> set[int]:
-    """Which records are there when the work is done."""
+    """Return the numbers of the records that remain once the call is done."""
     again = range(0, RECORDS, 5)
     newest = {max(number for number in again if number % 7 == key) for key in range(7)}
     return {number for number in range(RECORDS) if number % 5} | (newest if what == "compact" else set())
@@ -160,14 +161,14 @@ def _alone(what: str, path: str, begun: Any) -> None:
 
 
 async def _numbers(path: str) -> tuple[Counter[int], set[str]]:
-    """The records of a data set, and its objects."""
+    """Return the numbers of the records in a data set, counted, and its objects."""
     async with asyncrec.open_dataset(path) as dataset:
         found = Counter([int(asyncrec.decode_example(record)["n"][0]) async for record in dataset])
     return found, {each for shard in (await asyncrec.read_manifest(path)).shards for each in shard.objects}
 
 
 async def _judge(what: str, path: str) -> list[str]:
-    """What is wrong behind a kill, and when the next call is done."""
+    """Return the faults found after a kill, and after the next call."""
     wanted = Counter(_expected(what))
     at_first, seen = await _numbers(path)
     wrong = [] if wanted <= at_first <= Counter(range(RECORDS)) else ["lost or doubled behind the kill"]
@@ -181,7 +182,7 @@ async def _judge(what: str, path: str) -> list[str]:
     folder = Path(path).parent
     files = {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
     files = {each for each in files if not each.startswith("_manifest/")}
-    # `compact` leaves what it has replaced to readers: what was there at first, and what the killed call has made.
+    # `compact` keeps replaced shards for readers: the original ones, and those that the killed call made.
     may_stay = there | (seen | await _old_objects(path) if what == "compact" else set())
     if there - files or files - may_stay:
         wrong.append(f"missing {sorted(there - files)[:3]}, left behind {sorted(files - may_stay)[:3]}")
@@ -189,13 +190,13 @@ async def _judge(what: str, path: str) -> list[str]:
 
 
 async def _old_objects(path: str) -> set[str]:
-    """Those of the data set of which a round's is a copy."""
+    """Return the objects of the data set that each round copies."""
     original = Path(path).parents[1] / "original" / "pages"
     return {each for shard in (await asyncrec.read_manifest(original)).shards for each in shard.objects}
 
 
 def killed(what: str, seed: int, rounds: int) -> Row:
-    """Kill a call at random moments of its work, so often that it had not ended; how many of the kills did harm."""
+    """Kill a call at random times, until ``rounds`` kills have interrupted it. Count those that did harm."""
     rng = random.Random(seed)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["asyncrec", "asyncrec.tools", "anyio"])
@@ -208,9 +209,10 @@ def killed(what: str, seed: int, rounds: int) -> Row:
             begun = context.Event()
             process = context.Process(target=_alone, args=(what, path, begun))
             process.start()
-            begun.wait()
+            if not begun.wait(60):
+                raise TimeoutError(f"{what} has not begun in a process of its own")
             began = time.monotonic()
-            if kills >= 0:  # before that, it is seen how long it takes
+            if kills >= 0:  # the first two calls only measure the duration
                 process.join(rng.random() * seconds)
                 process.kill()
             process.join()

@@ -1,12 +1,12 @@
-"""Consumers of a queue, twenty at a time, that are killed with -9: each message is stored once, without a key.
+"""Kill consumers of a queue, twenty of which run at once, with -9. Each message must be stored once, without a key.
 
-A stand-in for Kafka (`examples/consuming/fake_kafka.py`) runs in a process of its own; it delivers messages again,
-rebalances, and evicts consumers that do not know of it. Each consumer is a process too, with the code of
-`examples/consume_kafka.py` and a writer to the same data set. Again and again some are killed, as many new ones begin,
-and some are stopped, evicted and let go on later: zombies. At the end all that was produced is consumed, and another
-process counts the records. A consumer also tells if a partition is stored less far than was acknowledged before.
+A substitute for Kafka (`examples/consuming/fake_kafka.py`) runs in its own process. It redelivers messages, rebalances,
+and evicts consumers without their knowledge. Each consumer is also a process, with the code of
+`examples/consume_kafka.py` and a writer to the same data set. Repeatedly, some consumers are killed and replaced, and
+others become zombies: they are stopped, evicted, and resumed later. In the end, all messages are consumed, and another
+process counts the records. A consumer also reports if less of a partition is stored than was acknowledged before.
 
-The parent has neither loop nor thread, and everything imported, so that a process is a fork.
+The parent has no event loop and no threads, and has imported all modules, so that it can fork.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from row import Row  # this folder is on the path
 from store_processes import Store
 
 CONSUMERS = 20
-# In one round, to one data set.
+# The number of kills in a round, which has its own data set.
 _KILLS = 100
-# A round that makes no progress for so long hangs.
+# A round without progress for this many seconds counts as hung.
 _MOST_SECONDS = 180
 
 
 class Round:
-    """What is drawn follows from the seed; what takes how long does not."""
+    """A round. Its random choices depend only on the seed, but its timing does not."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -44,14 +44,14 @@ class Round:
         self.problems: list[str] = []
         self.kills = 0
         self.broker = Remote(plan.address)
-        # To a store, a rebalance takes seconds.
+        # If consumers write to a store, a rebalance takes seconds.
         self._at_once = (1, 2, 5, 10, 20) if plan.store is None else (5, 10, 20)
         self._numbers = 0
         self._running: dict[int, int] = {}  # the process of each consumer
-        self._stopped: dict[int, float] = {}  # until when
+        self._stopped: dict[int, float] = {}  # the time at which to resume each stopped consumer
 
     def play(self) -> list[str]:
-        """Returns the promises that were broken."""
+        """Play the round, and return the broken promises."""
         served, pipe = forked(serve, self.plan)
         os.read(pipe, 1)
         os.close(pipe)
@@ -99,7 +99,7 @@ class Round:
         self.broker.ask("evict", f"consumer {number}")
 
     def _wait(self) -> None:
-        """Wait for nearly no time, or until something is stored, so that kills come at each moment."""
+        """Wait briefly, or until shortly after a commit, so that kills occur at all stages."""
         before = sum(self.broker.ask("committed").values())
         until = time.monotonic() + self.rng.choice((0.0, 0.1, 0.5, 1.0, 20.0, 20.0, 20.0))
         while time.monotonic() < until:
@@ -110,7 +110,7 @@ class Round:
             time.sleep(0.01)
 
     def _stop_some(self) -> None:
-        """Stop some, which Kafka takes for dead; those that live on are zombies."""
+        """Stop some consumers, which Kafka evicts as dead. Those that are resumed are zombies."""
         for number in self._drawn(self.rng.choice((0, 0, 1, 3))):
             os.kill(self._running[number], signal.SIGSTOP)
             self._stopped[number] = time.monotonic() + 3 * self.rng.random()
@@ -123,7 +123,7 @@ class Round:
             del self._stopped[number]
 
     def _end(self) -> None:
-        """Let the consumers read what is left, and end."""
+        """Let the consumers read the remaining messages, and end."""
         self._let_go_on(float("inf"))
         before, since = None, time.monotonic()
         while (committed := self.broker.ask("committed")) != self.broker.ask("ends"):
@@ -166,7 +166,7 @@ def drawn(seed: int, folder: Path, store: Store | None, kills: int, consumers: i
 
 
 def use(plan: Plan, pipe: int) -> None:
-    """Do what the children do, and say which modules that took."""
+    """Run the children's code, and report the modules that it imported."""
     plan.end.touch()
     for number in range(4):
         consume(plan, number, pipe)

@@ -1,4 +1,4 @@
-"""The processes of `consumers`: a broker, consumers that are killed, and one that judges what they have left."""
+"""The processes of `consumers`: a broker, the consumers that are killed, and a judge of the stored records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTITIONS = {"orders": 14, "clicks": 8}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One round: ``kills`` of ``consumers``, which write to ``target`` in the ``store``, or to a disk."""
+    """The plan of a round: ``kills`` among ``consumers``, which write to ``target`` in a store or on a disk."""
 
     seed: int
     folder: Path
@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def end(self) -> Path:
-        """A file that tells consumers to end."""
+        """The file whose existence tells consumers to end."""
         return self.folder / "end"
 
     @property
     def told(self) -> Path:
-        """A file for what consumers find wrong."""
+        """The file in which consumers report faults."""
         return self.folder / "told"
 
     def storage_options(self) -> dict[str, Any]:
@@ -65,14 +65,14 @@ class Plan:
 
 
 def records_of(message: Any) -> list[bytes]:
-    """A message gives one record, or some, or none."""
+    """Return the records of a message: one, several or none."""
     name = f"{source_of(message)} {message.offset}"
     count = (1, 1, 3, 1, 0, 1, 2)[message.offset % 7]
     return [f"{name} {number} ".encode() + bytes(random.Random(name).randint(0, 300)) for number in range(count)]
 
 
 class Remote:
-    """What a consumer, or the parent, knows of the broker. One request is one connection."""
+    """A client of the broker, for consumers and the parent. Each request uses its own connection."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -87,7 +87,7 @@ class Remote:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(60)
                 connection.connect(self._address)
-                with suppress(BrokenPipeError, ConnectionResetError, EOFError):  # this process was too slow: again
+                with suppress(BrokenPipeError, ConnectionResetError, EOFError):  # this process was too slow, so retry
                     connection.sendall(pickle.dumps((method, arguments)))
                     connection.shutdown(socket.SHUT_WR)
                     answer = pickle.loads(_received(connection))
@@ -105,7 +105,7 @@ def _received(connection: socket.socket) -> bytes:
 
 
 def serve(plan: Plan, pipe: int) -> None:
-    """Serve until the parent has ended, or asks for nothing more."""
+    """Serve requests until the parent ends the broker."""
     broker = Broker(PARTITIONS, lambda partition, offset: b"", seed=plan.seed, evicts=plan.evicts)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(plan.address)
@@ -135,7 +135,7 @@ def serve(plan: Plan, pipe: int) -> None:
 
 
 class Checked(Consumption):
-    """It tells if a partition is stored less far than another consumer was told."""
+    """A consumption that reports if less of a partition is stored than was acknowledged to another consumer."""
 
     plan: Plan
 
@@ -149,7 +149,7 @@ class Checked(Consumption):
 
 
 def _give_records(partition: TopicPartition, begin: int, end: int) -> bool:
-    """Whether any of these messages gives a record. Positions without one are stored by the next commit."""
+    """Return whether any of these messages has a record. The next commit stores positions without records."""
     return any(records_of(ConsumerRecord(*partition, offset, b"")) for offset in range(begin, end))
 
 
@@ -159,13 +159,13 @@ def _tell(plan: Plan, line: str) -> None:
 
 
 def consume(plan: Plan, number: int, pipe: int) -> None:
-    logging.disable()  # it tells of every zombie
+    logging.disable()  # every zombie is logged
     if plan.store is not None:
         store_processes.prepare(plan.store)
     try:
         anyio.run(_consume, plan, number, backend=random.Random(f"{plan.seed} {number}").choice(("asyncio", "trio")))
     except BaseException as error:
-        # At its end, a zombie is told that its last records were dropped: another consumer reads them again.
+        # At its end, a zombie gets an error, because its last records were dropped. Another consumer reads them again.
         expected = all(isinstance(leaf, ConflictError) and leaf.sources for leaf in _leaves(error))
         if not (expected and plan.end.exists()):
             _tell(plan, f"consumer {number} failed:\n{''.join(traceback.format_exception(error))}")
@@ -193,7 +193,7 @@ async def _consume(plan: Plan, number: int) -> None:
 
 
 async def _watch(plan: Plan, scope: anyio.CancelScope) -> None:
-    while not plan.end.exists():  # noqa: ASYNC110  # another process makes that file
+    while not plan.end.exists():  # noqa: ASYNC110  # another process creates the file
         await anyio.sleep(0.05)
     scope.cancel()
 
@@ -238,5 +238,5 @@ async def _judge(plan: Plan, ends: dict[TopicPartition, int], problems: list[str
         stored = manifest.progress.get(source_of(partition), -1) + 1
         if stored > end or _give_records(partition, stored, end):
             problems.append(f"{partition}: the progress is {stored - 1}, and {end} messages were stored")
-    if plan.store is None and not (await tools.verify(plan.target)).ok:  # in a store it takes minutes
+    if plan.store is None and not (await tools.verify(plan.target)).ok:  # in a store, this would take minutes
         problems.append("verify finds damage")

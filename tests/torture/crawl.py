@@ -1,10 +1,10 @@
-"""The README's first crawler is killed with -9 at random moments, and started again each time, on a real local site.
+"""Kill the README's first crawler with -9 at random times, and restart it each time, on a real local site.
 
-It is copied from the page. At the end every page is there exactly once, with its URL, status, headers and time; and
-what was fetched twice had been asked for in the last seconds before a kill. The site notes when it was asked for what.
+In the end, every page must be stored exactly once, with its URL, status, headers and time. Pages may be fetched twice
+only if they were requested in the last seconds before a kill. The site records the time of each request.
 
-Once more it crawls to ``s3://``, without a disk: each start is on another machine, of which nothing is known, and comes
-when the one before counts as dead.
+A second crawl goes to ``s3://``, without a disk. Each start is on another machine, of which nothing is known, and comes
+when the previous machine counts as dead.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from store_processes import Store, running
 from asyncrec import blocking, pages
 
 _README = Path(__file__).parents[2] / "README.md"
-# Beyond flush_seconds and the page's own way: a machine that has other things to do.
+# The delay allowed on a busy machine, beyond flush_seconds and the fetch of a page.
 _LATE = 3.0
-# The least; and how long behind a kill the next one starts, for stores tell times in whole seconds.
+# The minimum of dead_after. The next crawler starts _SILENCE after a kill, because stores round times to seconds.
 _DEAD_AFTER = 2
 _SILENCE = _DEAD_AFTER + 1.3
 _MOST_SECONDS = 300
@@ -43,7 +43,7 @@ _MOST_SECONDS = 300
 
 @dataclass(frozen=True)
 class Form:
-    """How large it is. ``flush_seconds``: `None` for the page's own, which is the default of five."""
+    """The size of a crawl. ``flush_seconds``: `None` for the README's own, which is the default of five."""
 
     pages: int
     delay: float
@@ -56,17 +56,17 @@ class Form:
     def of(cls, rounds: int) -> Form:
         if rounds < 500:
             return cls(pages=1300, delay=0.1, kills=max(3, rounds // 25), least=0.5, most=2.5, flush_seconds=0.5)
-        # The more often it is killed, the slower the site: it shall not have everything before the last one.
+        # The more kills, the slower the site, so that the crawl does not end before the last kill.
         kills = rounds // 25
         return cls(pages=5000, delay=kills / 40, kills=kills, least=1.0, most=10.0, flush_seconds=None)
 
 
 class Site(ThreadingHTTPServer):
-    """Gives each page after a while.
+    """A site that serves each page after a delay.
 
     Attributes:
-        asked: the times at which it was asked for each path.
-        count: of all of them.
+        asked: the times of the requests for each path.
+        count: the number of all requests.
     """
 
     daemon_threads = True
@@ -96,14 +96,14 @@ class Site(ThreadingHTTPServer):
                 pass
 
             def handle(self) -> None:
-                with suppress(ConnectionError):  # it was killed
+                with suppress(ConnectionError):  # the crawler was killed
                     super().handle()
 
         super().__init__(("127.0.0.1", 0), Handler)
 
 
 def crawler(form: Form, port: int, target: str) -> str:
-    """The program: the page's own lines, after those that it takes for granted."""
+    """Return the program: the README's lines, after a definition of the URLs."""
     blocks = re.findall(r"^```python\n(.*?)^```$", _README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     lines = next(block for block in blocks if "open_sharded_writer" in block)
     program = f"urls = [f'http://127.0.0.1:{port}/{{n}}' for n in range({form.pages})]\n"
@@ -115,7 +115,7 @@ def crawler(form: Form, port: int, target: str) -> str:
 
 
 def looked(target: Path | str, form: Form, port: int) -> list[str]:
-    """What is wrong about the pages that are there at the end."""
+    """Return the faults of the stored pages."""
     problems = []
     found: Counter[str] = Counter()
     with blocking.open_dataset(target) as dataset:
@@ -132,10 +132,10 @@ def looked(target: Path | str, form: Form, port: int) -> list[str]:
 
 
 def fetched_again(site: Site, kills: list[tuple[float, float]]) -> Iterator[float]:
-    """How long before a kill each page was asked for that was asked for again after it.
+    """Yield, for each page that was requested again after a kill, how long before the kill it was first requested.
 
-    A kill has the time at which the next run began. What the site sees before that, the killed one had asked for. The
-    client asks again within a run, too, where a connection broke.
+    A kill includes the time at which the next run began. Requests before that are from the killed run. Within a run,
+    the client also repeats requests after a connection breaks.
     """
     for times in site.asked.values():
         for first, then in itertools.pairwise(times):
@@ -148,7 +148,7 @@ def crawl(seed: int, rounds: int) -> Row:
 
 
 def crawl_to_s3(seed: int, rounds: int) -> Row:
-    """To moto. ``flush_seconds`` is small, as is what makes a machine dead: else each start would wait two minutes."""
+    """Crawl to moto. ``flush_seconds`` and ``dead_after`` are small. Otherwise, each start would wait two minutes."""
     folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
     form = replace(Form.of(rounds), flush_seconds=0.5, most=3.0)
     try:
@@ -179,7 +179,7 @@ def tortured(what: str, seed: int, form: Form, store: Store | None) -> Row:
                 time.sleep(0.01)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(form.least + rng.random() * (form.most - form.least))
-                break  # it has everything
+                break  # the crawl is complete
             killed = time.monotonic()
             process.send_signal(signal.SIGKILL)
         time.sleep(silence)
@@ -208,7 +208,7 @@ def tortured(what: str, seed: int, form: Form, store: Store | None) -> Row:
 
 
 def another_machine(folder: Path) -> dict[str, str]:
-    """The environment of a machine where nothing proves that another's process is dead."""
+    """Return the environment of a machine on which no other machine's process can be proven dead."""
     folder.mkdir()
     return {"XDG_RUNTIME_DIR": str(folder)}
 

@@ -1,4 +1,4 @@
-"""What lasts: a supervisor's SIGTERM, a store of 1 MB/s under a producer that never waits, and hours of faults."""
+"""Endurance: SIGTERM from a supervisor, a producer that never waits on a store of 1 MB/s, and hours of faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRACE = 30
 
 
 async def _until_terminated(target: str, seed: int, pipe: int) -> None:
-    """Eight open shards; SIGTERM cancels the body. Says at the end how many records were taken."""
+    """Write to eight open shards until SIGTERM cancels the body. Report the number of accepted records at the end."""
     taken = 0
     with anyio.CancelScope() as scope:
 
@@ -104,7 +104,7 @@ def terminated(seed: int, rounds: int) -> Row:
 
 
 class _Forgetting(MemoryStorage):
-    """Deletes each shard as soon as it is published, so that the memory in use is the writer's alone."""
+    """A storage that deletes each shard once it is published, so that only the writer uses memory."""
 
     @contextlib.asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -119,7 +119,7 @@ def _resident() -> int:
 
 
 async def _slow(seconds: float, limit: int) -> list[int]:
-    """The memory in use, sampled while a producer that never waits meets 1 MB/s."""
+    """Return samples of the memory in use while a producer that never waits writes to a store of 1 MB/s."""
     storage = SlowStorage(_Forgetting(), bytes_per_second=1e6)
     record = bytes(10_000)
     samples = []
@@ -138,7 +138,7 @@ async def _slow(seconds: float, limit: int) -> list[int]:
 
 
 def slow_store(seed: int, rounds: int) -> Row:
-    minutes = max(5, rounds // 100)  # malloc settles in the first two
+    minutes = max(5, rounds // 100)  # malloc's memory use settles in the first two
     lost = 0
     for loop in ("asyncio", "trio"):
         name, options = virtual_backend(loop)
@@ -155,7 +155,7 @@ def slow_store(seed: int, rounds: int) -> Row:
 
 
 async def _chaos(seed: int, rounds: int, folder: Path) -> list[str]:
-    """Writers and recoveries in a store that fails a twentieth of its operations; what they leave open is counted."""
+    """Write and recover in a store that fails 5% of its operations. Count the descriptors and threads left open."""
     rng = random.Random(seed)
     faults = (Fault(), Fault(when="after"))
     first: tuple[int, int] | None = None
@@ -200,5 +200,5 @@ def chaos(seed: int, rounds: int) -> Row:
     return Row("chaos over one spool: descriptors, threads flat, nothing lost", rounds, lost, seed)
 
 
-# Forks come first: after an event loop ran here there may be threads.
+# The function that forks comes first, because threads may remain after an event loop has run here.
 ROUNDS = [terminated, slow_store, chaos]

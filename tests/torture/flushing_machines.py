@@ -1,7 +1,7 @@
-"""A machine without a disk: one process with a writer to each of some data sets, and a log of what it was told.
+"""A machine without a disk: one process with a writer to each of some data sets, and a log of their acknowledgements.
 
-The log is a file that outlives a SIGKILL. It has a line for each record that the writer took, with the time, and one
-for each acknowledgement.
+The log is a file that survives a SIGKILL. It has a line, with the time, for each record that a writer accepted and for
+each acknowledgement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asyncrec.errors import ConflictError
 from asyncrec.storage import Storage
 
 DEAD_AFTER = 2.0
-# The number of a record is that of the machine times this, and its own.
+# The number of a record is this times the number of its machine, plus its number there.
 MACHINE = 1_000_000
 _LINE = struct.Struct("<cxxxIQd")
 IDLE_SECONDS = 1.5 * DEAD_AFTER
@@ -34,11 +34,11 @@ IDLE_SECONDS = 1.5 * DEAD_AFTER
 
 @dataclass(frozen=True)
 class Line:
-    """Of a log.
+    """A line of a log.
 
-    ``kind``: ``o`` the writer is open; ``w`` it took the record ``number``; ``t`` it acknowledged that record; ``a`` it
-    acknowledged the first ``number`` of the records that it took; ``f`` it raised a `ConflictError`; ``e`` it ended,
-    and all is committed; ``x`` it failed. ``p`` and ``q``: a request of the process began and ended.
+    ``kind``: ``o`` the writer is open; ``w`` it accepted the record ``number``; ``t`` it acknowledged that record;
+    ``a`` it acknowledged the first ``number`` records that it accepted; ``f`` it raised a `ConflictError`; ``e`` it
+    ended, and all records are committed; ``x`` it failed. ``p`` and ``q``: a request of the process began and ended.
     """
 
     kind: str
@@ -49,15 +49,15 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What one process does.
+    """The plan of one process.
 
     Attributes:
-        number: of the machine, in its round.
-        again: by data set, machines that are dead, with how many of their records: this one writes the same once more.
-        most: records of its own, for each data set.
-        options: by data set, of the writer.
-        waits, flushes, commits: the chance of each behind a record.
-        idles: the chance that it writes nothing for longer than `DEAD_AFTER`.
+        number: the number of the machine in its round.
+        again: for each data set, the dead machines whose records this one writes again, with the number of records.
+        most: the maximum number of its own records for each data set.
+        options: the options of the writer, for each data set.
+        waits, flushes, commits: the chance of each after a record.
+        idles: the chance of a pause longer than `DEAD_AFTER` after a record.
     """
 
     number: int
@@ -90,7 +90,7 @@ class Machine:
 
     @property
     def end(self) -> Path:
-        """A file that tells it to end."""
+        """The file whose existence tells the machine to end."""
         return self.folder / f"{self.number}.end"
 
     def lines(self) -> list[Line]:
@@ -100,7 +100,7 @@ class Machine:
 
 
 def record_of(seed: int, number: int, most: int) -> bytes:
-    """Found again by its number, and checked whole."""
+    """Return the record with this number, which begins with the number and is reproducible."""
     rng = random.Random(f"{seed} {number}")
     return b"%012d:" % number + rng.randbytes(rng.randint(0, most))
 
@@ -110,7 +110,7 @@ def key_of(seed: int, number: int, chance: float) -> bytes | None:
 
 
 def become(machine: str, folder: Path) -> None:
-    """Make this process one of another machine, of which nothing can be asked elsewhere."""
+    """Make this process appear to run on another machine, whose processes the others cannot check."""
     runtime = folder / f"run-{machine}"
     runtime.mkdir()
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
@@ -137,7 +137,7 @@ async def _write_all(machine: Machine, log: int) -> None:
 
 
 async def _probe(machine: Machine, storage: Storage, log: int) -> None:
-    """Measure one round trip after another: how late this process, this machine and the store are."""
+    """Measure round trips repeatedly. They include the delays of this process, the machine and the store."""
     while True:
         for kind in (b"p", b"q"):
             os.write(log, _LINE.pack(kind, 0, 0, time.monotonic()))
@@ -192,7 +192,7 @@ class _Writing:
 
     async def _work(self, writer: asyncrec.ShardedWriter) -> None:
         machine, rng = self._machine, self._rng
-        for number in self._numbers:  # each task takes what comes next
+        for number in self._numbers:  # shared by all tasks
             key = key_of(machine.seed, number, machine.keyed)
             if number // MACHINE != machine.number and (key is None or writer.has(key)):
                 continue
@@ -215,7 +215,7 @@ class _Writing:
                 await anyio.sleep(machine.pause)
             if self._is_over:
                 return
-        while not self._is_over:  # noqa: ASYNC110  # another process makes that file
+        while not self._is_over:  # noqa: ASYNC110  # another process creates the file
             await anyio.sleep(0.05)
 
     @property
@@ -233,7 +233,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def recover(machine: Machine, pipe: int) -> None:
-    """Recover each data set, as another machine; raise what is not a conflict with another that does so."""
+    """Recover each data set, as another machine. Ignore conflicts with other recoveries, but raise other errors."""
     become(f"machine-{machine.number}", machine.folder)
     prepare(machine.store)
     anyio.run(_recover_all, machine, backend=machine.loop)
@@ -243,7 +243,7 @@ async def _recover_all(machine: Machine) -> None:
     async with asyncrec.open_storage(machine.store.url, **machine.store.options) as storage:
 
         async def one(name: str) -> None:
-            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing was begun; another was quicker
+            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing had begun, or another was faster
                 await asyncrec.recover(name, storage=storage)
 
         async with anyio.create_task_group() as group:

@@ -1,8 +1,8 @@
-"""Crawls by Scrapy and Crawlee are killed with -9 at random moments, and started again each time, on a local site.
+"""Kill crawls by Scrapy and Crawlee with -9 at random times, and restart them each time, on a local site.
 
-At the end every page is in the data set exactly once, with its URL, status, headers and time, and every item. By
-itself, as ``python tests/torture/frameworks.py --kills 20 --seed 1``, it also says what Scrapy's own feed of JSON lines
-and its HTTP cache have after the same.
+In the end, the data set must contain every page exactly once, with its URL, status, headers and time, and every item.
+Run directly, as ``python tests/torture/frameworks.py --kills 20 --seed 1``, this module also reports how Scrapy's own
+feed of JSON lines and its HTTP cache fare.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
-from linked_site import Site, serving_site  # by the line above
+from linked_site import Site, serving_site  # on sys.path because of the line above
 from row import Row
 from scrapy_project import OURS, OWN, make_project, start_crawl
 
 from asyncrec import ObjectNotFoundError, blocking
 
 _CRAWLEE = Path(__file__).parents[2] / "plugins/asyncrec-crawlee/tests/crawl_pages.py"
-_PAUSE = 0.5  # of the site, for each page: 16 at a time, 32 a second
+_PAUSE = 0.5  # seconds that the site takes for a page: with 16 at a time, 32 per second
 _PAGES_FOR_A_KILL = 100
 _LEAST, _MOST = 0.2, 3.0  # seconds from the first page of a run to the kill
 _MOST_SECONDS = 900
@@ -44,12 +44,12 @@ Start = Callable[[Path, str, IO[bytes]], "subprocess.Popen[bytes]"]
 
 @dataclass(frozen=True)
 class Crawl:
-    """One way to crawl.
+    """A way to crawl.
 
     Attributes:
-        name: of it.
-        settings: Scrapy's; `None` for Crawlee.
-        looked: what is wrong with what it has at the end, given its folder and the URLs that it should have.
+        name: its name.
+        settings: Scrapy's settings; `None` for Crawlee.
+        looked: called in the end with the crawl's folder and the URLs that it should have; returns the faults.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Crawl:
 
 
 def killed(crawl: Crawl, folder: Path, site: Site, kills: int, rng: random.Random) -> tuple[int, int]:
-    """Kill it so often, and let it end; how often it was killed, and the exit status of the end."""
+    """Kill a crawl ``kills`` times, then let it end. Return the number of kills and the last run's exit status."""
     if crawl.settings is not None:
         make_project(folder, crawl.settings)
     done = 0
@@ -79,7 +79,7 @@ def killed(crawl: Crawl, folder: Path, site: Site, kills: int, rng: random.Rando
             site.wait_for(sum(site.asked.values()) + 1, lambda process=process: process.poll() is not None)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAST + rng.random() * (_MOST - _LEAST))
-                break  # it ended by itself
+                break  # the crawl ended by itself
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             done += 1
@@ -92,7 +92,7 @@ def killed(crawl: Crawl, folder: Path, site: Site, kills: int, rng: random.Rando
 
 
 def counted(what: str, found: Iterable[str], wanted: set[str]) -> list[str]:
-    """What is lost, and what is there twice."""
+    """Describe the numbers of lost, duplicate and unexpected URLs, if any."""
     counts = Counter(found)
     lost, twice = len(wanted - counts.keys()), sum(counts.values()) - len(counts)
     others = len(counts.keys() - wanted)
@@ -100,7 +100,7 @@ def counted(what: str, found: Iterable[str], wanted: set[str]) -> list[str]:
 
 
 def stored(path: Path, wanted: set[str]) -> list[str]:
-    """What is wrong with a data set of pages."""
+    """Return the faults of a data set of pages."""
     problems = []
     try:
         with blocking.open_dataset(path) as dataset:
@@ -127,7 +127,7 @@ def looked_crawlee(folder: Path, wanted: set[str]) -> list[str]:
 
 
 def looked_own(folder: Path, wanted: set[str]) -> list[str]:
-    """What Scrapy's feed and cache have."""
+    """Return the faults of Scrapy's own feed and cache."""
     broken, items, cached = 0, [], []
     for line in (folder / "items.jsonl").read_bytes().splitlines():
         try:
@@ -150,7 +150,7 @@ CRAWLS = [
     Crawl("Scrapy with a JOBDIR", {**OURS, "JOBDIR": "job"}, looked_scrapy),
     Crawl("Crawlee", None, looked_crawlee),
 ]
-# Scrapy's own, of which nothing is promised here.
+# Scrapy's own storage, for which asyncrec promises nothing.
 OTHERS = [
     Crawl("Scrapy's feed and HTTP cache", OWN, looked_own),
     Crawl("Scrapy's feed and HTTP cache with a JOBDIR", {**OWN, "JOBDIR": "job"}, looked_own),

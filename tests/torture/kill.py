@@ -1,10 +1,10 @@
-"""kill -9 at random points while writing: nothing that was acknowledged is lost, and the manifest does not lie.
+"""kill -9 at random times while writing. No acknowledged record may be lost, and the manifest must be correct.
 
-Each round forks a child that writes with random options and tells, through a pipe, which records were acknowledged and
-how. It is killed at a random moment. Another child then looks: what was said to be committed must be in the manifest
-already; the manifest names only what is whole and there; after `recover` all that was said to be spooled is there too,
-nothing twice; recovering once more changes nothing; no file of the writer's is left. The parent has no event loop, no
-thread, and everything imported.
+Each round forks a child that writes with random options, and reports through a pipe which records were acknowledged and
+at which level. The child is killed at a random time. Another child then checks that all records reported as committed
+are in the manifest, that the manifest lists only intact shards, that after `recover` all records reported as spooled
+are stored exactly once, that a second `recover` changes nothing, and that none of the writer's files remain. The parent
+has no event loop and no threads, and has imported all modules.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ Row = _load("row").Row
 stores = _load("stores")
 
 _MESSAGE = struct.Struct("<cI")
-# A round that takes longer hangs.
+# A round that takes longer counts as hung.
 _MOST_SECONDS = 60
-# One in so many goes to S3: the client and the server make it take ten times as long.
+# One round in this many writes to S3, because the client and the server make it take ten times as long.
 _ROUNDS_FOR_S3 = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One round.
+    """The plan of a round.
 
     Attributes:
-        target: the data set.
-        spool: or `None`.
-        keys_from, keys_chance: from this record on, so many have a key; `None`: none has.
-        acknowledgements: after so many messages it is killed, ``delay`` seconds later.
+        target: the path of the data set.
+        spool: the path of the spool, or `None`.
+        keys_from, keys_chance: the first record that may have a key, or `None`; and the share of records with keys.
+        acknowledgements, delay: the writer is killed ``delay`` seconds after this many acknowledgements.
     """
 
     seed: int
@@ -130,7 +130,7 @@ def draw(seed: int, target: str, spool: str | None) -> Plan:
 
 
 def record_of(seed: int, number: int, most: int) -> bytes:
-    """Found again by its number, and checked whole."""
+    """Return the record with this number, which begins with the number and is reproducible."""
     rng = random.Random(f"{seed} {number}")
     return b"%08d:" % number + rng.randbytes(rng.randint(0, most))
 
@@ -170,7 +170,7 @@ def crawl(plan: Plan, pipe: int) -> None:
 
 
 async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
-    """The numbers of all records in the manifest, after holding it against what is there."""
+    """Check the manifest against the stored objects, and count the numbers of its records."""
     found: Counter[int] = Counter()
     folder, _, _name = plan.target.rpartition("/")
     try:
@@ -207,7 +207,7 @@ async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
 async def recovered(plan: Plan) -> asyncrec.Recovery:
     try:
         return await asyncrec.recover(plan.spool or plan.target, to=plan.target if plan.spool else None)
-    except asyncrec.ObjectNotFoundError:  # it was killed before it had begun
+    except asyncrec.ObjectNotFoundError:  # the writer was killed before its job began
         return asyncrec.Recovery()
 
 
@@ -244,7 +244,7 @@ def verify(plan: Plan, promised: dict[str, set[int]], pipe: int) -> None:
 
 
 def forked(func: Callable[..., None], *arguments: Any) -> tuple[int, int]:
-    """``(process, pipe)``: a child that runs the function with the pipe's other end as its last argument."""
+    """Fork a child that runs ``func`` with the write end of a pipe as its last argument. Return ``(process, pipe)``."""
     read, write = os.pipe()
     child = os.fork()
     if child:
@@ -260,7 +260,7 @@ def forked(func: Callable[..., None], *arguments: Any) -> tuple[int, int]:
 
 
 def use(plan: Plan, pipe: int) -> None:
-    """Do what the children do, and say which modules that took."""
+    """Run the children's code, and report the modules that it imported."""
     problems: list[str] = []
     anyio.run(write, plan, lambda level, number: None, backend=plan.loop)
     anyio.run(look, plan, {"s": set(), "c": set()}, problems, backend=plan.loop)
@@ -268,16 +268,16 @@ def use(plan: Plan, pipe: int) -> None:
 
 
 def import_what_children_use(plan: Plan) -> None:
-    """Import here and once what each child would import again, half of its time: asyncrec is lazy about its parts.
+    """Import the modules that asyncrec imports lazily. Otherwise, each child would spend half of its time on them.
 
-    A child finds out what that is, since this process must have neither loop nor thread.
+    A child finds out their names, because this process must have no event loop and no threads.
     """
     for loop in ("asyncio", "trio"):
         import_what_is_used(use, replace(plan, loop=loop, target=f"{plan.target}-{loop}"))
 
 
 def import_what_is_used(use: Callable[..., None], *arguments: Any) -> None:
-    """Import here what a child imported, which tells their names through its pipe."""
+    """Import the modules that a child has imported and reported through its pipe."""
     child, pipe = forked(use, *arguments)
     names = b""
     while block := os.read(pipe, 1 << 16):
@@ -286,12 +286,12 @@ def import_what_is_used(use: Callable[..., None], *arguments: Any) -> None:
     os.waitpid(child, 0)
     for name in names.decode().splitlines():
         if name not in sys.modules:
-            with suppress(ImportError):  # a name that some package gave itself
+            with suppress(ImportError):  # an entry that some package added to sys.modules by itself
                 importlib.import_module(name)
 
 
 def one_round(plan: Plan) -> list[str]:
-    """The promises that were broken."""
+    """Play a round, and return the broken promises."""
     promised: dict[str, set[int]] = {"s": set(), "c": set()}
     child, pipe = forked(crawl, plan)
     received = b""
@@ -304,7 +304,7 @@ def one_round(plan: Plan) -> list[str]:
             received += block
     time.sleep(plan.delay)
     os.kill(child, signal.SIGKILL)
-    while block := os.read(pipe, 1 << 16):  # what was said before it died was promised
+    while block := os.read(pipe, 1 << 16):  # acknowledgements reported before the kill count
         received += block
     os.close(pipe)
     _, status = os.waitpid(child, 0)
@@ -362,7 +362,7 @@ def spooled(seed: int, rounds: int) -> Row:
 
 
 def spooled_to_s3(seed: int, rounds: int) -> Row:
-    """To moto's server, in a process of its own."""
+    """Write to moto, which runs in its own process."""
     what, times = "kill -9 while writing, with a spool to S3 on loopback", rounds // _ROUNDS_FOR_S3
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -376,7 +376,7 @@ def spooled_to_s3(seed: int, rounds: int) -> Row:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        importlib.import_module("asyncrec_s3.bucket")  # once, and not in each child
+        importlib.import_module("asyncrec_s3.bucket")  # once rather than in each child
         config = botocore.config.Config(retries={"total_max_attempts": 20})
         client = botocore.session.Session().create_client("s3", config=config)
         client.create_bucket(Bucket="torture")

@@ -1,8 +1,8 @@
-"""What became of the records of machines that were lost: the logs of the machines are held against the data sets.
+"""Judge the records of lost machines by comparing the machines' logs with the data sets.
 
-- Each acknowledged record is there, and none is there twice.
-- A lost record had been taken at most ``flush_seconds``, its requests and `MARGIN` before its machine was lost.
-- `tools.verify` finds nothing wrong; after a last `recover` no flush entry is left but for fences.
+- Each acknowledged record is stored, and no record is stored twice.
+- A lost record was accepted at most ``flush_seconds``, its requests and `MARGIN` before its machine was lost.
+- `tools.verify` finds no fault. After a last `recover`, no flush entries remain except fences.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from asyncrec import tools
 from asyncrec._shards.journal.flush_entry import parse_flush_entry
 from asyncrec.storage import Storage
 
-# Beyond flush_seconds and requests: what a thread takes to compress an entry, and the loop to come to it, where thirty
-# processes share two cores.
+# The time, beyond flush_seconds and requests, for a thread to compress an entry, and for the loop to get to it, if
+# thirty processes share two cores.
 MARGIN = 2.0
-# The most requests in turn: those of a shard that is full, with index, keys and segment, behind which the
-# next records wait, and of an entry in parts. Each machine measures one request after another; where one of the last
-# ten seconds took longer than a second, the machine or the store is slower than the writer, and no age is judged.
+# The maximum number of successive requests: those of a full shard, with index, keys and segment, for which the next
+# records wait, and those of an entry in parts. Each machine keeps measuring requests. If one in the last ten seconds
+# took longer than a second, the machine or the store is slower than the writer, and ages are not judged.
 _REQUESTS = 8
 _LAST_SECONDS, _SLOW = 10.0, 1.0
 
 
 @dataclass
 class Life:
-    """When a process was killed, stopped and continued; `None` if it was not."""
+    """The times at which a process was killed, stopped and continued; `None` if it was not."""
 
     killed: float | None = None
     stopped: float | None = None
     continued: float | None = None
 
     def loss(self, *, conflict: bool, fenced: bool) -> float | None:
-        """From when on what was not flushed may be lost; `None` if that is not known, or never."""
+        """Return the time at which unflushed records may be lost; `None` if it is unknown, or they may never be."""
         if self.stopped is not None and (fenced or self.continued is None):
             return self.stopped
         return None if conflict else self.killed
 
     def age(self, taken: float, lost: float) -> float:
-        """For how long it had run behind a moment when it was lost."""
+        """Return for how long the process ran after accepting a record at ``taken``, until it was lost."""
         if self.stopped is None or self.continued is None or lost <= self.continued:
             return lost - taken
         return lost - taken - max(0.0, self.continued - max(self.stopped, taken))
@@ -106,10 +106,10 @@ async def _judge_one(
     for machine in machines:
         life = lives[machine.number]
         _compare(machine, life, dataset, stored, flush_seconds, found, fenced=machine.writer in fenced)
-    if again.unfinished:  # they have never flushed anything, or no more since they committed
+    if again.unfinished:  # jobs that have flushed nothing since they began or last committed
         found.counts["unfinished"] += len(again.unfinished)
         await asyncrec.recover(name, dead=[job.id for job in again.unfinished], storage=storage)
-        # What they had published, and flushed nothing of, no writer knew that wrote the same once more.
+        # The writers that wrote the same records again did not know the unflushed records in published shards.
         rewritten = {number for machine in machines for number in machine.again.get(dataset, {})}
         if (then := await _stored(first, storage, name, found, rewritten)) != stored:
             found.counts["published"] += (then - stored).total()
@@ -119,7 +119,7 @@ async def _judge_one(
 
 
 async def _fenced(storage: Storage, name: str, found: Findings) -> set[str]:
-    """The writers whose flush logs end with a fence; nothing else is left of any."""
+    """Return the writers whose flush logs end with a fence. Report other remaining entries."""
     fenced = set()
     async for info in storage.list_objects(f"_flush/{name}/"):
         entry = parse_flush_entry(await storage.get(info.key), name=info.key)
@@ -132,9 +132,9 @@ async def _fenced(storage: Storage, name: str, found: Findings) -> set[str]:
 async def _stored(
     machine: Machine, storage: Storage, name: str, found: Findings, rewritten: Collection[int] = ()
 ) -> Counter[int]:
-    """The numbers of all records, each of which is whole and has its key.
+    """Count the numbers of all records, and check that each is intact and has its key.
 
-    Each is there once, except those of machines whose records another has ``rewritten``.
+    Each may be stored only once, except those of machines whose records another machine has ``rewritten``.
     """
     stored: Counter[int] = Counter()
     try:
@@ -209,7 +209,7 @@ def _compare(
 
 
 def _slowest_request(machine: Machine, life: Life, end: float) -> float:
-    """How long the slowest of the machine's own requests took before it was lost, or had taken until then."""
+    """Return the duration of the slowest request that a machine measured before it was lost, even if unfinished."""
     slowest, begun = 0.0, None
     for line in machine.lines():
         if line.kind == "p" and line.time < end:

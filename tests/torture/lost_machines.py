@@ -1,12 +1,12 @@
-"""Writers to a store, without a disk, on machines that are lost or paused: what was flushed is there, once.
+"""Writers to a store, without a disk, on machines that are lost or paused. Flushed records must be stored exactly once.
 
-In each round some machines write to some data sets, one writer to each. Most are killed with -9 at a random moment, and
-what they had on this machine is removed. Others are stopped for longer than ``dead_after``, and go on later. Other
-machines take over meanwhile: by `recover`, by a writer that skips known keys and writes what the dead ones had written
-once more, or by a plain writer; sometimes two of them, sometimes one that is killed, too. Then `lost_judge` looks.
+In each round, some machines write to some data sets, with one writer for each. Most are killed with -9 at a random
+time, and their files on this machine are removed. Others are stopped for longer than ``dead_after``, and continue
+later. Meanwhile, other machines, which may also be killed, take over: with `recover`, with a writer that skips known
+keys and writes the dead machines' records again, or with a plain writer. `lost_judge` then judges the result.
 
-Rounds run beside each other: most of their time they wait. The parent has neither loop nor thread, and everything
-imported, so that a process is a fork.
+Rounds run concurrently, because they mostly wait. The parent has no event loop and no threads, and has imported all
+modules, so that it can fork.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from lost_judge import MARGIN, Life, judge
 from row import Row  # this folder is on the path
 from store_processes import Store
 
-# Behind the last sign of life. Stores tell times in whole seconds, and a request that was on its way may be served yet.
+# The wait after the last sign of life. Stores round times to seconds, and a request in transit may still take effect.
 _SILENCE = DEAD_AFTER + 1.3
 _AT_ONCE = 7
-# What takes longer hangs.
+# A machine that takes longer counts as hung.
 _MOST_SECONDS = 300
 _BYTES_PER_SECOND = 1e6
-# Other rows play this many rounds for one of these: it takes some ten seconds for each store.
+# Other tests play this many rounds for one of these, which takes about ten seconds per store.
 _ROUNDS_FOR_ONE = 10
-# SeaweedFS and Azurite, if they are here: not in the short form.
+# From this many rounds on, SeaweedFS and Azurite are also used, if they are installed.
 _ROUNDS_FOR_REAL = 100
 _FAILED = '{"problems": ["the judge failed by itself"], "counts": {}, "oldest": 0.0}'
 
 
 class Round:
-    """One round; each draw follows from the seed. What takes how long does not."""
+    """A round. Its random choices depend only on the seed, but its timing does not."""
 
     def __init__(self, seed: int, store: Store, folder: Path) -> None:
         self.rng = random.Random(seed)
@@ -59,7 +59,7 @@ class Round:
         self.record_bytes = self.rng.choice((0, 30, 1000, 1000, 20_000))
         self.machines: list[Machine] = []
         self.lives: dict[int, Life] = {}
-        self.processes: dict[int, int] = {}  # those that run, by the number of their machine
+        self.processes: dict[int, int] = {}  # the running processes, by the number of their machine
         self.problems: list[str] = []
         self.tried: Counter[str] = Counter()
 
@@ -92,7 +92,7 @@ class Round:
             "record_bytes": self.record_bytes,
             "keyed": self.keyed,
             "burst": (burst := rng.choice((1, 10, 50))),
-            # A writer that is faster than its store has an older backlog than it promises.
+            # If a writer is faster than its store, its backlog becomes older than promised.
             "pause": max(rng.choice((0.01, 0.05, 0.3)), burst * self.record_bytes / _BYTES_PER_SECOND),
             "waits": rng.choice((0.0, 0.02, 0.2)),
             "flushes": rng.choice((0.0, 0.02, 0.2)),
@@ -109,7 +109,7 @@ class Round:
         self.lives[number] = Life()
 
     def kill(self, number: int) -> None:
-        """The machine is lost, with all that it had."""
+        """Lose a machine with all its files."""
         self.lives[number].killed = time.monotonic()
         os.kill(self.processes[number], signal.SIGKILL)
         self.wait(number)
@@ -133,7 +133,7 @@ class Round:
             self.problems.append(f"machine {number} failed by itself: {ended[1]}")
 
     def until(self, number: int, kinds: str, seconds: float) -> None:
-        """Wait, some seconds at most, until each writer of a machine has said one of these."""
+        """Wait, for at most ``seconds``, until each writer of a machine has logged one of these kinds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if len({line.dataset for line in self.machines[number].lines() if line.kind in kinds}) == len(self.names):
@@ -183,7 +183,7 @@ class Round:
             os.kill(self.processes[number], signal.SIGCONT)
 
     def end(self, number: int) -> None:
-        """A machine ends, or is killed."""
+        """End or kill a machine."""
         if self.rng.random() < 0.25:
             self.kill(number)
         else:
@@ -191,14 +191,14 @@ class Round:
             self.wait(number)
 
     def take_over(self, lost: list[int], *, early: list[int]) -> None:
-        """Other machines come, of which some are killed; those that are stopped go on ``early``."""
+        """Start machines that take over, and kill some. Meanwhile, continue the stopped machines in ``early``."""
         rng = self.rng
         numbers, killed, writes_again = [], [], False
         for way in rng.choices(("recover", "skip", "plain"), k=rng.choice((1, 1, 2))):
             given: dict[str, Any] = {"most": rng.choice((0, 50, 300)), "idles": 0.0, "seconds": DEAD_AFTER + 2.5}
             if way == "skip":
                 given["seconds"] = rng.random() * 2
-                if not writes_again:  # two at once do not know each other's keys
+                if not writes_again:  # two concurrent writers do not know each other's keys
                     given["again"] = self.written([number for number in lost if self.lives[number].killed])
                     writes_again = True
             machine = self.machine(**given)
@@ -224,7 +224,7 @@ class Round:
                 self.wait(number)
 
     def written(self, numbers: list[int]) -> dict[int, dict[int, int]]:
-        """By data set, how many records each of these machines had written there."""
+        """Return, for each data set, the number of records that each of these machines wrote to it."""
         again: dict[int, dict[int, int]] = {dataset: {} for dataset in range(len(self.names))}
         for number in numbers:
             for line in self.machines[number].lines():
@@ -256,7 +256,7 @@ def one_round(seed: int, store: Store, folder: Path, pipe: int) -> None:
 
 
 def use(store: Store, folder: Path, loop: str, pipe: int) -> None:
-    """Do what the children do, and say which modules that took."""
+    """Run the children's code, and report the modules that it imported."""
     machine = Round(0 if loop == "asyncio" else 1, store, folder).machine(most=10, loop=loop, seconds=0.1)
     nothing = os.open(os.devnull, os.O_WRONLY)
     write(machine, nothing)
@@ -279,7 +279,7 @@ def lost_machines(seed: int, rounds: int) -> Row:
 
 
 def on_store(kind: str, seed: int, times: int, folder: Path) -> Counter[str]:
-    """Play ``times`` rounds on one store, some at once; returns what was tried and seen, and ``broken`` rounds."""
+    """Play ``times`` rounds on one store, some concurrently. Count faults, findings and ``broken`` rounds."""
     folder.mkdir()
     (folder / "store").mkdir()
     counts: Counter[str] = Counter()

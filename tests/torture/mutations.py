@@ -1,11 +1,11 @@
-"""Files damaged at random: flips, cuts, insertions, swaps, zero pages, garbage in front, headers that lie.
+"""Files damaged at random by flips, cuts, insertions, swaps, zeroed pages, garbage in front, and false headers.
 
-Whatever stands whole and unchanged somewhere in the damaged file must come out of it, in order; nothing that was never
-in it may; no round takes 5 seconds, or memory out of proportion to the file. What may be lost with the damage is what
-the contract says: a record whose header is whole, or half of it, reaches as far as that header says, where another
-begins there.
+Every unit that is unchanged somewhere in the damaged file must be salvaged, in order, and nothing that was never in the
+file may be returned. No file may take 5 seconds, or much memory. According to the contract, a record whose header is
+intact, or half intact, extends as far as the header says if another record begins there, so the units within it may be
+lost.
 
-200 mutated files a round of the others, in this process: the code is pure.
+For each round of the other tests, 200 files are mutated, in this process, because the code does no I/O.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Row = sys.modules["torture_row"].Row
 _MOST_SECONDS = 5
 _MAX_RECORD = 1 << 20
 
-# Tracing allocations makes a round several times as slow: some of the rounds do.
+# One file in this many is read with traced allocations, which is several times slower.
 _TRACED = 50
 _MOST_MEMORY = 4 << 20
 
-_Piece = tuple[int, int] | bytes  # of the original, from byte to byte; or what is new
+_Piece = tuple[int, int] | bytes  # a byte range of the original, or new bytes
 
 
 def framed(records: list[bytes]) -> bytes:
@@ -44,7 +44,7 @@ def framed(records: list[bytes]) -> bytes:
 
 @dataclass
 class Original:
-    """A file. ``units`` are the ranges that come out if they stand unchanged: frames, or members with their records."""
+    """A file. ``units``: the ranges that are salvaged if unchanged, which are frames or members, with their records."""
 
     data: bytes
     units: list[tuple[int, int, list[bytes]]]
@@ -52,10 +52,10 @@ class Original:
 
 
 def draw_records(source: random.Random, most: int) -> tuple[list[bytes], set[bytes]]:
-    """Records, and all that may come out: some hold frames of their own."""
+    """Return records, and all records that may be salvaged, because some contain frames themselves."""
     records: list[bytes] = []
     known: set[bytes] = set()
-    same = source.randrange(300) if source.random() < 0.2 else None  # of one size: ends coincide
+    same = source.randrange(300) if source.random() < 0.2 else None  # if sizes are equal, ends coincide
     for _ in range(source.randrange(1, most)):
         kind = source.random()
         size = same if same is not None else source.choice((0, 1, 16, 100, 100, 300, 300, 2000))
@@ -88,7 +88,7 @@ def _size(pieces: list[_Piece]) -> int:
 
 
 def _split(pieces: list[_Piece], place: int) -> int:
-    """The number of the piece that begins at this byte, made to."""
+    """Split a piece at this byte, if none begins there. Return the number of the piece that then begins there."""
     for number, piece in enumerate(pieces):
         size = len(piece) if isinstance(piece, bytes) else piece[1] - piece[0]
         if place == 0:
@@ -137,7 +137,7 @@ def _cut_off(source: random.Random, original: Original, pieces: list[_Piece]) ->
 def _insert(source: random.Random, original: Original, pieces: list[_Piece]) -> None:
     if source.random() < 0.5:
         new = source.randbytes(source.randrange(1, 200))
-    else:  # of its own
+    else:  # bytes of the file itself
         begin = source.randrange(len(original.data) + 1)
         new = original.data[begin : begin + source.randrange(1, 500)]
     at = source.randrange(_size(pieces) + 1)
@@ -147,7 +147,7 @@ def _insert(source: random.Random, original: Original, pieces: list[_Piece]) -> 
 def _swap(source: random.Random, original: Original, pieces: list[_Piece]) -> None:
     places = sorted(source.randrange(_size(pieces) + 1) for _ in range(4))
     a, b, c, d = (_split(pieces, place) for place in places)
-    # Each split moves what is behind it: once all are made, the numbers are those of now.
+    # Each split changes the numbers of later pieces, so determine the numbers again after all splits.
     a, b, c, d = (_split(pieces, place) for place in places)
     pieces[a:d] = [*pieces[c:d], *pieces[b:c], *pieces[a:b]]
 
@@ -165,13 +165,13 @@ def _garbage_in_front(source: random.Random, original: Original, pieces: list[_P
 
 
 def _lie(source: random.Random, original: Original, pieces: list[_Piece]) -> None:
-    """A header whose checksum holds, and whose length does not: of a record, or anywhere."""
+    """Write a header with a correct checksum but a wrong length, at the start of a record or anywhere."""
     size = _size(pieces)
     starts = [begin for begin, _, _ in original.units if begin + 12 <= size]
     at = source.choice(starts) if starts and source.random() < 0.7 else source.randrange(size + 1)
     length = struct.pack("<Q", source.choice((0, source.randrange(400), source.randrange(100_000), 2**20, 2**63)))
     header = length + struct.pack("<I", masked_crc32c(length))
-    original.known.add(length)  # which is a record and its checksum, too, behind a header that asks for 8 bytes
+    original.known.add(length)  # after a header for 8 bytes, this header is also a record with its checksum
     _replace(original, pieces, at, min(at + 12, size), lambda old: header)
 
 
@@ -179,8 +179,8 @@ _MUTATIONS = [_flip, _flip, _cut, _cut_off, _insert, _swap, _zero, _garbage_in_f
 
 
 def untouched(original: Original, pieces: list[_Piece]) -> Iterator[tuple[int, int, list[bytes]]]:
-    """The units that stand whole in the mutated file, by where they stand there."""
-    # Pieces that follow each other in the original as in the file are one.
+    """Yield the units that are intact in the mutated file, with their positions there."""
+    # Join pieces that are adjacent both in the original and in the mutated file.
     joined: list[_Piece] = []
     for piece in pieces:
         last = joined[-1] if joined else b""
@@ -200,9 +200,9 @@ def untouched(original: Original, pieces: list[_Piece]) -> Iterator[tuple[int, i
 
 
 def claimed(data: bytes) -> list[tuple[int, int]]:
-    """What records that do not hold may take with them: headers that are whole, or half, and where they say they end.
+    """Return the ranges that damaged records may claim: from a header that is intact, or half intact, to its end.
 
-    Only where something may be taken for a record's beginning: at the file's, and where a frame ends.
+    Such a header counts only where a record may begin: at the start of the file, or at the end of a frame.
     """
     places = {0}
     frames = set()
@@ -313,7 +313,7 @@ def gzip_problems(seed: int) -> list[str]:
     problems = [] if holds_in_order(found, wanted) else ["a record of a member that stands untouched was not found"]
     if any(record not in known for record in found):
         problems.append("a record was found that never was in it")
-    if not log.listed and gzip.decompress(data) != framed(found):  # what changes no member, or cuts whole ones out
+    if not log.listed and gzip.decompress(data) != framed(found):  # equal if members are unchanged, or cut as a whole
         problems.append("damage was not reported")
     return problems
 
@@ -331,7 +331,7 @@ def zlib_problems(seed: int) -> list[str]:
         (at for at, pair in enumerate(zip(data, packed, strict=False)) if pair[0] != pair[1]),
         min(len(data), len(packed)),
     )
-    # What comes out before the first change, less a match whose bits may reach into it.
+    # The length of the data before the first change, minus a match whose bits may extend into it.
     before = max(len(zlib.decompressobj().decompress(packed[:same])) - 300, 0)
     wanted = []
     for record in records:
@@ -342,13 +342,13 @@ def zlib_problems(seed: int) -> list[str]:
     problems = [] if found[: len(wanted)] == wanted else ["a record before the damage was not found"]
     if any(record not in known for record in found):
         problems.append("a record was found that never was in it")
-    if data and data != packed and found != records and not log.listed:  # no bytes are no records
+    if data and data != packed and found != records and not log.listed:  # an empty file is not damaged
         problems.append("damage was not reported")
     return problems
 
 
 def nested_problems(seed: int) -> list[str]:
-    """A record that holds frames, damaged: in its data, in a half of its header, or in the whole of it."""
+    """Damage a record that contains frames: its data, one half of its header, or the whole header."""
     source = random.Random(seed)
     before, after = ([source.randbytes(source.randrange(300)) for _ in range(source.randrange(1, 5))] for _ in range(2))
     inner = [source.randbytes(source.randrange(60)) for _ in range(source.randrange(1, 30))]
@@ -367,7 +367,7 @@ def nested_problems(seed: int) -> list[str]:
     if where in ("length", "checksum"):
         return [] if found == [*before, outer, *after] else ["a record with half a header was not found"]
     doubtful = [damage for damage in log.listed if damage.reason == "ambiguous"]
-    if found == [*before, outer, *after]:  # what was changed left a half as it was
+    if found == [*before, outer, *after]:  # the changes left one half intact
         return []
     if found != [*before, *inner, *after]:
         return ["records beside one without a header were not found"]
@@ -379,11 +379,11 @@ def _covers(doubtful: list[Damage], begin: int, length: int) -> bool:
 
 
 def measured(seed: int, job: Callable[[], tuple[list[bytes], DamageLog]]) -> tuple[list[bytes], DamageLog]:
-    """What the job gives; an error when it took too long or too much."""
+    """Return the job's result. Raise an error if it took too much time or memory."""
     traced = seed % _TRACED == 0
     if traced:
         tracemalloc.start()
-    begun = time.process_time()  # not the clock's, which goes on while a busy machine does something else
+    begun = time.process_time()  # not the wall clock, which includes other work of a busy machine
     try:
         found, log = job()
         if time.process_time() - begun > _MOST_SECONDS:

@@ -1,8 +1,8 @@
-"""A store that fails at every k-th operation: over write, flush, roll, commit, exit and recover, spooled or not.
+"""A store that fails at the k-th operation, for each k, during write, flush, roll, commit, exit and recover.
 
-Each fault comes before the operation's effect or after it, for once or for good, as an outage or as a refusal. Then the
-store works again, and `recover` is called, itself with a fault at a random operation. Nothing acknowledged may be lost,
-nothing may be there twice, no manifest may name what is not there; and where no error was raised, all must be there.
+A fault occurs before or after the operation's effect, once or from then on, as an outage or as a denial of permission.
+Then the store works again, and `recover` is called, itself with a fault at a random operation. No acknowledged record
+may be lost, no record stored twice, and no missing object listed. Without an error, all records must be stored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def rolling(storage: Storage, spool: Path | None, tell: Callable[[int], No
                 await writer.wait(ticket, "spooled")
                 tell(number)
             elif number == 7:
-                with anyio.move_on_after(600):  # with a spool it waits for as long as the store is down
+                with anyio.move_on_after(600):  # with a spool, commit waits for as long as the store is down
                     await writer.commit()
                     tell(number)
 
@@ -71,7 +71,7 @@ class Attempt:
 
 
 async def attempts(folder: Path) -> list[Attempt]:
-    """Every operation of every job, with every fault."""
+    """Return an attempt for each operation of each job with each fault."""
     found = []
     for job, spooled in itertools.product(JOBS, (False, True)):
         calm = FlakyStorage(MemoryStorage())
@@ -105,7 +105,7 @@ async def stored(store: Storage) -> list[bytes]:
 
 
 async def broken(attempt: Attempt, spool: Path | None, seed: int) -> list[str]:
-    """The promises that the attempt broke."""
+    """Make an attempt, and return the promises that it broke."""
     store = MemoryStorage()
     told = [-1]
     raised: StorageError | None = None
@@ -134,7 +134,7 @@ async def broken(attempt: Attempt, spool: Path | None, seed: int) -> list[str]:
 
 
 async def _recover(store: Storage, spool: Path, seed: int) -> None:
-    """First with a fault, then without, then once more, which must do nothing."""
+    """Recover with a fault, then without one, then once more, which must do nothing."""
     rng = random.Random(seed)
     script = {rng.randrange(30): Fault(when=rng.choice(("before", "after")), for_good=rng.random() < 0.5)}
     with contextlib.suppress(StorageError):
@@ -145,7 +145,7 @@ async def _recover(store: Storage, spool: Path, seed: int) -> None:
 
 
 async def _all(seed: int, rounds: int, folder: Path) -> tuple[int, int]:
-    """As many as four for each round, drawn without repetition."""
+    """Make up to four attempts per round, drawn without repetition. Return their number and the number that failed."""
     every = await attempts(folder)
     chosen = random.Random(seed).sample(every, min(len(every), 4 * rounds))
     lost = 0
@@ -169,7 +169,7 @@ def failing_operations(seed: int, rounds: int) -> Row:
 
 
 async def _race(seed: int) -> list[str]:
-    """Two writers for the same names, in a store whose answers may be lost."""
+    """Run two writers for the same names, in a store whose responses may be lost."""
     rng = random.Random(seed)
     store = MemoryStorage(chunk_size=100)
     won: list[bytes] = []

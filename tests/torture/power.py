@@ -1,9 +1,9 @@
-"""A power cut: of what was not fsynced, anything may be missing, and nothing that was acknowledged.
+"""A power cut. Any data that was not fsynced may be missing, but no acknowledged record.
 
-`ForgetfulSystem` stands between the local backend and `os`. It knows what each fsync made durable, of files and of the
-names in folders. At the cut a copy of the folder is made from that, with a random part of the rest: for each name that
-was not synced the old state or the new; for each file the synced bytes and then nothing, the rest, a part of it, or
-zeros. From then on every operation fails. `recover` must find in the copy all that was acknowledged before.
+`ForgetfulSystem` is a layer between the local backend and `os`. It records which contents of files and which names in
+folders each fsync made durable. At the cut, it makes a copy of the folder from these and a random part of the rest: for
+each unsynced name, the old state or the new one; for each file, the synced bytes, followed by nothing, the rest, a part
+of it, or zeros. From then on, every operation fails. `recover` must find all acknowledged records in the copy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHANGES = ("open", "write", "writev", "pwrite", "fsync", "replace", "link", "un
 
 
 class ForgetfulSystem:
-    """The functions of `os` that the local backend uses, in a folder; the power goes before the ``cut``-th change."""
+    """The functions of `os` for a local backend in one folder. The power is cut before change number ``cut``."""
 
     def __init__(self, root: Path, survivors: Path, cut: int, rng: random.Random) -> None:
         self.root = root
@@ -40,8 +40,8 @@ class ForgetfulSystem:
         self._left = cut
         self._rng = rng
         self._lock = threading.RLock()
-        self._contents: dict[int, bytes] = {}  # by inode: what is durable
-        self._names: dict[str, dict[str, int]] = {str(root): {}}  # by folder: its durable names, and their inodes
+        self._contents: dict[int, bytes] = {}  # durable contents, by inode
+        self._names: dict[str, dict[str, int]] = {str(root): {}}  # durable names and their inodes, by folder
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(os, name)
@@ -72,7 +72,7 @@ class ForgetfulSystem:
             self._contents[os.fstat(fd).st_ino] = Path(path.removesuffix(" (deleted)")).read_bytes()
 
     def _survive(self) -> None:
-        """Copy what a disk would have, folder by folder."""
+        """Copy the state that a disk might have after the cut, folder by folder."""
         now: dict[int, bytes] = {}
         for path in self.root.rglob("*"):
             if path.is_file():
@@ -101,7 +101,7 @@ class ForgetfulSystem:
         copy(str(self.root), self.survivors)
 
     def _some_of(self, durable: bytes, current: bytes) -> bytes:
-        """Files here only grow, or are written again in their unsynced part."""
+        """Return the contents of a file after the cut. Files here only grow, or change in their unsynced part."""
         rest = current[len(durable) :]
         match self._rng.randrange(4):
             case 0:
@@ -142,7 +142,7 @@ async def _write(storage: LocalStorage, seed: int, tell: Callable[[str, int], No
 async def _recovered(storage: LocalStorage) -> asyncrec.Recovery:
     try:
         return await asyncrec.recover("pages", storage=storage)
-    except FileNotFoundError:  # nothing had begun that survived
+    except FileNotFoundError:  # no trace of the job survived
         return asyncrec.Recovery()
 
 
@@ -179,7 +179,7 @@ async def _one(seed: int, folder: Path) -> list[str]:
         if not system.off:
             raise
     if not system.off:
-        return []  # it ended before
+        return []  # the writer ended before the cut
     survivors = LocalStorage(folder / "after")
     try:
         before = await _numbers(survivors)

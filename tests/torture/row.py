@@ -1,4 +1,4 @@
-"""What one torture reports: a row of the table."""
+"""A row of the table of results, which each torture test returns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """``what`` was tried ``tried`` times with ``seed``; ``lost`` counts every promise that was broken, 0 if none."""
+    """The result of trying ``what`` ``tried`` times with ``seed``. ``lost`` is the number of broken promises."""
 
     what: str
     tried: int

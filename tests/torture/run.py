@@ -1,13 +1,14 @@
-"""`make torture`: what was promised, tried many times at random, from a seed. ``ARGS="--rounds 200 --seed 7"``.
+"""`make torture`: test the promises many times at random, from a seed. ``ARGS="--rounds 200 --seed 7"``.
 
 Each module below has ``ROUNDS``: functions ``(seed, rounds) -> Row``, which try one thing ``rounds`` times (or do as
-much work as so many rounds of the others) and say what was lost. The same seed tries the same things. A table is
-printed as it grows; the exit status is 1 when anything was lost.
+much work as that many rounds of the others) and count losses. The same seed tries the same things. A table is printed
+as it grows. The exit status is 1 if anything was lost.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import logging
 import secrets
@@ -15,37 +16,46 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).parent
 
-# By their file names; one that is given with --only is run alone.
+# The modules, by file name. With --only, one runs alone.
 MODULES = [
     "mutations", "bombs", "kill", "lost_machines", "consumers", "crawl", "frameworks", "power", "operations", "chaos",
     "compacting", "endurance",
 ]  # fmt: skip
 
 
+class _Modules:
+    """Find ``torture_NAME`` in this folder, which is not a package, also in processes that `multiprocessing` starts.
+
+    These processes import this file before they import the module of the function that they run.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object, target: object = None) -> ModuleSpec | None:
+        folder, _, module = name.partition("_")
+        file = HERE / f"{module}.py"
+        return importlib.util.spec_from_file_location(name, file) if folder == "torture" and file.exists() else None
+
+
+sys.meta_path.append(_Modules)
+
+
 def load(name: str) -> ModuleType:
-    """A module of this folder, which is no package: pytest runs its short form by file name, too."""
-    qualified = f"torture_{name}"
-    if qualified not in sys.modules:
-        spec = importlib.util.spec_from_file_location(qualified, HERE / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[qualified] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
-    return sys.modules[qualified]
+    """Load a module of this folder by file name."""
+    return importlib.import_module(f"torture_{name}")
 
 
 Row = load("row").Row
 
 
 def run_module(name: str, seed: int, rounds: int) -> int:
-    """Run what a module has, in this process; how many promises were broken."""
-    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # it tells of every fault, and there are thousands
+    """Run a module's functions in this process. Return the number of losses."""
+    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # thousands of faults would be logged
     lost = 0
     runs: list[Callable[[int, int], Row]] = load(name).ROUNDS
     for run in runs:
@@ -70,7 +80,7 @@ def main() -> int:
     print(f"{'what was tried':72} {'times':>9} {'lost':>5} {'seconds':>8}   seed", flush=True)
     failed = []
     for name in arguments.only or MODULES:
-        # Each in a process of its own: some fork, which is for processes without threads.
+        # Each module runs in its own process, because some fork, which requires a process without threads.
         command = [sys.executable, __file__, "--here", name, "--seed", str(seed), "--rounds", str(arguments.rounds)]
         if subprocess.run(command, check=False).returncode:
             failed.append(name)

@@ -1,6 +1,6 @@
-"""Stores in processes of their own: moto and SeaweedFS for S3, the plugin's fake for GCS, Azurite for Azure.
+"""Stores in their own processes: moto and SeaweedFS for S3, the plugin's fake for GCS, Azurite for Azure.
 
-The process that starts one has neither loop nor thread, and may fork afterwards.
+Starting a store creates no event loop or thread in the parent process, which may therefore fork afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 _WEED = ROOT / ".venv-seaweedfs/bin/weed"
 _AZURITE = ROOT / ".venv-azurite/node_modules/.bin/azurite-blob"
-# Azurite's, which everybody knows.
+# Azurite's key, which is public.
 _AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _KIB = 1 << 10
 _LARGE = 8 << 20
@@ -32,7 +32,7 @@ _LARGE = 8 << 20
 
 @dataclass(frozen=True)
 class Store:
-    """``url`` is of a bucket, ``options`` open it; ``chunk`` is the size of a part: as small as the store allows."""
+    """The URL and options of a bucket. ``chunk`` is the size of a part, which is as small as the store allows."""
 
     kind: str
     url: str
@@ -40,11 +40,11 @@ class Store:
     chunk: int
 
     def in_one_part(self) -> Store:
-        """The same store, whose parts are larger than any flush entry."""
+        """Return the same store with parts that are larger than any flush entry."""
         return replace(self, options=self.options | {"chunk_size": _LARGE}, chunk=_LARGE)
 
     def for_round(self, name: str) -> Store:
-        """A place for one round: in moto a bucket, since it looks at all keys of a bucket when it lists some."""
+        """Return the store for one round. In moto, it is a new bucket, because each list scans all keys of a bucket."""
         if self.kind != "moto":
             return replace(self, url=f"{self.url}/{name}")
         request = urllib.request.Request(f"{self.options['endpoint_url']}/round-{name}", method="PUT")
@@ -53,13 +53,13 @@ class Store:
 
 
 def kinds(*, real: bool) -> list[str]:
-    """Those that can be started: the ``real`` ones after `make test-seaweedfs` and `make test-azurite`."""
+    """Return the available kinds. The ``real`` ones need `make test-seaweedfs` and `make test-azurite`."""
     here = [("seaweedfs", _WEED.exists()), ("azurite", _AZURITE.exists())]
     return ["moto", "gcs", *(kind for kind, is_here in here if real and is_here)]
 
 
 def prepare(store: Store) -> None:
-    """Let this process's client send parts that are as small as the tests of faults have them."""
+    """Let the client in this process send parts as small as the store's."""
     if store.kind == "moto":
         from asyncrec_s3 import options
 
@@ -68,7 +68,7 @@ def prepare(store: Store) -> None:
 
 @contextmanager
 def running(kind: str, folder: Path) -> Iterator[Store]:
-    """A store, which ends with the body, and with this process; ``folder`` is for its files."""
+    """Run a store until the body or this process ends. ``folder`` is for its files."""
     told, tell = os.pipe()
     alive, keep = os.pipe()
     child = os.fork()
@@ -98,13 +98,13 @@ def _serve(kind: str, folder: Path, tell: int, alive: int) -> None:
     for plugin in ("s3", "gcs"):
         sys.path.insert(0, str(ROOT / f"plugins/asyncrec-{plugin}/tests"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    with open(folder / "server.log", "wb") as log:  # moto shows a traceback for what it answers with 500
+    with open(folder / "server.log", "wb") as log:  # moto prints a traceback for each request that it answers with 500
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     with {"moto": _s3, "seaweedfs": _s3, "gcs": _gcs, "azurite": _azurite}[kind](kind, folder) as store:
         os.write(tell, json.dumps(store).encode())
         os.close(tell)
-        os.read(alive, 1)  # until the other end is closed
+        os.read(alive, 1)  # blocks until the other end is closed
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _s3(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _one_at_a_time() -> None:
-    """Let moto serve one request after another: else of two that create one object both may be told that they did."""
+    """Make moto serve requests serially. Otherwise, two requests that create the same object may both succeed."""
     from moto.s3.responses import S3Response
 
     lock = threading.RLock()
@@ -129,7 +129,7 @@ def _one_at_a_time() -> None:
     def locked(func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)
         def call(*args: Any) -> Any:
-            with lock:  # behind the reading of a body: a client that is stopped holds up nothing
+            with lock:  # taken after the body has been read, so that a stopped client does not block others
                 return func(*args)
 
         return call

@@ -1,8 +1,8 @@
-"""A store in another process's place, without a network: `FolderStore`, objects in a folder that outlives the writer.
+"""`FolderStore`: a substitute for a remote store, without a network. Its objects are in a folder that outlives writers.
 
-To the library it is a remote store: its flush promises nothing, its chunks are small, it keeps checksums. It is made of
-a `LocalStorage` in a folder of its own, so that a killed writer leaves in it what a killed client leaves in a store:
-whole objects, and uploads that nobody sees.
+To the library, it is a remote store: its flush promises nothing, its chunks are small, and it keeps checksums. It wraps
+a `LocalStorage` in its own folder. A killed writer therefore leaves behind the same as a killed client of a store:
+whole objects, and uploads that are not visible.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def _open(url: str) -> AsyncIterator[Storage]:
     yield FolderStore(url)
 
 
-# A root and a key, as of a bucket: "folder://" and the absolute path.
+# Paths have a root and a key, like a bucket's: "folder://" and the absolute path.
 FACTORY = StorageFactory(PREFIX, (PREFIX,), _open)
 
 

@@ -1,12 +1,12 @@
-"""TFRecorder's examples and factory under the same names. Put ``asyncrec.compat.`` before the name in each import.
+"""TFRecorder's examples and factory under the same names. Prefix each import with ``asyncrec.compat.``.
 
     import asyncrec.compat.tfrecorder.factory as tf_factory
     from asyncrec.compat.tfrecorder.helpers.decorator import tfrecordable
     from asyncrec.compat.tfrecorder.helpers.marshaller import Example
 
-This module also exports all of these names. Each split is published as a whole, has a manifest, and replaces the
-previous one. The methods of an example run in the caller's thread, one after the other, unless ``examples_concurrency``
-is above 1.
+All of these names can also be imported from this module. Each split is published as a whole, has a manifest, and
+replaces the previous one. The methods of examples run in the caller's thread, one after the other, unless
+``examples_concurrency`` is above 1.
 """
 
 from __future__ import annotations

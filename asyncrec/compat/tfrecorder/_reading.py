@@ -1,4 +1,4 @@
-"""`get_tfrecord_filepaths` and `generate_dataset`, which read TFRecorder's files. The names are its factory's."""
+"""The functions of TFRecorder's factory that read its files, such as `generate_dataset`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _HEAD = 12  # the number of bytes that identify a file's compression
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
-    """The folder does not exist. This is also a ValueError, because TFRecorder raises a ValueError."""
+    """The folder does not exist. This is also a ValueError, because TFRecorder raises one."""
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """Return the sorted paths of the TFRecord files in a folder, or of TFRecorder's files (``*.tfr``).
+    """Return the sorted paths of the TFRecord files in a folder; if there are none, of TFRecorder's (``*.tfr``).
 
     Raises:
         NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
@@ -49,7 +49,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
 
 
 def get_examples_list_filepaths(dirpath: Path) -> str:
-    """Return the path of the CSV file that lists the examples in the folder's files.
+    """Return the path of the CSV file that lists a folder's examples.
 
     Raises:
         NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
@@ -93,16 +93,16 @@ def generate_dataset(
 ) -> Any:
     """Read the examples as tuples of their fields, in the order of declaration.
 
-    Return a ``tf.data.Dataset`` of TFRecorder's operations if TensorFlow is installed, otherwise an iterator. Arrays
-    are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shape. Without ``example_class``,
-    the manifest of the folder defines the fields. A field that is missing in a record is 0, "" or an empty array;
-    without TensorFlow and ``example_class``, it raises an error.
+    If TensorFlow is installed, return a ``tf.data.Dataset`` built from TFRecorder's operations, otherwise an iterator.
+    Arrays are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shapes. Without
+    ``example_class``, the folder's manifest defines the fields. A field that is missing from a record is 0, "" or an
+    empty array; with neither TensorFlow nor ``example_class``, it raises an error.
 
     Args:
-        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples. With TensorFlow,
+        dataset_num_shuffled_tfrecord_files: the size of the shuffle buffer in examples. With TensorFlow,
             ``tf.random.set_seed`` makes the order repeatable.
-        dataset_fetching_num_threads: the number of concurrent calls of ``parse_from_string``, with TensorFlow.
-        num_workers, worker_index: return only every ``num_workers``-th example, beginning with the ``worker_index``-th.
+        dataset_fetching_num_threads: with TensorFlow, the number of concurrent calls to ``parse_from_string``.
+        num_workers, worker_index: return only every ``num_workers``-th example, beginning with number ``worker_index``.
 
     Raises: the errors of `asyncrec.datasets.generate_dataset`, or ValueError for ``num_workers`` without
         ``worker_index``. While iterating with TensorFlow, tf.errors.DataLossError if a file that TensorFlow itself
@@ -129,12 +129,12 @@ def generate_dataset(
 
 
 def _records(tensorflow: Any, paths: list[str]) -> Any:
-    """Return a ``tf.data.Dataset`` of the records of the files, one file after the other."""
+    """Return a ``tf.data.Dataset`` of the files' records, one file after the other."""
     filenames = tensorflow.constant(paths, tensorflow.string)
     if not all(is_read_by(tensorflow, path) for path in paths):
         return tensorflow.data.Dataset.from_tensor_slices(filenames).flat_map(partial(read_here, tensorflow, _batches))
     compression = ""
-    if paths and tensorflow.io.gfile.exists(paths[0]):  # as in the original, a missing file raises on reading
+    if paths and tensorflow.io.gfile.exists(paths[0]):  # as in the original, reading a missing file raises an error
         with tensorflow.io.gfile.GFile(paths[0], "rb") as file:
             compression = detect_compression(file.read(_HEAD))
     return tensorflow.data.TFRecordDataset(filenames, compression)

@@ -26,7 +26,7 @@ def config_of(
     counts: Mapping[str, int],
     kwargs: Mapping[str, Any],
 ) -> str:
-    """Return the text of the file. The examples' keyword arguments come first; paths are absolute, lists are JSON."""
+    """Return the text of the file. The examples' keyword arguments come first. Paths are absolute; lists are JSON."""
     values = {name.replace("examples_", ""): _shown(name, value) for name, value in kwargs.items()}
     values |= {
         "class_name": example_class.__name__,

@@ -1,8 +1,8 @@
-"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after the other.
+"""TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after another.
 
-So ``load`` and the other methods may use an object that belongs to a thread, such as an sqlite3 connection. Only the
-shards are written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the
-methods of several examples are called in threads, but the examples are still written in order.
+So ``load`` and the other methods may use thread-bound objects, such as an sqlite3 connection. Only the shards are
+written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the methods of
+several examples are called concurrently in threads, but the examples are still written in order.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from asyncrec.storage._url import redact
 
 __all__ = ["logger", "write_examples"]
 
-logger = logging.getLogger("TFRecorder")  # TFRecorder's name, so that scripts that configure its logger still work
+logger = logging.getLogger("TFRecorder")  # the original name, for scripts that configure this logger
 
 _SHOWN_ROW = 200
-# TFRecorder passes this argument of its own to `load` and `split`, and fails if they do not accept it.
+# TFRecorder adds this argument to the user's when it calls `load` and `split`, and fails if they do not accept it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
-_BATCH_EXAMPLES = 256  # an example takes some microseconds of the loop
-_Made = tuple[list[bytes], str]  # the records, and the line of CSV
+_BATCH_EXAMPLES = 256  # each example occupies the event loop for a few microseconds
+_Made = tuple[list[bytes], str]  # the records and the CSV line of an example
 
 
 def write_examples(
@@ -53,17 +53,16 @@ def write_examples(
     concurrency: int,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Write examples to the folders with these names in ``path``; ``""`` is ``path`` itself.
+    """Write each list of examples to the folder of its name in ``path``. ``""`` is ``path`` itself.
 
-    All folders are published together at the end, and replace the previous ones. After an exception, nothing in the
-    folders has changed. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured
-    logging.
+    All folders are published together at the end and replace the previous ones. After an exception, the folders are
+    unchanged. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured logging.
 
     Raises:
         Exception: the error of an example's method, with a note that names the method and the example.
         StorageError: a store failed.
         ValueError: ``concurrency`` is less than 1.
-        TypeError: a class declares no field.
+        TypeError: a class declares no fields.
     """
     if not logger.hasHandlers():
         logger.addHandler(_ToStdout())
@@ -97,7 +96,7 @@ def write_examples(
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Return whether a method accepts an argument with this name; False if its signature is unknown."""
+    """Return whether a method accepts an argument with this name. Return False if its signature is unknown."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
@@ -108,7 +107,7 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
 def _made(
     example: DeclaredExample, where: str, csv: bool, for_load: Mapping[str, Any], for_split: Mapping[str, Any]
 ) -> _Made:
-    """Process an example in TFRecorder's order: load, the row of CSV, split, serialize, release."""
+    """Process an example in TFRecorder's order: load, CSV row, split, serialize, release."""
     doing = "load"
     line = ""
     try:
@@ -145,7 +144,7 @@ def _record(part: Any) -> bytes:
 
 
 def _settled(value: Any) -> Any:
-    """Return the value; if it is awaitable, await it and return its result."""
+    """Return the value or, if it is awaitable, the result of awaiting it."""
     if not inspect.isawaitable(value):
         return value
 
@@ -156,7 +155,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield the result of each job, in order. Run up to ``concurrency`` jobs in threads; hold as many results."""
+    """Yield jobs' results in order. Run up to ``concurrency`` jobs in threads, and hold at most as many results."""
     if concurrency == 1:
         for job in jobs:
             yield job()
@@ -176,7 +175,7 @@ def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator
 
 
 def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
-    """Collect results into batches, because a hop to the loop takes as long as a hundred small records."""
+    """Collect results into batches, because a switch to the loop's thread takes as long as a hundred small records."""
     batch: list[_Made] = []
     size = 0
     for each in made:
@@ -201,7 +200,7 @@ def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
 
 
 class _ToStdout(logging.Handler):
-    """A handler that prints the log, so that a long run shows progress if the program has not configured logging."""
+    """A handler that prints the log, to show the progress of a long run if the program has not configured logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -233,7 +232,7 @@ _open = as_context(_splits, _Splits)
 
 
 def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
-    """Return a split's plan. Examples of several classes have no common schema, so readers must know their classes."""
+    """Return a split's plan. Examples of several classes have no common schema, so the manifest stores none."""
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     return SplitPlan(
         folder,
@@ -249,5 +248,5 @@ def _base_name(path: Path) -> str:
 
 
 def _data_set_name(folder: str) -> str:
-    """Return a name for the data set. The folder's own name may be invalid: hidden, or with wildcards."""
+    """Return a name for the data set. The folder's own name may be invalid, if it is hidden or has wildcards."""
     return re.sub(r"[*?\[\]]", "-", folder.rpartition("/")[2].lstrip("_.")) or "examples"

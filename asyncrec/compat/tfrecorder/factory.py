@@ -1,6 +1,6 @@
-"""TFRecorder's factory, which writes splits of examples, or of the CSV files that list examples.
+"""TFRecorder's factory, which writes splits of examples, or of the examples that CSV files list.
 
-Additional keyword arguments are passed to ``load``, ``split`` and ``from_csv_row`` of the example class.
+Additional keyword arguments are passed to the example class's ``load``, ``split`` and ``from_csv_row``.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def generate_and_save_train_eval_test_tfrecords_files(
 ) -> dict[str, int]:
     """Write train, eval and test splits of the rows of a CSV file or URL, and ``tfrecord_files_config.txt``.
 
-    ``examples_class`` and ``examples_filepath`` are the names of two parameters in later versions. For the others, see
-    `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
+    ``examples_class`` and ``examples_filepath`` are later versions' names for ``example_class`` and
+    ``examples_list_filepath``. For the others, see `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
     if kind is None or rows is None:
@@ -99,10 +99,10 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write lists of examples, such as folds, to folders with these names. Lists may be empty, and may share examples.
+    """Write each list of examples, such as a fold, to the folder of its name. Lists may be empty or share examples.
 
     Args:
-        examples_log_in_csv_file: whether to write ``examples.csv`` beside the records, with a row for each example.
+        examples_log_in_csv_file: whether to write ``examples.csv``, with a row for each example, beside the records.
         examples_concurrency: the number of examples whose methods are called concurrently, in threads; 1 calls them in
             the caller's thread.
 
@@ -110,9 +110,9 @@ def generate_and_save_tfrecords_files_for_examples_dict(
         The number of examples in each list.
 
     Raises:
-        Exception: the error of an example's method, with a note that names the method and the example. Nothing has
-            changed.
-        StorageError: a store failed. Nothing has changed, unless a note says otherwise.
+        Exception: the error of an example's method, with a note that names the method and the example. The folders are
+            unchanged.
+        StorageError: a store failed. The folders are unchanged unless a note says otherwise.
     """
     write_examples(
         save_directory_path,
@@ -138,9 +138,9 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 ) -> dict[str, int]:
     """Split examples as `split_examples_list` does, and write the splits as `..._for_examples_dict` does.
 
-    As in TFRecorder, a list of examples is shuffled in place by ``random.shuffle``; ``random.seed`` or
-    ``examples_shuffle_seed`` makes the order repeatable. If the ratios produce no test split, the test split of an
-    earlier run is kept, and a warning is logged.
+    As in TFRecorder, a list of examples is shuffled in place with ``random.shuffle``; ``random.seed`` or
+    ``examples_shuffle_seed`` makes the order reproducible. If the ratios produce no test split, that of an earlier run
+    is kept, and a warning is logged.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:
@@ -158,10 +158,10 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 def split_examples_list(
     examples: Sequence[E], examples_train_eval_test_ratio: Ratio
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
-    """Split examples in order into train, eval and test. Test is `None` if it is empty.
+    """Split examples, in order, into train, eval and test. Test is `None` if it is empty.
 
     A single ratio is for train, and eval gets the rest. Two ratios are for train and eval, three for train, eval and
-    test. The sizes are rounded down, and the last split gets the rest.
+    test. Sizes are rounded down, and the last split gets the rest.
 
     Raises:
         ValueError: there are more than three ratios, or they do not sum to 1 within rounding.
@@ -187,7 +187,7 @@ def generate_and_save_tfrecords_files_for_examples_files_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write the examples of each CSV file to the folder with its name, as `..._for_examples_dict` does."""
+    """Write the examples of each CSV file to the folder named by its key, as `..._for_examples_dict` does."""
     return generate_and_save_tfrecords_files_for_examples_dict(
         save_directory_path,
         {name: _examples_of(example_class, path, kwargs) for name, path in examples_filepaths_dict.items()},
@@ -208,7 +208,7 @@ def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
     examples_log_in_csv_file: bool = True,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write train, eval and test splits from a CSV file for each split."""
+    """Write train, eval and test splits from one CSV file each."""
     given = zip(_SPLITS, (train_examples_filepath, eval_examples_filepath, test_examples_filepath), strict=True)
     return generate_and_save_tfrecords_files_for_examples_files_dict(
         save_directory_path,
@@ -244,7 +244,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
 
 
 def _examples_of(kind: type[DeclaredExample], path: Path, kwargs: Mapping[str, Any]) -> list[Any]:
-    """Read examples with the ``from_csv_file`` of their class, which may be overridden."""
+    """Read examples with ``from_csv_file``, which their class may override."""
     if issubclass(kind, Example):
         return kind.from_csv_file(path, **kwargs)
     return read_examples(kind, path, **kwargs)

@@ -1,4 +1,4 @@
-"""Convert records to Arrow's columns, and back, for pandas, Polars, DuckDB, Parquet, Ray and Spark.
+"""Convert records to Arrow columns and back, for pandas, Polars, DuckDB, Parquet, Ray and Spark.
 
     from asyncrec.integrations.arrow import open_batches
 

@@ -1,4 +1,4 @@
-"""Read and write batches without async, for notebooks, and for pandas, Polars, DuckDB, Ray and Spark."""
+"""Read and write batches without async, for notebooks and for pandas, Polars, DuckDB, Ray and Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _make_plan = as_call(_plan.make_plan)
 def read_batches(path: str | os.PathLike[str], **options: Any) -> Any:
     """Read records as a ``pyarrow.RecordBatchReader``, which pandas, Polars, DuckDB and others accept.
 
-    The reader reads as you consume it, with one or two batches in memory. It is closed when it is garbage-collected.
+    Batches are read as you consume them, with one or two in memory. The reader is closed when it is garbage-collected.
 
     Args:
         path: a file, a folder, a pattern or a data set.
@@ -80,9 +80,9 @@ def write_batches(
     Args:
         path: a folder and the data set's name in it.
         batches: the rows, which are written as they are read, with one batch in memory.
-        schema: as for `open_batch_writer`; by default, the schema of the batches. In this case, a column of single
-            values that contains nulls becomes a VarLen if ``batches`` is a Table or a RecordBatch, which can be
-            searched as a whole.
+        schema: as for `open_batch_writer`; by default, the schema of the batches. If ``batches`` is a Table or a
+            RecordBatch, which can be searched for nulls beforehand, a column of single values and nulls then becomes a
+            VarLen.
         narrow: whether to round float64 to float32.
         options: the options of `asyncrec.open_sharded_writer`.
     """
@@ -109,7 +109,7 @@ def write_batches(
 
 
 def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int:
-    """Write a ``pandas.DataFrame`` without its index, and return the number of rows. See `write_batches`."""
+    """Write a ``pandas.DataFrame`` without its index and return the number of rows. See `write_batches`."""
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
@@ -118,8 +118,8 @@ def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None
 
     Args:
         path: a file, a folder, a pattern or a data set.
-        part_bytes: larger shards that have an index are divided into parts of at most this many bytes. A part has at
-            least one record or, in a GZIP shard, one member.
+        part_bytes: the maximum size of a part, for shards that have an index. A part has at least one record or, in a
+            GZIP shard, one member.
         options: ``split``, ``schema``, ``columns``, ``newest``, ``worker``, ``storage`` and ``storage_options`` of
             `open_batches`.
     """
@@ -130,7 +130,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
     """Return a ``pyarrow.RecordBatchReader`` over some parts of a plan.
 
     Args:
-        maker: the maker of the plan.
+        maker: the plan's maker.
         parts: the parts to read, in this order.
         options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
     """
@@ -138,7 +138,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
 
 
 def _pulled(open_: Any) -> Iterator[Any]:
-    """Yield the schema, then the batches. The reader is closed when the generator is garbage-collected."""
+    """Yield the schema, then the batches. Garbage collection of the generator closes the reader."""
     with open_() as batches:
         yield batches.schema
         yield from batches

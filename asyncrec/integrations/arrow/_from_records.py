@@ -1,4 +1,4 @@
-"""Convert records to Arrow arrays, one for each column of a schema, without an object per value."""
+"""Convert records to Arrow arrays, one per column of a schema, without a Python object per value."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Itera
     """Return one ``pyarrow.RecordBatch`` with a row for each record.
 
     A FixedLen becomes a column of numbers, text or bytes, or of fixed-size lists. A VarLen becomes lists, with null for
-    a record without the feature, and a Sequence becomes lists of these. A Tensor becomes the struct ``values, shape``,
+    a record without the feature, and a Sequence becomes lists of steps. A Tensor becomes the struct ``values, shape``,
     and a Sparse the struct ``indices, values``. An absent FixedLen has its default, as in `Schema.decode`.
 
     Args:
         records: serialised Examples, or SequenceExamples if the schema has a Sequence.
         schema: the schema of the records, or the ``pyarrow.Schema`` to return, in which columns of single values may be
             nullable.
-        columns: the names of the columns to read, in this order. The others are not parsed.
+        columns: the names of the columns to read, in this order. Other columns are not parsed.
 
     Raises:
         SchemaError, DecodeError: the errors of `Schema.decode_batch`, which name the record.
-        ValueError: a name is not a column; or a column has more than 2 GiB or 2**31 values, so pass fewer records.
+        ValueError: a name is not a column, or a column would exceed 2 GiB or 2**31 values (pass fewer records).
     """
     return BatchMaker(schema, columns=columns).batch(records)
 
@@ -56,7 +56,7 @@ class BatchMaker:
     """
 
     def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
-        """``arrow``: a ``pyarrow.Schema`` of the same columns with other types than those of `arrow_schema`."""
+        """``arrow``: a ``pyarrow.Schema`` of the same columns, whose types replace those of `arrow_schema`."""
         if isinstance(schema, Schema):
             self.schema = selected_schema(schema, columns)
             plain = arrow_schema(self.schema)
@@ -79,7 +79,7 @@ class BatchMaker:
         except (Misfit, pa.ArrowInvalid) as fault:
             self.schema.decode_batch(records)  # raises an error that names the record
             raise SchemaError(f"the records do not fit the requested types: {fault}") from fault
-        if not arrays:  # the only way to make a batch without columns that has a length
+        if not arrays:  # only a struct array makes a batch that has a length but no columns
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
@@ -106,7 +106,7 @@ def _is_single(kind: Any) -> bool:
 
 
 def _joined(schema: Schema) -> Iterator[str]:
-    """Yield the names of the features whose values are bytes or text, and become an array without conversion."""
+    """Yield the names of the bytes and text features whose stored values become an array without conversion."""
     readers = Counter(chain.from_iterable(entry.stored(name) for name, entry in schema.features.items()))
     for name, entry in schema.features.items():
         if isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str") and readers[name] == 1:
@@ -120,7 +120,7 @@ def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any)
         _, flat, counts = columns[name]
         if (counts == math.prod(entry.shape)).all():
             return _cast(name, _fixed(_strings(flat, entry.dtype), len(counts), entry.shape), wanted)
-        columns = {name: columns[name]._replace(flat=flat.to_list())}  # with a default between values, or an error
+        columns = {name: columns[name]._replace(flat=flat.to_list())}  # stacking adds defaults or raises an error
     rows = len(next(iter(columns.values())).counts)
     return _cast(name, _stacked(name, entry, entry.stack(name, columns), rows), wanted)
 
@@ -143,7 +143,7 @@ def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array
 
 
 def _stacked(name: str, entry: Entry, value: Any, rows: int) -> Array:
-    """Convert the values that ``Schema.decode_batch`` returns to an Arrow array."""
+    """Convert values returned by ``Schema.decode_batch`` to an Arrow array."""
     if isinstance(entry, FixedLen):
         return _fixed(_values(value.reshape(-1), entry.dtype), len(value), entry.shape)
     if isinstance(entry, VarLen):
@@ -181,7 +181,7 @@ def _strings(values: JoinedBytes, dtype: str) -> Array:
 
 
 def _values(flat: npt.NDArray[Any], dtype: str) -> Array:
-    """Return an Arrow array of numbers, or of the bytes or str in an object array."""
+    """Return an Arrow array of numbers, or of the bytes or strings in an object array."""
     if dtype == "bytes":
         return _strings(JoinedBytes.of(flat.tolist()), dtype)
     if dtype == "str":

@@ -27,7 +27,7 @@ from asyncrec.tools._newest import newest_records
 from asyncrec.tools._selection import Selection, selected
 
 _Bits: TypeAlias = bytes
-# The number of indexes read at once, which are also in memory at once. It suffices to hide a store's delays.
+# The number of indexes read (and held in memory) at once. It is enough to hide a store's latency.
 _CONCURRENT = 8
 
 
@@ -39,12 +39,12 @@ class Part:
         path: the path of the file.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` if it is unknown.
         offset: the offset in the file at which to begin.
-        skip: the number of records to skip first.
-        records: the number of records; `None` for all up to the end of the file, if they have not been counted.
-        bytes: the approximate number of bytes read from the file; 0 if it is unknown.
+        skip: the number of records to skip from there.
+        records: the number of records; `None` to read to the end of the file, if they have not been counted.
+        bytes: the approximate number of bytes read from the file; 0 if unknown.
         index: the path of the file's index, which locates each record, or `None`.
         max_record_bytes: as for `asyncrec.open_reader`.
-        kept: the selected records, as a bit for each record, the lowest bit of a byte first; `None` for all.
+        kept: the selected records, as one bit per record, the lowest bit of a byte first; `None` for all.
     """
 
     path: str
@@ -63,12 +63,12 @@ class Part:
         return self.records if self.kept is None else len(self.wanted())
 
     def wanted(self) -> NDArray[np.intp]:
-        """Return the numbers of the selected records in the part, which must have `kept`."""
+        """Return the numbers of the selected records in the part. `kept` must not be `None`."""
         bits = np.unpackbits(np.frombuffer(self.kept or b"", np.uint8), bitorder="little")
         return np.flatnonzero(bits[: self.records])
 
     def between(self, begin: int, end: int) -> Part | None:
-        """Return a part with the records from ``begin`` to ``end``, without unselected ones at both ends, or `None`."""
+        """Return the records from ``begin`` to ``end``, trimmed to the selected ones, or `None` if none is selected."""
         assert self.records is not None, "only counted parts are cut"
         kept = None
         if self.kept is not None:
@@ -90,7 +90,7 @@ class Plan:
 
     Attributes:
         parts: the parts, in the order of the records.
-        maker: the maker of batches of records.
+        maker: the maker of the batches.
     """
 
     parts: tuple[Part, ...]
@@ -115,7 +115,7 @@ async def make_plan(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Plan:
-    """Return a plan for the arguments of `open_batches`; ``part_bytes`` divides larger shards that have an index."""
+    """Return a plan for the arguments of `open_batches`. ``part_bytes`` limits the parts of shards with an index."""
     if not 0 <= worker[0] < worker[1]:
         raise ArgumentValueError(f"worker={worker}: must be (i, n), for worker number i of n, counted from 0")
     part_bytes = None if part_bytes is None else byte_count(part_bytes, "part_bytes")
@@ -147,9 +147,9 @@ async def make_plan(
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
-    """Return the share of worker ``i`` of ``n``: neighbouring records, whose number differs by at most one.
+    """Return the share of worker ``i`` of ``n``: neighbouring records. The sizes of shares differ by at most one.
 
-    If the records of a file have not been counted, the workers get whole files in turn.
+    If the records of any file have not been counted, whole files are dealt to the workers in turn.
     """
     every = list(parts)
     number, count = worker
@@ -174,7 +174,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
 
 
 def _parts_of(selection: Selection, opened: bool, chosen: RecordSet | None, worker: tuple[int, int]) -> list[Part]:
-    """Return a worker's share of all records, or of the chosen ones. Blocks, because there may be a million shards."""
+    """Return a worker's share of all or the chosen records. Blocks, because there may be a million shards."""
     parts = []
     number = 0
     for shard in selection.shards:
@@ -221,7 +221,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Return the parts, divided into pieces. ``base`` is the beginning of their paths, before the keys of ``store``."""
+    """Divide the parts into pieces. ``base`` is the prefix of their paths that precedes the keys of ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)
@@ -230,14 +230,14 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 
 
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Divide a part into pieces of at most ``part_bytes``, if its index allows. Each begins at its first record."""
+    """Divide a part into pieces of at most ``part_bytes``, if its index allows. A piece begins at its first record."""
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]
     try:
         index = await in_thread(parse_index, await store.get(part.index.removeprefix(base)))
     except (ObjectNotFoundError, FormatError):
-        return [part]  # without an index, the records before the part are read and skipped
+        return [part]  # without an index, the reader reads and skips the records before the part
     if len(index) < part.skip + part.records:
         return [part]
     return await in_thread(_pieces, part, index, part_bytes)
@@ -247,7 +247,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
     assert part.records is not None, "only counted parts are cut"
     first, stop = part.skip, part.skip + part.records
     starts = np.asarray(index.offsets if index.members is None else index.members)
-    begins = np.flatnonzero(np.diff(starts, prepend=-1))  # all records, or those that begin a member
+    begins = np.flatnonzero(np.diff(starts, prepend=-1))  # all records, or the first of each member
     places = starts[begins]
     high = int(starts[stop]) if stop < len(starts) else max(part.bytes, int(starts[-1] + index.sizes[-1]))
     edges = [first]
@@ -272,7 +272,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Return the first of ``begins`` after a record, or a very large number if there is no such one."""
+    """Return the first of ``begins`` after a record, or a very large number if there is none."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

@@ -20,13 +20,13 @@ from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-_BATCH_BYTES = 4 << 20  # of records, so that the decoded values stay in the processor's cache
+_BATCH_BYTES = 4 << 20  # small enough for the decoded values to stay in the processor's cache
 
 
 class BatchReader:
     """A reader of Arrow batches, opened by `open_batches`. ``async for batch in reader`` yields RecordBatches.
 
-    It is read once, by one task.
+    The reader can be iterated only once, by one task.
 
     Attributes:
         schema: the ``pyarrow.Schema`` of every batch.
@@ -62,18 +62,18 @@ async def open_batches(
 ) -> AsyncIterator[BatchReader]:
     """Read records as Arrow batches: ``async with open_batches("s3://crawl/2026/pages") as reader: ...``.
 
-    Records are returned in the order in which they are stored. While you process one batch, a thread decodes the next.
+    Records are returned in the order in which they are stored. While one batch is processed, a thread decodes the next.
 
     Args:
         path: a file, a folder, a pattern or a data set; with ``split``, the folder of the splits.
-        split: a split, or parts of several: ``"train[:80%]+extra"``.
+        split: a split, or parts of several, such as ``"train[:80%]+extra"``.
         schema: the schema of the records, or the ``pyarrow.Schema`` of the batches; by default, the manifest's schema.
         columns: the names of the columns to read, in this order. Only these are parsed.
         newest: as for `asyncrec.open_dataset`. The newest version of each key is found before the first batch.
         batch_rows: the number of rows in a batch. The last batch may have fewer.
         batch_bytes: the maximum size of the records in a batch, unless a single record is larger; 4 MiB if
             ``batch_rows`` is not passed either. Both limits may be combined.
-        worker: ``(i, n)`` if this is worker i of n that share the records. The worker reads the i-th of n runs of
+        worker: ``(i, n)`` if this is worker i of n that share the records. The worker reads the i-th of n ranges of
             neighbouring records, whose lengths differ by at most one. Without a manifest, it reads every n-th file.
         verify: check the checksum of every record.
         storage: an open `Storage`, in which ``path`` is a key. It is used but not closed.
@@ -81,10 +81,10 @@ async def open_batches(
 
     Raises:
         SchemaError: no schema is stored or passed; or, while reading, a record does not match the schema.
-        ValueError: a column or split does not exist, or a number is out of range; or the feature ``newest`` has no
-            order, or is combined with a split.
-        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before the
-            error has been returned.
+        ValueError: a column or split does not exist, a number is out of range, the values of the feature ``newest``
+            have no order, or ``newest`` is combined with a split.
+        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after all records before the
+            error have been returned.
         DatasetError: while reading, a shard has fewer records than the manifest says.
     """
     plan = await make_plan(
@@ -143,7 +143,7 @@ async def open_parts(
 
 
 class _Feed:
-    """The task that reads parts, and passes batches of the requested sizes to the reader."""
+    """The task that reads parts and passes batches of the requested sizes to the reader."""
 
     def __init__(
         self, maker: BatchMaker, received: Handover[Any], batch_rows: int | None, batch_bytes: int | None
@@ -161,7 +161,7 @@ class _Feed:
                 for part in parts:
                     await self._read(part, options)
             except Exception:
-                await self._put()  # the records before the error
+                await self._put()  # return the records before the error
                 raise
             await self._put()
         except Exception as error:
@@ -194,7 +194,7 @@ class _Feed:
             )
 
     async def _take(self, records: list[bytes]) -> None:
-        """Add records to the current batch, and put each full batch."""
+        """Add records to the current batch, and pass on each full batch."""
         sizes = [*accumulate(map(len, records), initial=0)]
         start = 0
         while start < len(records):
@@ -204,7 +204,7 @@ class _Feed:
             if self._bytes is not None:
                 room = self._bytes - self._held_bytes
                 stop = min(stop, bisect_right(sizes, sizes[start] + room) - 1)
-            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch is a batch by itself
+            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch becomes a batch
             self._held += records[start:stop]
             self._held_bytes += sizes[stop] - sizes[start]
             start = stop

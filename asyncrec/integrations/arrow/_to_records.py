@@ -1,6 +1,6 @@
 """Convert Arrow batches to records. Each column becomes the values of one feature, and each row an Example.
 
-A null becomes an absent feature, if the schema allows it. A value that would be read back differently raises an error.
+A null becomes an absent feature if the schema allows it. A value that would be read back differently raises an error.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
-Values: TypeAlias = "list[Any]"  # one for each row; None if the row has no such feature
+Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the feature
 
-_NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would be read as absent
+_NO_BYTES = np.array([], "S1")  # an empty list has no kind, so it would be encoded as absent
 
 
 class _RowError(Exception):
@@ -44,18 +44,17 @@ class _NullWithinError(Exception):
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
     """Return a serialised Example for each row, or a SequenceExample if the schema has a Sequence.
 
-    This is the reverse of `to_batch`.
+    This is the inverse of `to_batch`.
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
-        schema: the schema of the records. Only its columns are written. By default, the `schema_of` the batch.
+        schema: the schema of the records. Only its columns are written. By default, it is that of `schema_of`.
         narrow: whether to round float64 to float32, as `encode_example` does. If false, a value that would change
             raises an error. A FixedLen with ``raw=True`` keeps all bits.
 
     Raises:
-        SchemaError: a column is missing, or its values do not match the schema, such as nulls in a FixedLen without a
-            default, lists of another length, or a number out of the type's range. The message names the column and the
-            row.
+        SchemaError: a column is missing, or its values do not match the schema, such as a null in a FixedLen without a
+            default, a list of another length, or a number out of range. The message names the column and the row.
     """
     parts = chunks_of(batch)
     schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
@@ -66,14 +65,14 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 
 
 def chunks_of(batch: Any) -> list[Any]:
-    """Return the RecordBatches of a Table, or a list of the passed RecordBatch. Raise TypeError for anything else."""
+    """Return the RecordBatches of a Table, or a list of one RecordBatch. Raise TypeError for anything else."""
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ArgumentTypeError(f"pass a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
-    """Like `to_records`, but for a RecordBatch whose first row is row ``first`` of a larger table."""
+    """Convert a RecordBatch like `to_records`, but count rows in messages from ``first``, its position in a table."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():
@@ -203,7 +202,7 @@ def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
 
 
 def _sliced(values: Any, column: Array) -> Values:
-    """Return the values of each row of a list column, as parts of the values of all rows."""
+    """Return the values of each row of a list column, as slices of the values of all rows."""
     rows = _cut(values, _offsets(column))
     if column.null_count:
         rows = [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
@@ -221,7 +220,7 @@ def _offsets(column: Array) -> list[int]:
 
 
 def _scattered(values: Any, column: Array) -> Values:
-    """Return a value for each row, from the values of the rows that are not null, and None for the others."""
+    """Return a value for each row: the next of ``values`` if the row is not null, otherwise None."""
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not column.null_count:
         return rows
@@ -230,7 +229,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """Return the values of lists with this shape, or of flat lists of the same size, in which Ray stores tensors."""
+    """Return the values of lists of this shape, or of the flat lists of the same size that Ray stores for tensors."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -317,14 +316,14 @@ def _check_rows(column: Array, reason: str = "is null") -> None:
 
 
 def _check_within(values: Array) -> None:
-    """Raise an error if a column's rows contain nulls. The positions of these values do not identify the row."""
+    """Raise an error if a column's flattened values contain a null. Its position does not identify the row."""
     if values.null_count:
         raise _NullWithinError
 
 
 def _row_with_null(column: Array, entry: Entry) -> int:
-    """Return the first row that contains a null. This is slow, and only for an error message."""
-    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows, and their steps
+    """Return the first row with a null inside its value. This is slow, and used only for an error message."""
+    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # a step may be null too
 
     def has_null(value: Any, depth: int) -> bool:
         if isinstance(value, dict | list):

@@ -1,7 +1,7 @@
-"""Convert a `Schema` to an Arrow schema, and back: each entry to the type of a column, and each type to an entry.
+"""Convert a `Schema` to an Arrow schema and back. Each entry corresponds to the type of a column.
 
-The `Schema` itself is stored in the metadata, so that its properties without an Arrow type (defaults, ``raw``, the
-shape of a sparse array) are restored.
+The `Schema` is also stored in the metadata, to restore the properties that Arrow types cannot express (defaults,
+``raw``, the shape of a sparse array).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
 
 METADATA = b"asyncrec.schema"
-"""The key of a Schema, as JSON, in the metadata of an Arrow schema."""
+"""The key of a Schema in the metadata of an Arrow schema. The value is JSON."""
 
 ARROW_SCHEMA = "ARROW:schema"
 """The key of an Arrow schema in a manifest's metadata. Parquet files use the same name."""
 
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which is not trusted
+_MOST_BYTES = 1 << 20  # the largest Arrow schema accepted from a manifest, which is not trusted
 
 
 def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large: bool = False) -> Any:
@@ -47,21 +47,21 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
 
 def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
-    """Return the `Schema` of records made of batches with this Arrow schema.
+    """Return the `Schema` of records made from batches with this Arrow schema.
 
-    The entry of a column is the one in the metadata, if it fits the type.
+    The entry of a column is taken from the metadata, if it fits the column's type.
 
-    Otherwise, it depends on the type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists are
-    FixedLen of their shape, lists are VarLen, and lists of lists are Sequence. Times, dates and durations are integers.
-    float64 keeps its name, but is stored as float32, because an Example has no other floats.
+    Otherwise, the type determines it: numbers, booleans, text and bytes become FixedLen of one value, fixed-size lists
+    FixedLen of their shape, lists VarLen, and lists of lists Sequence. Times, dates and durations become integers.
+    float64 keeps its name but is stored as float32, because an Example has no other floats.
 
     Args:
         arrow: a ``pyarrow.Schema``.
-        nulls: the names of columns of single values of which some are null; these become VarLen.
+        nulls: the names of columns of single values that contain nulls. These become VarLen.
 
     Raises:
         SchemaError: a column has a type that no feature can hold (struct, map, union, decimal, null); or the metadata
-            contain no valid schema of this version.
+            contains a schema that is invalid or of another version.
     """
     known = _known(arrow.metadata or {})
     plain = {} if known is None else {field.name: field.type for field in arrow_schema(known)}
@@ -85,7 +85,7 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
 
 
 def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
-    """Return the schema of some columns of the records. Readers skip the other columns.
+    """Return the schema of the chosen columns of the records. Readers skip the others.
 
     Raises:
         ValueError: a name is not a column.
@@ -105,9 +105,9 @@ def encode_arrow(arrow: Any) -> str:
 
 
 def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return ``plain``, an `arrow_schema`, with the original types of the columns, if a manifest has them.
+    """Return ``plain``, an `arrow_schema`, with the original types of the columns if the manifest contains them.
 
-    The manifest is not trusted, so a type is used only if the column can be cast to it. Unreadable text is ignored.
+    The manifest is not trusted, so a type is used only if the column can be cast to it. An unreadable one is ignored.
     """
     text = metadata.get(ARROW_SCHEMA)
     if not isinstance(text, str) or len(text) > _MOST_BYTES:
@@ -135,12 +135,12 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
-    """Return whether a column of the type ``written`` is read as ``plain``, and can be restored by a cast."""
+    """Return whether a column of the type ``written`` is read as ``plain`` and can be cast back."""
     types = pa.types
     if written == plain:
         return True
     if types.is_list(plain) and not (types.is_list(written) or types.is_large_list(written)):
-        plain = plain.value_type  # a column of single values or nulls
+        plain = plain.value_type  # a column of single values and nulls
     if types.is_list(plain):
         return bool(types.is_large_list(written) and written.value_type == plain.value_type)
     if types.is_int64(plain):

@@ -17,7 +17,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
-_PIECE_BYTES = 1 << 20  # of a batch, encoded at once; this limits the memory used besides the batch itself
+_PIECE_BYTES = 1 << 20  # how much of a batch is encoded at once, which limits the memory used besides the batch
 
 
 class BatchWriter:
@@ -35,12 +35,12 @@ class BatchWriter:
         self._narrow = narrow
 
     async def write(self, batch: Any) -> int:
-        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order, and return the ticket of the last one.
+        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order and return the ticket of the last one.
 
-        If cancelled, only the first rows have been written.
+        If cancelled, an initial part of the rows has been written.
 
         Raises:
-            SchemaError: a row does not match the schema. The message names the column and the row. Rows before it may
+            SchemaError: a row does not match the schema. The message names the column and the row. Earlier rows may
                 have been written, a MiB at a time.
             Others: the errors of `asyncrec.ShardedWriter.write`.
         """
@@ -66,13 +66,13 @@ async def open_batch_writer(
 ) -> AsyncIterator[BatchWriter]:
     """Write Arrow batches to shards: ``async with open_batch_writer("s3://crawl/2026/pages", schema) as writer: ...``.
 
-    The manifest stores the schema and the Arrow types, so that times, large text, and columns of single values or nulls
-    are read with their original types.
+    The manifest stores the schema and the Arrow types, so that times, large text, and columns of single values and
+    nulls are read with their original types.
 
     Args:
         path: a folder and the data set's name in it.
-        schema: the schema of the records, or the ``pyarrow.Schema`` of the batches. With the latter, a column of single
-            values that contains nulls must become a VarLen; see `schema_of`.
+        schema: the schema of the records, or the ``pyarrow.Schema`` of the batches. If a column of single values
+            contains nulls, pass the `Schema` that `schema_of` returns with ``nulls``.
         key: the column whose text or bytes are the keys of the records.
         narrow: whether to round float64 to float32. If false, a value that would change raises an error.
         options: the options of `asyncrec.open_sharded_writer`, which also lists the errors.
@@ -87,7 +87,7 @@ async def open_batch_writer(
 def schemas_of(
     schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
 ) -> tuple[Schema, dict[str, Any]]:
-    """Return the schema of the records, and the manifest's metadata, with the Arrow schema if one was passed."""
+    """Return the schema of the records, and the manifest's metadata, including the Arrow schema if one was passed."""
     told = dict(metadata or {})
     if isinstance(schema, Schema):
         return schema, told
@@ -97,7 +97,7 @@ def schemas_of(
 
 
 def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
-    """Yield RecordBatches of about a MiB, or of one row if that is larger, each with the number of its first row."""
+    """Yield the number of the first row, and a RecordBatch of about a MiB, or of one row that is larger."""
     before = 0
     for part in chunks_of(batch):
         rows = part.num_rows

@@ -1,4 +1,4 @@
-"""`read_asyncrec` reads data sets in tasks, each for some shards, or for a range of the records of a large shard."""
+"""`read_asyncrec` reads data sets in tasks. Each reads some shards, or a range of the records of a large shard."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def read_asyncrec(
     This call reads the manifest once. A task reads one or more shards, or a part of a shard that has an index.
 
     Args:
-        path: a file, a folder, a pattern or a data set, which every node must reach by this path.
+        path: a file, a folder, a pattern or a data set, accessible by this path on every node.
         split, schema, columns, newest, batch_rows, batch_bytes, verify: as for
             `asyncrec.integrations.arrow.open_batches`.
-        part_bytes: a larger shard with an index is read by several tasks; 128 MiB by default.
+        part_bytes: the size above which a shard with an index is read by several tasks; 128 MiB by default.
         storage_options: options for the backend, which every task uses.
         options: the options of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
             ``ray_remote_args``.
@@ -60,7 +60,7 @@ def read_asyncrec(
 
 
 class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # types are checked without Ray
-    """The source from which `read_asyncrec` reads. It has the same arguments."""
+    """The data source of `read_asyncrec`, with the same arguments."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # types are checked
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return at most ``parallelism`` tasks for neighbouring parts, each of about as many bytes as the others."""
+        """Return at most ``parallelism`` tasks, each for neighbouring parts, with about the same number of bytes."""
         maker, options = self._plan.maker, self._options
         dealt = groups(self._plan.parts, max(1, parallelism)) or [()]
         return [
@@ -111,7 +111,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # types are checked
 
 
 class _Read:
-    """The function that a task runs. It is small to send, because it has no reference to the source."""
+    """The function that a task runs. It does not refer to the source, so that it is small when pickled."""
 
     def __init__(self, maker: BatchMaker, parts: tuple[Part, ...], options: dict[str, Any]) -> None:
         self._maker = maker

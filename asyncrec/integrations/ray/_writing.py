@@ -26,9 +26,9 @@ class WriteReport:
     """The result of `write_asyncrec`.
 
     Attributes:
-        rows, bytes: the number of rows that this job added to the data set, and the size of its shards, as stored.
+        rows, bytes: the number of rows that this job added to the data set, and the stored size of its shards.
         shards: the entries of these shards in the manifest.
-        repeated: whether an earlier run with the same ``job_id`` had committed the shards, so this run added nothing.
+        repeated: whether an earlier run with the same ``job_id`` committed the shards, so that this run added nothing.
     """
 
     rows: int
@@ -55,16 +55,16 @@ def write_asyncrec(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> WriteReport:
-    """Write each row of a ``ray.data.Dataset`` exactly once, or raise an error and commit no row.
+    """Write each row of a ``ray.data.Dataset`` exactly once, or raise an error and commit no rows.
 
-    The exception is an error that says that it is unknown whether the commit took effect. In this case, run the write
-    again with the same ``job_id``. It writes the rows only if they have not been committed.
+    If the error says that it is unknown whether the commit took effect, run the write again with the same ``job_id``.
+    It writes the rows only if they have not been committed.
 
     Args:
         dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.
-        path: a folder and the data set's name in it, which every node must reach by this path.
-        schema: the schema of the records, or a ``pyarrow.Schema``; by default, the schema of ``dataset``. A column of
-            single values that contains nulls must be a VarLen, and rows that are Python objects need a schema.
+        path: a folder and the data set's name in it, accessible by this path on every node.
+        schema: the schema of the records, or a ``pyarrow.Schema``; by default, the schema of ``dataset``. A column that
+            holds single values and nulls must be a VarLen, and rows that are Python objects need a schema.
         mode: ``"append"`` adds the rows to the data set; ``"new"`` raises an error if the data set exists;
             ``"replace"`` makes the rows the whole data set.
         job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing.
@@ -78,7 +78,7 @@ def write_asyncrec(
         options: the options of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
 
     Raises:
-        ConflictError: a run with this id is alive; or another job has meanwhile replaced the data set.
+        ConflictError: a run with this id is alive, or another job has replaced the data set in the meantime.
         ObjectExistsError: the data set exists, with ``mode="new"``.
         StorageError, DatasetError: the commit failed.
         ray.exceptions.RayTaskError: a task failed. The error contains the SchemaError or StorageError of the task.
@@ -176,7 +176,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._job.commit(entries, int(write_result.num_rows))
 
     def on_write_failed(self, error: Exception) -> None:
-        """Do nothing, because the driver ends the job, and knows whether the commit may have taken effect."""
+        """Do nothing, because the driver ends the job and knows whether the commit may have taken effect."""
 
 
 def _schema_of(dataset: Any) -> Any:

@@ -1,13 +1,13 @@
-"""A data source named ``asyncrec``, with which Spark 4 reads data sets, and writes them exactly once.
+"""A Spark 4 data source named ``asyncrec``, which reads data sets and writes them exactly once.
 
     spark.dataSource.register(AsyncrecDataSource)
     pages = spark.read.format("asyncrec").option("columns", "url,status").load("s3://crawl/2026/pages")
     found = pages.where("status = 200")
     found.write.format("asyncrec").mode("append").option("job_id", "found-2026-11-22").save("s3://crawl/2026/found")
 
-Register the data source once in each session. All options in Spark are text; see `AsyncrecDataSource`.
+Register the data source once per session. All Spark options are text; see `AsyncrecDataSource`.
 
-The data source uses Spark's public Python Data Source API, and needs no jar.
+The data source uses Spark's public Python Data Source API and needs no jar.
 
 _source     the data source, and its options
 _reading    a partition for each group of parts of a data set

@@ -18,31 +18,31 @@ from asyncrec.integrations.spark._writing import Writer
 class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # types are checked without PySpark
     """The data source ``asyncrec`` for batch jobs of Spark 4.
 
-    All options are text. A number of bytes may be written as ``64MiB``, and an object is written as JSON.
+    All options are text. A number of bytes may be written as ``64MiB``; an object is written as JSON.
 
     Options for reading:
-        path: a file, a folder, a pattern or a data set, which every node must reach by this path; passed to ``load``.
+        path: a file, a folder, a pattern or a data set, accessible by this path on every node; passed to ``load``.
         split: as for `asyncrec.integrations.arrow.open_batches`; ``path`` is then the folder of the splits.
         columns: the names of the columns to read, separated by commas. Other columns are not parsed. ``schema(...)``
-            also selects columns, and determines their types in Spark.
+            also selects columns and determines their types in Spark.
         newest: as for `asyncrec.integrations.arrow.open_batches`.
         schema: the JSON of `Schema.to_json`, if no schema is stored with the records; or pass it to ``schema(...)``.
         part_bytes: a larger shard with an index is divided into several partitions; 128 MiB by default.
-        max_partitions: the maximum number of partitions, so that neighbouring shards may share one; 10,000 by default.
+        max_partitions: the maximum number of partitions; neighbouring shards may share a partition; 10,000 by default.
         batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
         storage_options: an object with options for the backend, which every task uses.
 
     Options for writing:
-        path: a folder and the data set's name in it, which every node must reach by this path; passed to ``save``.
-        job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing; if it has
-            not, this run ends it.
+        path: a folder and the data set's name in it, accessible by this path on every node; passed to ``save``.
+        job_id: a name for this work. If an earlier run with this id has committed, this run adds nothing. Otherwise,
+            this run ends the earlier one.
         if_exists: with ``mode("append")``, either ``append``, or ``fail`` to raise an error if the data set exists.
             With ``mode("overwrite")``, the rows become the whole data set.
-        schema: the JSON of the records' `Schema.to_json`; by default, the schema of the columns. A column of single
-            values that contains nulls must be a VarLen.
+        schema: the JSON of the records' `Schema.to_json`; by default, the schema of the columns. A column that holds
+            single values and nulls must be a VarLen.
         max_shard_bytes, max_shard_records, compression, index, metadata: as for `asyncrec.open_sharded_writer`; a shard
             is full at 256 MiB by default.
-        narrow: ``false`` raises an error for a float64 that would change as a float32.
+        narrow: if ``false``, raise an error for a float64 that float32 cannot represent exactly.
         storage_options: as for reading.
     """
 

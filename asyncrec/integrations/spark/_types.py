@@ -1,7 +1,7 @@
-"""Convert between Spark's types of columns and Arrow's.
+"""Convert between Spark's column types and Arrow's.
 
-Spark has fewer types. A list of a fixed length becomes an array, an unsigned integer becomes the next larger signed
-one, a float16 becomes a float, and a time of day becomes the stored integer.
+Spark has fewer types. A fixed-size list becomes an array, an unsigned integer becomes the next larger signed integer, a
+float16 becomes a float, and a time of day becomes the stored integer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import types
 
 from asyncrec.errors import SchemaError
 
-# The types that are converted in both directions. For the others, see below.
+# The types that convert in both directions.
 _SAME = (
     (pa.bool_(), types.BooleanType()),
     (pa.int8(), types.ByteType()),
@@ -83,7 +83,7 @@ def _spark_type(field: Any) -> Any:
 def _arrow_type(name: str, kind: Any) -> Any:
     if kind in _ARROW:
         return _ARROW[kind]
-    if isinstance(kind, types.StringType):  # with a collation, or a limited length
+    if isinstance(kind, types.StringType):  # with a collation or a maximum length
         return pa.string()
     if isinstance(kind, types.DayTimeIntervalType):
         return pa.duration("us")

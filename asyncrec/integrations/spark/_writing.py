@@ -1,4 +1,4 @@
-"""Tasks write shards, and the driver commits the shards of one attempt of each task in one step."""
+"""Write shards in tasks. The driver commits the shards of one attempt of each task in one step."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class _Made(WriterCommitMessage):  # type: ignore[misc]  # types are checked wit
 
 
 class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
-    """The writer that Spark creates once for each write, in a process that ends before the first task begins.
+    """The writer that Spark creates once per write, in a process that ends before the first task begins.
 
-    So the job is detached. The tasks and the commit use copies of this object.
+    The job is therefore detached. The tasks and the commit use copies of this object.
     """
 
     def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:
@@ -90,5 +90,5 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         _commit(self._job, entries, records=rows, storage_options=self._storage_options)
 
     def abort(self, messages: Sequence[_Made | None]) -> None:
-        """Abandon the job unless it may have committed. Spark calls this in the driver, also after a failed commit."""
+        """Abandon the job unless it may have committed. Spark calls this in the driver, even after a failed commit."""
         _give_up(self._job, storage_options=self._storage_options)

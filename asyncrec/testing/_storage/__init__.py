@@ -1,1 +1,1 @@
-"""The cases of `StorageConformance` by subject. Each subject is a class from which the kit inherits."""
+"""The cases of `StorageConformance`, grouped by subject into classes from which the kit inherits."""

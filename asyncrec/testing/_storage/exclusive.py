@@ -1,4 +1,4 @@
-"""Tests of competing writers: exactly one wins, and each writer learns the outcome."""
+"""Cases for competing writers. Exactly one of them wins, and each learns the outcome."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from asyncrec.tools._probes import race
 
 
 class ExclusiveCases(StorageHooks):
-    """The cases of exclusive creation and of lost answers."""
+    """The cases for exclusive creation and for lost responses."""
 
     exclusive_parts: bool = True
-    """Whether only one of two exclusive writers wins if the object is longer than a chunk. Set this to `False`, with a
-    comment why, for a store that ignores the condition when it completes an upload in parts, as Ceph 16 does. For short
+    """Whether only one of two exclusive writers wins if the object is longer than a chunk. Set this to `False`, and
+    explain why, for a store that ignores the condition when it completes a multipart upload, as Ceph 16 does. For short
     objects, exactly one writer must always win."""
 
     async def test_exclusive_creation(self) -> None:
-        """With ``exclusive``, a new object is created; an existing object stays, and `ObjectExistsError` is raised."""
+        """With ``exclusive``, an existing object is not replaced, and `ObjectExistsError` is raised."""
         async with self.open_storage() as storage:
             await storage.put("x/one", b"mine", exclusive=True)
             with pytest.raises(ObjectExistsError, match="x/one"):
@@ -47,7 +47,7 @@ class ExclusiveCases(StorageHooks):
     async def test_exclusive_race(self) -> None:
         """If two writers create the same object, exactly one wins, and the other gets `ObjectExistsError`.
 
-        Claims, segments of manifests and all other short objects that decide between writers rely on this.
+        Claims, manifest segments and other short objects that decide between writers rely on this.
         """
         async with self.open_storage() as storage:
             await self._race(storage, [b"one", b"two!"])
@@ -55,16 +55,16 @@ class ExclusiveCases(StorageHooks):
     async def test_exclusive_race_of_several_parts(self) -> None:
         """For an object longer than a chunk, exactly one writer wins. If `exclusive_parts` is `False`, both may win.
 
-        Otherwise, two writers could both learn that they published the shard, although one shard has been lost.
+        Otherwise, two writers could both conclude that they published the shard, although one shard has been lost.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             await self._race(storage, [content(size, seed) for seed in (1, 2)], all_kept=self.exclusive_parts)
 
     async def test_exclusive_creation_over_several_parts(self) -> None:
-        """An existing object of several parts is kept, whether the new object would be short or as long.
+        """An existing object of several parts is kept, whether the new object is short or equally long.
 
-        Stores publish short and long objects by different requests, and only one of the requests may be correct.
+        Stores publish short and long objects with different requests, and may check only one of them correctly.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
@@ -79,9 +79,9 @@ class ExclusiveCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_lost_answer(self) -> None:
-        """If an object is published but the answer is lost, the object is whole, and its writer learns of it.
+        """If an object is published but the response is lost, the object is complete, and `put` still returns its info.
 
-        A writer that mistakes the lost answer for a failure would send the same records again, and an exclusive writer
+        A writer that mistakes a lost response for a failure would send the same records again, and an exclusive writer
         would mistake its own object for another writer's. Skipped if `losing_an_answer` returns `None`.
         """
         async with self.open_storage() as storage:

@@ -1,4 +1,4 @@
-"""Cases of a rolling writer that flushes to its storage or to journals. The flushed records survive the process."""
+"""Cases for rolling writers that flush to their storage or to journals. Flushed records survive the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _RECORDS = [b"one", b"two", b"three", b"four", b"five"]
 _FLUSHED = "flushing/_flush/pages/"
-# In seconds, longer than a store takes to write one object.
+# The number of seconds to wait, which is longer than a store takes to write one object.
 _WAITS = 3.0
 
 
@@ -35,7 +35,7 @@ class FlushCases(StorageHooks):
     async def test_what_was_flushed_to_the_store_survives_its_writer(self) -> None:
         """If a writer's process dies between two flushes, `asyncrec.recover` commits each flushed record once.
 
-        The recovery leaves none of the writer's flush entries in the storage.
+        The recovery removes all of the writer's flush entries.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -57,7 +57,7 @@ class FlushCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
-        """If a process that ends a writer has taken the number of the writer's next flush, that flush waits.
+        """If another process has taken the number of a writer's next flush, to end the writer's job, the flush waits.
 
         Otherwise, the writer would acknowledge records that are never read. The flush waits until the log ends.
         """
@@ -79,7 +79,7 @@ class FlushCases(StorageHooks):
 
 
 class _Process(FlakyStorage):
-    """The storage of a process that may die. Once the process is dead, its requests have no effect."""
+    """The storage of a process that may die. Once the process is dead, its requests fail."""
 
     dead = False
 

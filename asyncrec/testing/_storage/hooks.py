@@ -14,7 +14,7 @@ from asyncrec.testing._kit import Kit
 
 
 class StorageHooks(Kit):
-    """Base class of the classes of cases. Its hooks open a storage and inspect it."""
+    """The base class of all groups of cases. Its hooks open a storage and inspect it."""
 
     pytestmark = pytest.mark.anyio
 
@@ -23,11 +23,11 @@ class StorageHooks(Kit):
         raise self.missing("open_storage")
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
-        """Create an object without the methods of ``storage``."""
+        """Create an object without calling methods of ``storage``."""
         raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        """Return the content of a visible object; `None` if it does not exist."""
+        """Return the content of a visible object, or `None` if it does not exist."""
         raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
@@ -39,32 +39,32 @@ class StorageHooks(Kit):
         raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
-        """Return a context manager in which the answer to one request that publishes an object is lost.
+        """Return a context manager that drops the response to one request that publishes an object.
 
-        The request itself takes effect. Return `None` if the tests of this store cannot do this.
+        The request itself takes effect. Return `None` if the tests of this store cannot simulate this.
         """
         return None
 
     def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[object] | None:
-        """Return a context manager in which the store answers each request of this storage ``seconds`` late.
+        """Return a context manager that delays the response to each request of this storage by ``seconds``.
 
         The store, or its stand-in behind the plugin's calls, must wait, so that a call that would block the event loop
-        also blocks it in the test. Return `None` if the tests of this store cannot do this.
+        also blocks it in the test. Return `None` if the tests of this store cannot simulate this.
         """
         return None
 
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[object] | None:
-        """Return a context manager in which another server answers the ``number``-th request, counted from 1.
+        """Return a context manager that lets another server answer the ``number``-th request, counted from 1.
 
         This server behaves like a proxy with a sign-in page: the request never reaches the store, the status is 200,
-        and the body is ``body``. Return `None` if the tests of this store cannot do this.
+        and the body is ``body``. Return `None` if the tests of this store cannot simulate this.
         """
         return None
 
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
-        """Return the URL of this open storage, and the options with which to open it.
+        """Return the URL of this open storage, and the options for opening it.
 
-        Return `None` if the storage does not belong to a plugin and has no URL. Cases that need a URL are then skipped.
+        Return `None` if the storage has no URL. Cases that need a URL are then skipped.
         """
         return None
 
@@ -80,7 +80,7 @@ class StorageHooks(Kit):
 
 
 def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
-    """Compare a listing's keys and their order with the expected keys. Raise an `AssertionError` that names both."""
+    """Compare a listing's keys and their order with the expected keys. Raise an `AssertionError` that shows both."""
     right = by_bytes(expected)
     if list(got) == right:
         return

@@ -1,4 +1,4 @@
-"""Cases of valid and invalid keys, and of listings."""
+"""Cases for valid and invalid keys, and for listings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ REFUSED_KEYS = ("", "/a", "//a", "..", "../a", "a/../../b")
 
 
 class KeyCases(StorageHooks):
-    """The cases of keys and of listings."""
+    """The cases for keys and listings."""
 
     async def test_odd_keys(self) -> None:
-        """Keys of any characters are written, read, listed and deleted without affecting other keys."""
+        """Keys with any characters are written, read, listed and deleted without affecting other keys."""
         async with self.open_storage() as storage:
             for n, key in enumerate(ODD_KEYS):
                 data = b"%d of them" % n
@@ -42,7 +42,7 @@ class KeyCases(StorageHooks):
             check_keys(await self.raw_list(storage), [], "raw_list after all objects were deleted")
 
     async def test_key_that_is_also_a_folder(self) -> None:
-        """A key may be the folder of another key. They are two objects, regardless of which was created first."""
+        """A key may also be the folder of another key. Both are objects, regardless of which was created first."""
         async with self.open_storage() as storage:
             for keys in (["n/1/x", "n/1", "n"], ["m", "m/1", "m/1/x"]):
                 for key in keys:
@@ -60,12 +60,12 @@ class KeyCases(StorageHooks):
         async with self.open_storage() as storage:
             for key in REFUSED_KEYS:
                 for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
-                    with pytest.raises(ValueError):  # noqa: PT011  # its wording is the store's own
+                    with pytest.raises(ValueError):  # noqa: PT011  # the message is the store's own
                         await operation(key)
             check_keys(await self.raw_list(storage), [], "raw_list after all keys should have been refused")
 
     async def test_listing_order(self) -> None:
-        """Keys are listed in the order of their UTF-8 bytes, across folders, regardless of the order of writing."""
+        """Keys are listed in the order of their UTF-8 bytes, across folders, regardless of when they were written."""
         keys = [
             "c/2", "c/10", "c/1", "c-1", "c.d", "c0", "cc/1", "C/1", "b/z/z", "b/z-1", "b/z/a", "b/z.d",
             "\uff5e", "\U0001f600", "z", "\u00e9", "e", "e\u0301", "_x/1", ".x",
@@ -79,7 +79,7 @@ class KeyCases(StorageHooks):
                 check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
-        """``start_after`` skips keys up to and including itself, with any prefix, whether or not that key exists."""
+        """With any prefix, ``start_after`` skips keys up to and including itself, whether or not that key exists."""
         keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, keys)
@@ -91,10 +91,10 @@ class KeyCases(StorageHooks):
                     check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
-        """Each of more keys than fit in a page (1,000 on S3 and GCS) is listed once, and a listing may be closed early.
+        """Keys that exceed a page (1,000 on S3 and GCS) are each listed once, and a listing may be closed early.
 
-        This also holds while other keys are created and deleted, because a search for unlisted objects must neither
-        miss an object nor count it twice.
+        This also holds while other keys are created and deleted, so that a search for unlisted objects neither misses
+        an object nor counts it twice.
         """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:

@@ -1,4 +1,4 @@
-"""Cases of objects: the bytes that sinks store, the state after a sink is abandoned, and the results of each method."""
+"""Cases for objects: the bytes that sinks store, the state after a sink is abandoned, and the results of methods."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
-    """The cases of whole objects, on which all methods must agree."""
+    """The cases for whole objects, on which all methods must agree."""
 
     async def test_empty_object_written(self) -> None:
-        """An empty object is created like any other, by `put` or by a sink without sends, also with ``exclusive``.
+        """An empty object is created like any other, by `put` or a sink without sends, with or without ``exclusive``.
 
-        Stores may omit a size of zero from their responses, and may publish an empty object by a different request.
+        Stores may omit a size of zero from their responses, and may publish an empty object with a different request.
         """
         async with self.open_storage() as storage:
             for key, exclusive in (("e/1", False), ("e/2", True)):
@@ -44,7 +44,7 @@ class ObjectCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_empty_object(self) -> None:
-        """An empty object is found, listed, and read as ``b""`` from any start."""
+        """An empty object is found, listed, and read as ``b""`` from any offset."""
         async with self.open_storage() as storage:
             await self.raw_put(storage, "empty", b"")
             check_info(await storage.head("empty"), "empty", b"")
@@ -68,12 +68,12 @@ class ObjectCases(StorageHooks):
                 for info in (published, head, listed, opened):
                     check_info(info, key, data)
                     assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
-                    # Stores round the time, which may be the beginning or the end of an upload.
+                    # Stores round the time, which may be that of the beginning or the end of an upload.
                     apart = abs(info.modified - head.modified)
                     assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
     async def test_delete(self) -> None:
-        """A deleted object is gone, deleting it again is not an error, and its neighbours stay."""
+        """A deleted object is gone, its neighbours stay, and deleting it again is not an error."""
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, ["d/1", "d/11"])
             for _ in range(2):
@@ -108,10 +108,10 @@ class ObjectCases(StorageHooks):
 
 
 class WritingCases(StorageHooks):
-    """The cases of sinks."""
+    """The cases for sinks."""
 
     async def test_sizes(self) -> None:
-        """Objects of no bytes, one byte, and lengths at, below and above the chunk size are stored unchanged."""
+        """Objects with no bytes, one byte, and lengths below, at and above the chunk size are stored unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_sizes(open_sink, read=partial(self.raw_get, storage))
 
@@ -121,7 +121,7 @@ class WritingCases(StorageHooks):
             await sink_checks.check_buffers_reused(open_sink, read=partial(self.raw_get, storage))
 
     async def test_abort_on_error(self) -> None:
-        """An exception in the body leaves no object and no unfinished upload, and an older object is unchanged."""
+        """An exception in the body leaves no object and no unfinished upload. An older object is unchanged."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_abort(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)
@@ -149,7 +149,7 @@ class WritingCases(StorageHooks):
             await sink_checks.check_concurrent_sinks(open_sink, read=partial(self.raw_get, storage))
 
     async def test_flush(self) -> None:
-        """`flush` publishes nothing and loses nothing."""
+        """`flush` neither publishes nor loses data."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_flush(
                 open_sink,
@@ -159,7 +159,7 @@ class WritingCases(StorageHooks):
             )
 
     async def test_sink_used_after_exit(self) -> None:
-        """A sink is closed before its context is entered and after it exits."""
+        """A sink cannot be used before its context is entered or after it exits."""
         async with self._sinks() as (_, open_sink):
             await sink_checks.check_closed_sink(open_sink)
 

@@ -1,4 +1,4 @@
-"""Cases of sources, which return ranges of one version, with each byte once."""
+"""Cases for sources, which return each byte of a range once, from one version of the object."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from asyncrec.testing._storage.hooks import StorageHooks
 
 
 class ReadingCases(StorageHooks):
-    """The cases of sources."""
+    """The cases for sources."""
 
     async def test_ranges(self) -> None:
-        """Ranges inside the object, to its end, past its end, and empty ranges return their bytes."""
+        """Ranges that are empty, or end inside, at or past the end of the object, return their bytes."""
         async with self._source() as (open_source, expected):
             await source_checks.check_ranges(open_source, expected)
 
     async def test_receive_cancelled(self) -> None:
-        """A cancelled `receive` loses no byte."""
+        """A cancelled `receive` loses no bytes."""
         async with self._source() as (open_source, expected):
             await source_checks.check_receive_cancelled(open_source, expected)
 
     async def test_source_used_after_exit(self) -> None:
-        """A source's context may exit early. The source is closed before the context is entered and after it exits."""
+        """A source's context may exit early, and the source cannot be used outside its context."""
         async with self._source() as (open_source, _):
             await source_checks.check_closed_source(open_source)
 
@@ -44,7 +44,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_short_reads(open_source, expected)
 
     async def test_missing_object(self) -> None:
-        """Every way to read a missing object raises an `ObjectNotFoundError` that names the key."""
+        """Every way of reading a missing object raises an `ObjectNotFoundError` that names the key."""
         async with self.open_storage() as storage:
             await storage.put("there/x", b"x")
             for key in ("missing", "there/y", "there/x/y", "not/there"):
@@ -87,9 +87,9 @@ class ReadingCases(StorageHooks):
                     await receive_all(source)
 
     async def test_known_version(self) -> None:
-        """The info from `head`, a listing, `put` or a source opens that version of the object, at any range.
+        """The info from `head`, a listing, `put` or a source opens exactly that version of the object, for any range.
 
-        A backend need not request the info again. If it does, the info is the same.
+        A backend need not request the info again. If it does, the info must be the same.
         """
         data = content(70_000)
         async with self.open_storage() as storage:

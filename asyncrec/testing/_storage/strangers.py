@@ -1,4 +1,4 @@
-"""Cases of answers that do not come from the store."""
+"""Cases for responses that do not come from the store."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
-# An HTML page, an empty body, and empty responses of other kinds of services.
+# An HTML page, an empty body, and empty responses from other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
-# The maximum number of requests of an operation in these cases. The proxy answers each of them in turn.
+# The maximum number of requests per operation in these cases. The proxy answers each of them in turn.
 _MOST_REQUESTS = 6
 
 
 class StrangerCases(StorageHooks):
-    """The cases of a proxy that answers with status 200 in place of the store."""
+    """The cases for a proxy that responds with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """A response that is not a listing is never taken for an empty folder. The listing is retried, or raises.
+        """A response that is not a listing is never mistaken for an empty folder. The listing is retried, or raises.
 
-        Otherwise a data set that seems to be empty would be written a second time.
+        Otherwise, a data set that appears to be empty would be written a second time.
         """
         async with self.open_storage() as storage:
             keys = [f"s/{n}" for n in range(3)]
@@ -35,7 +35,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, listed, "s/")
 
     async def test_read_answered_by_another(self) -> None:
-        """An existing object is described and read correctly, or an error is raised, but not `ObjectNotFoundError`."""
+        """An existing object is found and read correctly, or an error other than `ObjectNotFoundError` is raised."""
         async with self.open_storage() as storage:
             data = content(70_000)
             await self.raw_put(storage, "s/read", data)

@@ -29,7 +29,7 @@ class SchemeCases(StorageHooks):
     """The cases for every plugin, including read-only ones."""
 
     def _url_of(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
-        """Return the result of `by_url`; skip the case for a storage without a URL."""
+        """Return the result of `by_url`. Skip the case if the storage has no URL."""
         given = self.by_url(storage)
         if given is None:
             nothing_to_try("by_url returns None, so this storage cannot be reached by a URL")
@@ -51,7 +51,7 @@ class SchemeCases(StorageHooks):
             )
 
     async def test_importing_the_plugin_costs_little(self) -> None:
-        """The entry point's module imports no slow packages, because it is imported for every path of any plugin."""
+        """The entry point's module imports no slow packages, because it is imported for the paths of every plugin."""
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
         plugins = Plugins()
@@ -74,7 +74,7 @@ class UrlCases(SchemeCases):
     """The cases for plugins that also write."""
 
     async def test_records_written_by_url(self) -> None:
-        """`asyncrec.write_records` writes to the URL, and the object is then in the storage, listed and readable."""
+        """An object that `asyncrec.write_records` writes to the URL is in the storage, listed and readable."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
@@ -85,7 +85,7 @@ class UrlCases(SchemeCases):
             assert not await self.raw_unfinished(storage)
 
     async def test_what_follows_the_root_is_a_prefix(self) -> None:
-        """`asyncrec.open_storage` of the URL with a folder appended opens only the keys below that folder."""
+        """If a folder is appended to the URL, `asyncrec.open_storage` opens only the keys below that folder."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             folders = ["by-url/one", "by-url/two"]

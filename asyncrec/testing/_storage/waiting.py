@@ -1,4 +1,4 @@
-"""Cases of an operation that waits for the store. Other tasks run meanwhile, and the operation can be cancelled."""
+"""Cases for operations that wait for the store. Other tasks run meanwhile, and the operation can be cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.testing._checks import content, pieces
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, chunk_of, keys_of
 
-# The delay of each answer in seconds. A busy machine rarely blocks a task for so long.
+# The delay of each response in seconds. A busy machine rarely blocks a task for this long.
 _SLOW_SECONDS = 0.2
 # The loop counts as blocked, or a cancellation as delayed, only if every attempt shows it. A busy machine does not
 # delay every attempt.
@@ -24,10 +24,10 @@ _ATTEMPTS = 5
 
 
 class WaitingCases(StorageHooks):
-    """The case of a slow store."""
+    """The case for a slow store."""
 
     async def test_the_loop_is_not_held(self) -> None:
-        """While an operation awaits the store's answer, other tasks run, because blocking calls run in a thread.
+        """While an operation awaits the store's response, other tasks run, because blocking calls run in a thread.
 
         Skipped if `slowed` returns `None`.
         """
@@ -77,12 +77,12 @@ class WaitingCases(StorageHooks):
         return longest
 
 
-# In seconds: the delay of each answer, the time until the cancellation, and the longest time until the operation then
-# ends, which a shielded request exceeds.
+# In seconds: the delay of each response, the time until the cancellation, and the time within which the operation must
+# then end. A shielded request takes longer.
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# The delay of each answer if requests cannot be cancelled. The time until the operation ends is then not checked.
+# The delay of each response if requests cannot be cancelled. The time until the operation ends is then not checked.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]
@@ -90,13 +90,13 @@ SCOPE, TASK = "a cancel scope", "asyncio's task.cancel()"
 
 
 class CancellingCases(StorageHooks):
-    """The case of a caller that stops waiting."""
+    """The case for a caller that stops waiting."""
 
     cancellable_requests: bool = True
-    """Whether a sent request can be abandoned. Set this to `False`, with a comment why, if requests run in threads."""
+    """Whether a sent request can be abandoned. Set this to `False`, and explain why, if requests run in threads."""
 
     async def test_what_waits_can_be_cancelled(self) -> None:
-        """While an answer is awaited, cancelling a scope, or on asyncio a task, takes effect.
+        """An operation that awaits a response can be cancelled by a scope or, on asyncio, by its task.
 
         An operation that publishes may defer the cancellation to the next await (`asyncrec.storage.sheltered`). Skipped
         if `slowed` returns `None`.
@@ -110,7 +110,7 @@ class CancellingCases(StorageHooks):
             async def send(part: _Part) -> None:
                 with suppress(_Stop):
                     async with storage.open_sink("c/sent") as sink:
-                        await sink.send(pieces(chunk))  # may begin the upload, so that the next send is only a part
+                        await sink.send(pieces(chunk))  # may begin the upload, so that the next send is only one part
                         await part.run(lambda: sink.send(pieces(content(sink.chunk_size, seed=2))))
                         raise _Stop
 
@@ -161,11 +161,11 @@ class _Stop(Exception):
 
 
 class _Part:
-    """The part of an operation that is cancelled, and the observed reaction."""
+    """The part of an operation that is cancelled, and its reaction."""
 
     def __init__(self, slow: AbstractContextManager[object]) -> None:
         self.went_on = False
-        """Whether the caller continued: neither the call nor the await after it raised the cancellation."""
+        """Whether the caller continued because neither the call nor the await after it raised the cancellation."""
         self.late = 0.0
         """The seconds from the cancellation to the end of the call."""
         self._slow = slow
@@ -174,7 +174,7 @@ class _Part:
         self._asked_at: float | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:
-        """Await the call while the store is slow, then wait once more, where a deferred cancellation is raised."""
+        """Await the call while the store is slow, then wait once more so that a deferred cancellation is raised."""
         self._begun.set()
         try:
             with self._slow:
@@ -187,7 +187,7 @@ class _Part:
         self.went_on = self._asked_at is not None
 
     async def interrupted(self, operation: Operation, how: str) -> None:
-        """Run the operation, and cancel it while `run` waits. Raise its error, except the cancellation."""
+        """Run the operation and cancel it while `run` waits. Raise its error unless it is the cancellation."""
         failed: Exception | None = None
         async with anyio.create_task_group() as group:
             try:

@@ -34,15 +34,15 @@ _MOST_SHOWN = 20
 def command(
     path: Path,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="Where to write the page; a path or a URL.")
+        str, typer.Option("-o", "--output", metavar="FILE", help="Path or URL of the page to write.")
     ] = "report.html",
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, metavar="N", help="Read at most N records; 20,000 by default.")
+        int | None, typer.Option("--sample", min=1, metavar="N", help="Read at most N records. Default: 20,000.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Read every record.")] = False,
     class_feature: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The feature with the class; by default 'label' or a similar name."),
+        typer.Option(metavar="NAME", help="The feature that holds the class. Default: 'label' or a similar name."),
     ] = None,
     jobs: Jobs = None,
     storage_option: SourceOptions = None,
@@ -50,11 +50,11 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Make an HTML page about a data set: features with their values, images, classes, sizes, shards, damage, and the
+    """Create an HTML report on a data set: features and their values, images, classes, sizes, shards, damage and
     writers.
 
-    The page is a single file that loads nothing and runs nothing. For a large data set, a sample is read, and the page
-    says so. The exit code is 1 if damage was found.
+    The page is a single file without scripts or external resources. If the data set is large, the report is based on a
+    sample, and says so. The exit code is 1 if damage was found.
     """
     from asyncrec import open_file
 
@@ -82,7 +82,7 @@ def command(
     if json:
         print_json({**made.to_json(), "output": output, "output_bytes": len(made.html.encode())})
     else:
-        what = f"{made.read:,} records read" + (", a sample" if made.sampled else "")
+        what = f"{made.read:,} records read" + (" (a sample)" if made.sampled else "")
         say(f"{output}: {human_bytes(len(made.html.encode()))}, {what}")
         for fault in made.faults[:_MOST_SHOWN]:
             say(f"{fault.path}: {fault.message}")

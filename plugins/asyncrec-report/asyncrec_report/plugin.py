@@ -9,5 +9,5 @@ from asyncrec.plugins import Command, hookimpl
 
 @hookimpl
 def asyncrec_commands() -> Iterable[Command]:
-    words = "make an HTML page about a data set: features, images, classes, sizes, damage"
+    words = "create an HTML report on a data set: features, images, classes, damage"
     return [Command("report", words, "asyncrec_report.command:command", section="Inspect")]

@@ -1,4 +1,4 @@
-"""A check that examples are read as they were written."""
+"""A check that examples are unchanged after being written and read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["assert_example_serialize_deserialize_is_ok"]
 def assert_example_serialize_deserialize_is_ok(
     example: Example | Sequence[Example], tfrecords_files_max_size_in_bytes: float = 1e6, **kwargs: Any
 ) -> bool:
-    """Load and split each example, and check that each part is decoded as it was encoded. No file is written.
+    """Load and split each example, and check that encoding and decoding its parts preserves their values.
 
-    Arrays are compared without their shapes.
+    No file is written. Arrays are compared without their shapes.
 
     Raises:
-        AssertionError: an attribute differs; the message names the attribute and both values.
+        AssertionError: an attribute differs. The message names the attribute and both values.
         FieldError: a value does not fit its field.
     """
     for each in [example] if isinstance(example, Example) else example:

@@ -14,7 +14,7 @@ __all__ = ["NATIVE", "Field", "tfrecordable"]
 
 
 class Field(enum.IntEnum):
-    """The types of a field's values, with TFRecorder's own numbers. Only TYPE_BYTES is an addition of asyncrec."""
+    """The types of a field's values, with TFRecorder's own numbers. asyncrec adds only TYPE_BYTES."""
 
     TYPE_BOOL = 8
     TYPE_INT32 = 5

@@ -1,6 +1,6 @@
 """TFRecorder's `Example`: `asyncrec.example.DeclaredExample` with TFRecorder's names, types and accepted values.
 
-TYPE_DOUBLE is another name for TYPE_FLOAT. Values have 32 bits, so that each library can read the other's files.
+TYPE_DOUBLE is an alias of TYPE_FLOAT. Its values have 32 bits, so that each library can read the other's files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FieldOf: TypeAlias = Field
 
 
 _THEIRS = {native: field for field, native in NATIVE.items()} | {FieldType.TYPE_DOUBLE: Field.TYPE_DOUBLE}
-# The defaults are the values of a field that is missing in a record.
+# The defaults are the values of fields that are missing from a record.
 _READ: dict[FieldType, Entry] = {
     FieldType.TYPE_BOOL: FixedLen((), "bool", default=False),
     FieldType.TYPE_INT32: FixedLen((), "int32", default=0),
@@ -59,14 +59,14 @@ _STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder reject
 
 
 class FieldError(SchemaError, TypeError):
-    """A value does not fit its field. This is also a TypeError, because TFRecorder raises a TypeError."""
+    """A value does not fit its field. This is also a TypeError, because TFRecorder raises one."""
 
 
 class Example(DeclaredExample):
-    """An example with declared fields. See `asyncrec.example.DeclaredExample`, and the module for the differences.
+    """An example with declared fields. See `asyncrec.example.DeclaredExample`, and this module for the differences.
 
     An example keeps its arrays after it has been written, because it may be in several folds. If ``load`` is
-    overridden, the example releases its arrays, because ``load`` can restore them.
+    overridden, the arrays are released, because ``load`` can restore them.
     """
 
     Field = Field  # type: ignore[assignment]  # TFRecorder's numbers for the same types
@@ -87,7 +87,7 @@ class Example(DeclaredExample):
         return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
 
     def serialize_to_string(self) -> bytes:
-        """Return the record; the old name of `encode`."""
+        """Return the record. This is the old name of `encode`."""
         return self.encode()
 
     def get_byte_size(self) -> int:
@@ -112,7 +112,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
-        """Return the values of a record as tensors, for a dataset's ``map``; without TensorFlow, call `decode`."""
+        """Return the values of a record as tensors, for a dataset's ``map``. Without TensorFlow, call `decode`."""
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)
@@ -120,7 +120,7 @@ class Example(DeclaredExample):
 
     @staticmethod
     def to_csv_file(filepath: Path, examples: Iterable[Any]) -> None:
-        """Append the row of each example to a CSV file, at a local path or a URL. Create the file if it does not exist.
+        """Append a row for each example to a CSV file at a local path or a URL. Create the file if it does not exist.
 
         The whole file is read and rewritten, because stores cannot append.
         """
@@ -133,11 +133,11 @@ class Example(DeclaredExample):
 
     @classmethod
     def from_csv_file(cls, filepath: Path, **kwargs: Any) -> list[Any]:
-        """Return an example, not yet loaded, for each row of a CSV file or URL. See `read_examples`."""
+        """Return an example, not yet loaded, for each row of the CSV file at a path or URL. See `read_examples`."""
         return read_examples(cls, filepath, **kwargs)
 
     def release(self) -> Any:
-        """Call `DeclaredExample.release` if ``load`` is overridden; otherwise do nothing."""
+        """Call `DeclaredExample.release` if ``load`` is overridden. Otherwise, do nothing."""
         return None if type(self).load is DeclaredExample.load else super().release()
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
@@ -154,7 +154,7 @@ class Example(DeclaredExample):
 
 
 def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) -> list[Any]:
-    """Return the results of ``from_csv_row`` for the rows, except rows for which it raises IgnoreExampleException.
+    """Return the result of ``from_csv_row`` for each row of a file, except rows that raise IgnoreExampleException.
 
     Raises:
         ObjectNotFoundError: the file does not exist.
@@ -176,7 +176,7 @@ def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) ->
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file, at a local path or a URL."""
+    """Read the file at a local path or a URL."""
 
     async def read() -> bytes:
         async with located(path) as (store, key):
@@ -186,7 +186,7 @@ def read_file(path: Path) -> bytes:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file, at a local path or a URL."""
+    """Replace the file at a local path or a URL."""
 
     async def write() -> None:
         async with located(path) as (store, key):
@@ -227,7 +227,7 @@ def _stored_kind(tensorflow: Any, dtype: FieldType) -> Any:
 def _tensor(tensorflow: Any, value: Any, dtype: FieldType) -> Any:
     if dtype in ARRAYS:
         return tensorflow.io.decode_raw(value, tensorflow.as_dtype(ARRAYS[dtype].newbyteorder("=")))
-    if dtype == FieldType.TYPE_DOUBLE:  # from `asyncrec.example.DeclaredExample`, in eight bytes
+    if dtype == FieldType.TYPE_DOUBLE:  # written by `asyncrec.example.DeclaredExample`, as eight bytes
         return tensorflow.reshape(tensorflow.io.decode_raw(value, tensorflow.float64), ())
     if dtype == FieldType.TYPE_BOOL:
         return tensorflow.cast(value, tensorflow.bool)

@@ -192,7 +192,7 @@ class Description:
         return name in self._sparse and len(self._features[name].shape) >= 2
 
     def _entry(self, name: str, feature: _Feature) -> Entry:
-        assert feature.dtype is not None, "left out by the caller"
+        assert feature.dtype is not None, "the caller skips features without a type"
         if len(feature.shape) >= 2:
             if feature.lacking is not None:
                 raise SchemaError(

@@ -135,7 +135,7 @@ async def _read(folder: Storage, key: str) -> dict[str, Any]:
         return {}
     except (ValueError, RecursionError) as error:
         raise ManifestError(
-            f"{folder.root}/{key}: the file is not JSON as asyncrec or datum writes it: {error}"
+            f"{folder.root}/{key}: the file is not JSON written by asyncrec or datum: {error}"
         ) from error
     if not isinstance(content, dict):
         raise ManifestError(f"{folder.root}/{key}: the file must hold a JSON object, not a {type(content).__name__}")

@@ -258,7 +258,7 @@ class FrameDecoder:
         if self._missing or len(self._footer) < FOOTER_BYTES:
             return position
         record = self._record
-        assert record is not None, "the body is whole"
+        assert record is not None, "the record's data is complete"
         if self._verify and self._checksum != _CRC.unpack(self._footer)[0]:
             self._data_is_bad()
             return position

@@ -83,7 +83,7 @@ async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
         TypeError: the record is neither bytes, bytearray nor memoryview.
     """
     size = buffer_size(record)
-    assert not isinstance(record, Mapping), "it has a size"
+    assert not isinstance(record, Mapping), "buffer_size rejects mappings"
     if size <= LARGE_RECORD:
         return bytes(record)
     return bytes(record) if isinstance(record, bytes) else await in_thread(bytes, record)
@@ -100,7 +100,7 @@ def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
     if isinstance(record, memoryview):
         return record.nbytes
     hint = (
-        "; encode it first, e.g. with .encode(), or give a writer with schema= a dict"
+        "; encode it first, e.g. with .encode(), or pass a dict to a writer with schema="
         if isinstance(record, str)
         else ""
     )

@@ -108,7 +108,7 @@ class _Released(Generic[A]):
                 with anyio.CancelScope(shield=True):
                     await self._held.rescue()
             return bool(await self._context.__aexit__(exc_type, exc, traceback))
-        assert self._held.leaving is not None, "nothing else ends it"
+        assert self._held.leaving is not None, "only leave() exits without an error"
         (error,) = self._held.leaving
         try:
             traceback = error.__traceback__ if error else None

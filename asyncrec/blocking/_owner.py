@@ -99,7 +99,7 @@ class Owner(Generic[A]):
 
     def _leave(self, error: BaseException | None) -> bool:
         self._portal.check(self.what)
-        assert self._task is not None, "it was entered"
+        assert self._task is not None, "the owner was entered"
         self._portal.portal.call(self._held.leave, error)
         self._task.result()
         return self._held.suppressed

@@ -213,7 +213,7 @@ read_records = as_call(reader.read_records)
 def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
     with open_writer(path, **options) as file:
         file.write_many(records)
-    assert file.published is not None, "a clean exit published"
+    assert file.published is not None, "a clean exit publishes the file"
     return file.published
 
 

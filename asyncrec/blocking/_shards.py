@@ -247,7 +247,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _begin_timer(self) -> None:
         seconds = self._value.flush_seconds
-        assert seconds is not None, "else it counts as timed"
+        assert seconds is not None, "_is_timed is true without flush_seconds"
         self._timer = self._owner.start(flush_in_time, weakref.WeakMethod[Flush](self._flush_collected), seconds)
         self._is_timed = True
 

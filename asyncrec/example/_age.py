@@ -18,8 +18,8 @@ _VALUE_BYTES = 32
 AGE_BYTES = _VALUE_BYTES + 1
 # The advice in error messages, by the argument that names the feature.
 _NEEDED = {
-    "newest": "to find the newest version, name a feature with one number, or one text, in each record",
-    "sort_by": "to sort records, name a feature with one number, or one text, in each record",
+    "newest": "to find the newest version, name a feature with one number or string in each record",
+    "sort_by": "to sort records, name a feature with one number or string in each record",
 }
 
 
@@ -68,7 +68,7 @@ class Age:
             return b""
         if len(value) > _VALUE_BYTES:
             raise ArgumentValueError(
-                f"{self._path}: the feature {self.name!r} has a text of {len(value):,} bytes; {self._needed}, of "
+                f"{self._path}: the feature {self.name!r} has a string of {len(value):,} bytes; {self._needed}, of "
                 f"at most {_VALUE_BYTES} bytes"
             )
         # Append the length, so that "a" sorts before "a\0"; NumPy would consider the two equal.

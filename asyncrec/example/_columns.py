@@ -232,7 +232,7 @@ def _culprit(records: Sequence[bytes], rows: range, wanted: Mapping[str, int]) -
                 column_of(kind, [raws.get(name)])
         except DecodeError as error:
             return _in_record(row, DecodeError(f"feature {name!r}: {error}") if name else error)
-    raise AssertionError("the records are Examples one by one, but not together")
+    raise AssertionError("the records can be decoded individually, but not together")
 
 
 def _in_record(row: int, error: DecodeError) -> DecodeError:

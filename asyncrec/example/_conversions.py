@@ -80,19 +80,19 @@ def _bytes(value: Any) -> Raw:
         return raw_of(str(value))
     if isinstance(value, BUFFERS):
         return BYTES, [bytes(value)]
-    raise Unfit("give bytes or a str")
+    raise Unfit("pass bytes or a str")
 
 
 def _str(value: Any) -> Raw:
     if isinstance(value, str):
         return raw_of(value if type(value) is str else str(value))
-    raise Unfit("decode it first" if isinstance(value, BUFFERS) else "give a str")
+    raise Unfit("decode it first" if isinstance(value, BUFFERS) else "pass a str")
 
 
 def _bool(value: Any) -> Raw:
     if isinstance(value, bool | np.bool_):
         return INT64, varint(bool(value))
-    raise Unfit("give True or False")
+    raise Unfit("pass True or False")
 
 
 def _integer(dtype: str) -> Convert:
@@ -101,7 +101,7 @@ def _integer(dtype: str) -> Convert:
     def convert(value: Any) -> Raw:
         if type(value) is not int:
             if not isinstance(value, int | np.integer):
-                raise Unfit("give an integer")
+                raise Unfit("pass an integer")
             value = int(value)
         if not least <= value <= most:
             raise Unfit(f"{dtype} must be from {least} to {most}")
@@ -116,7 +116,7 @@ def _number(dtype: str) -> Convert:
     def convert(value: Any) -> Raw:
         if type(value) is not float:
             if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-                raise Unfit("give a number")
+                raise Unfit("pass a number")
             try:
                 value = float(value)
             except OverflowError:
@@ -150,7 +150,7 @@ def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
                 _, payload = convert(each)
             except Unfit as error:
                 raise Unfit(f"one of its values is {told(each)}" + (f"; {error}" if str(error) else "")) from None
-            assert isinstance(payload, list), "text"
+            assert isinstance(payload, list), "text becomes a list"
             texts += payload
         return BYTES, texts
     array = _array(value, dtype, shape)

@@ -187,7 +187,7 @@ class Items(Iterator[Any]):
         return (self._opened or self._begin())[0].state_dict() if self._last is None else self._last
 
     def _begin(self) -> tuple[Stream[Any], Iterator[Any]]:
-        assert self._open is not None, "it is opened once"
+        assert self._open is not None, "called only once"
         try:
             opened = self._open(self._stack)
             if self._state is not None:

@@ -149,7 +149,7 @@ async def _resolve(dataset: PageDataset, found: Sequence[Mapping[str, Any]]) -> 
             raise RecordKeyError(
                 f"{dataset.manifest.path}: the page {page['url']} of {page.get('date')} has no body: it revisits "
                 f"{page.get('refers_to_url') or page['url']} of {page.get('refers_to_date') or 'an unknown date'}, "
-                "which is not there"
+                "which is missing"
             ).with_remedy("if another data set has that page, open both as one by a pattern, such as 'crawl/pages-*'")
         whole.append(dict(page) if original is None else resolved(page, original))
     return whole

@@ -242,7 +242,7 @@ class Storage(ABC):
                 size = sink.chunk_size
                 await sink.send([view[:size]])
                 view = view[size:]
-        assert sink.published is not None, "a sink that exits cleanly has published"
+        assert sink.published is not None, "a clean exit publishes the object"
         return sink.published
 
 

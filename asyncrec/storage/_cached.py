@@ -174,7 +174,7 @@ class CachedStorage(ReadOnlyStorage):
         if None not in (info.crc32c, found.crc32c) and info.crc32c != found.crc32c:
             raise IntegrityError(
                 f"{path}: the store reports the crc32c {found.crc32c:08x}, not the expected {info.crc32c:08x}: the "
-                "object was replaced or damaged, and nothing of it is kept"
+                "object was replaced or damaged, and was not cached"
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:

@@ -127,7 +127,7 @@ class CachedSource(ByteSource):
 
     async def _open_in_store(self) -> None:
         await self._open(self._storage.in_store(self._key, self.info, self._position, self._end))
-        assert self._source is not None, "opened"
+        assert self._source is not None, "_open sets the source"
         self._storage.check(self._key, self.info, self._source.info)
 
     async def _open(self, opening: AbstractAsyncContextManager[ByteSource]) -> None:

@@ -24,7 +24,7 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
     Raises:
         IntegrityError: the size or the checksum differs.
     """
-    assert published is not None, "a sink that exits cleanly has published"
+    assert published is not None, "a clean exit publishes the object"
     known = published.crc32c is not None and crc32c is not None
     if published.size != size or (known and published.crc32c != crc32c):
         sent, stored = (f" (crc32c {each:08x})" if each is not None else "" for each in (crc32c, published.crc32c))

@@ -185,7 +185,7 @@ class _MemorySource(ByteSource):
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         await anyio.lowlevel.checkpoint()
-        assert self._end is not None, "set on entering"
+        assert self._end is not None, "set by __aenter__"
         # The slice is empty if the position is past the end.
         block = self._data[self._position : min(self._position + max_bytes, self._end)]
         self._position += len(block)

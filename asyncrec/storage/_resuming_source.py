@@ -108,7 +108,7 @@ class ResumingSource(ByteSource):
                 await self._scope.__aexit__(type(error), error, error.__traceback__)
                 raise
         info = self._reader.info
-        assert info is not None, "opened"
+        assert info is not None, "open() has set it"
         self.info: ObjectInfo = info
         self._entered = True
         return self
@@ -283,12 +283,12 @@ class _Reader:
             await self._pause(fault)
 
     async def receive(self, max_bytes: int) -> bytes:
-        assert self._end is not None, "set on opening"
+        assert self._end is not None, "open() has set it"
         while self.position < self._end:
             try:
                 if self._source is None:
                     await self._open()
-                assert self._source is not None, "opened"
+                assert self._source is not None, "_open sets the source"
                 block = await self._source.receive(max_bytes)
                 if block:
                     self.position += len(block)

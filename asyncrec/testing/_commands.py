@@ -90,7 +90,7 @@ class CommandConformance(PluginKit):
         command = Installed(plugins).all().get(self.name)
         assert plugins.broken == {}
         assert isinstance(command, Command), f"{self.plugin} returns no command {self.name!r} from asyncrec_commands"
-        assert len(command.words) <= 80, "the words of a command must fit in half a line of the help"
+        assert len(command.words) <= 80, "command.words must have at most 80 characters"
         assert callable(function_of(command))
 
     def test_command_in_main_help(self) -> None:

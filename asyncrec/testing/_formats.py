@@ -67,7 +67,9 @@ class FormatConformance(PluginKit):
         await formats.look_for(self.name)
         assert plugins.broken == {}
         given = formats.get(self.name)
-        assert (given.open is not None) == (self.content() is not None), "content() is None for what is not read"
+        assert (given.open is not None) == (self.content() is not None), (
+            "content() must be None if and only if open is None"
+        )
         for suffix in given.suffixes:
             assert formats.of(f"some/file{suffix.upper()}") == self.name
 
@@ -172,7 +174,7 @@ class FormatConformance(PluginKit):
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
             async for piece in reading:
                 assert isinstance(piece, Converted)
-                assert len(piece.keys) in (0, len(piece.records)), "there is a key for each record, or for none"
+                assert len(piece.keys) in (0, len(piece.records)), "either all records or none must have keys"
                 found.records += piece.records
                 found.bad += piece.bad
                 found.passed += piece.passed

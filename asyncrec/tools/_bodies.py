@@ -157,7 +157,7 @@ async def _heirs(
 
 async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[bytes, _Place]) -> Piece:
     schema = dataset.schema
-    assert schema is not None, "the writer of contents had one"
+    assert schema is not None, "seen= requires a schema"
     piece, size = Piece(), 0
     ordered = sorted(heirs.items(), key=lambda each: (_kind(each[1].shard), each[1].number))
     kind = _kind(ordered[0][1].shard)
@@ -178,7 +178,7 @@ async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[byte
 
 def _kind(shard: SelectedShard) -> tuple[str, bool]:
     """Return the options that all shards of a job must share."""
-    assert shard.entry is not None, "a manifest lists it"
+    assert shard.entry is not None, "a manifest lists the shard"
     return shard.entry.compression, shard.entry.index is not None
 
 
@@ -187,8 +187,8 @@ def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
     original, page = page_in(body, schema), page_in(revisit, schema)
     if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
         raise ArgumentValueError(
-            f"the page {original.get('url')} has the body of the revisit {page.get('url')}, and cannot leave it there, "
-            "because its writer told bodies apart by another feature than the digest; nothing was changed"
+            f"the page {original.get('url')} has the body of the revisit {page.get('url')}, and cannot transfer it, "
+            "because its writer distinguished bodies by a feature other than the digest; nothing was changed"
         ).with_remedy(
             "to delete the revisits, too, pass content=True", command="to delete the revisits, too, add --content"
         )
@@ -196,7 +196,7 @@ def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
 
 
 async def _digests_of(dataset: Dataset, place: _Place) -> bytes:
-    assert place.shard.entry is not None, "a manifest lists it"
+    assert place.shard.entry is not None, "a manifest lists the shard"
     content = await load_digests(dataset.folder, place.shard.entry)
     return content[PAIR_BYTES * place.record : PAIR_BYTES * (place.record + 1)]
 

@@ -63,7 +63,7 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
             with _of_converted(dataset):
                 number = await dataset.find(key)
             return _found(selection, dataset, number, await dataset.get(number))
-    assert record is not None, "one of the two is given"
+    assert record is not None, "a record or a key is passed"
     if len(selection.datasets) == 1 and selection.kind == "data set":
         async with keyed_dataset(selection, None) as dataset:
             return _found(selection, dataset, record % max(1, len(dataset)), await dataset.get(record))

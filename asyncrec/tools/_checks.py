@@ -161,7 +161,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
     """Check the index that the manifest names. Any other index file is ignored."""
     sidecar = shard.entry.index if shard.entry is not None else None
-    assert sidecar is not None, "asked for where there is one"
+    assert sidecar is not None, "the shard has an index"
     name = sidecar.path
     key = shard.folder + name
     try:

@@ -131,9 +131,9 @@ async def compact(
         )
     if not drop_duplicates and (newest is not None or sort_by is not None):
         raise ArgumentValueError(
-            "newest says which record of a key stays if the others are dropped"
+            "newest chooses the record to keep when others with its key are dropped"
             if newest is not None
-            else "sort_by leaves nothing that says which of several records with one key was committed first"
+            else "sort_by loses the order in which records with the same key were committed"
         ).with_remedy("pass drop_duplicates=True, too", command="add --drop-duplicates")
     options = None if storage_options is None else dict(storage_options)
     report = CompactReport(path=redact(os.fspath(path)), dry_run=dry_run)
@@ -145,8 +145,8 @@ async def compact(
                 )
             if drop_duplicates and await in_thread(has_contents, selection):
                 raise ArgumentValueError(
-                    f"{selection.path}: drop_duplicates would leave out versions of pages whose bodies other pages may "
-                    "refer to, because a writer of this data set had seen=; nothing was changed"
+                    f"{selection.path}: drop_duplicates would drop versions of pages whose bodies other pages may "
+                    "refer to, because a writer of this data set used seen=; nothing was changed"
                 )
             tasks = min(at_once(jobs, selection.storage, far=MOST_AT_ONCE), MOST_AT_ONCE)
             for argument, feature in (("newest", newest), ("sort_by", sort_by)):

@@ -112,7 +112,7 @@ class Conditions:
         self._seen: dict[str, None] = {}
         self._records = 0
         for each in where if features is not None else ():
-            assert features is not None, "looked at"
+            assert features is not None, "the loop is empty without features"
             if each.feature not in features:
                 raise unknown_feature(each.feature, features, path)
             each.check(features[each.feature])
@@ -201,7 +201,7 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
             return float(np.float32(number))
     except ValueError:
         raise ArgumentValueError(
-            f"the feature {feature!r} holds {_HOLDS[kind]}, and {text!r} cannot be read as such"
+            f"the feature {feature!r} holds {_HOLDS[kind]}, but {text!r} cannot be parsed as one"
         ) from None
 
 

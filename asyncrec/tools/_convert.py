@@ -306,7 +306,7 @@ async def _reading(
     kind: Format, store: Storage, info: ObjectInfo, path: str, max_record_bytes: int
 ) -> AsyncIterator[AsyncIterator[Converted]]:
     """Yield an iterator over the records of the version of a file that ``info`` describes."""
-    assert kind.open is not None, "looked at"
+    assert kind.open is not None, "the format can be read"
     opening = open_file_of(store, info.key, path=path, info=info, max_record_bytes=max_record_bytes)
     async with opening as file, kind.open(file) as reading:
         yield reading

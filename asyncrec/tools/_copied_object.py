@@ -68,7 +68,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     if overwrite:
         return False
     raise ObjectExistsError(
-        f"{join(store.root, item.target)}: a different file is there: its size is {there.size:,} bytes, not "
+        f"{join(store.root, item.target)}: a different file exists: its size is {there.size:,} bytes, not "
         f"{here.size:,}, or its checksum differs"
     ).with_remedy("pass overwrite=True to replace it", command="use --overwrite to replace it")
 

@@ -92,7 +92,7 @@ async def dedupe(
                 f"{selection.path}: some of the kept pages are revisits, whose bodies are in pages that would be left "
                 f"out, such as {', '.join(lost)}; nothing was written"
             ).with_remedy(
-                "keep the first records; or read the newest ones by open_dataset(newest=...), and their bodies by "
+                "keep the first records, or read the newest ones with open_dataset(newest=...) and their bodies with "
                 "pages.resolve",
                 command="use --keep first",
             )

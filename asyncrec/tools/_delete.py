@@ -232,7 +232,7 @@ class _Deleting:
         compression = parse_compression(entry_of(piece[0][0]).compression)
         groups = [[found] for found in piece]
         made = await rewrite(self._selection, groups, compression=compression, tasks=self._tasks, moved=moved)
-        assert made is not None, "no one said that it is not to be done"
+        assert made is not None, "rewrite was called without goes_on"
         done = Deletion(
             time=datetime.now(UTC),
             job=made.job,
@@ -265,10 +265,10 @@ async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -
 
     if lost := await revisits_without(selection, chosen):
         raise ArgumentValueError(
-            f"{selection.path}: the conditions choose pages with bodies, but not the revisits that refer to them, such "
+            f"{selection.path}: the conditions select pages with bodies, but not the revisits that refer to them, such "
             f"as {', '.join(lost)}; nothing was deleted"
         ).with_remedy(
-            "delete these pages by their keys, with all their versions, or choose conditions that leave the bodies"
+            "delete these pages by their keys, with all their versions, or choose conditions that keep the bodies"
         )
 
 

@@ -10,9 +10,9 @@ from asyncrec._shards.recovery.report import UnfinishedJob
 from asyncrec.tools._report_json import json_of
 
 _OUT_OF_REACH = (
-    "copies of the data set, backups, and files that were made of its records",
+    "copies of the data set, backups, and files that were made from its records",
     "earlier versions of objects, in a bucket that keeps versions",
-    "copies in memory, in downloads and in folders given as cache=, here and on other machines",
+    "copies in memory, in downloads and in folders passed as cache=, here and on other machines",
     "records that no writer has committed yet: run the deletion again when those in 'unfinished' have ended",
 )
 

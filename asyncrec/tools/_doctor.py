@@ -223,7 +223,7 @@ class _Doctor:
         for _ in range(_ROUNDS):
             won = await race(self._folder, self._key(), [secrets.token_bytes(16) for _ in range(_WRITERS)])
             assert len(won) == 1, (
-                f"{len(won)} of {_WRITERS} writers were told that they had created the same object: two writers "
+                f"{len(won)} of {_WRITERS} writers created the same object according to the store: two writers "
                 "may lose each other's commits, so this store cannot hold data sets"
             )
         return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, as data sets with many writers require"
@@ -232,7 +232,7 @@ class _Doctor:
         name, size = "exclusive creation, several parts", await self._parts()
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
-        assert won, "both writers were told that the other one had created the object"
+        assert won, "the store rejected both writers, as if the object already existed"
         # One race proves nothing, because the later writer may have checked in time. Use the store's own test, if any.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
@@ -247,7 +247,7 @@ class _Doctor:
             ok=None,
             detail=(
                 f"not supported for objects of {size - 1:,} bytes or more: the store ignores the condition when it "
-                "joins parts, so both writers may be told that they won. Data sets are safe, because they depend "
+                "joins parts, so both writers may appear to win. Data sets are safe, because they depend "
                 "only on small objects, but two writers of the same single file with mode='x' may both succeed"
             ),
         )

@@ -54,7 +54,7 @@ class Duplicates:
         return [(shard, self._of(shard)) for shard in shards]
 
     def _of(self, shard: SelectedShard) -> NDArray[np.int64]:
-        assert shard.entry is not None, "a manifest lists it"
+        assert shard.entry is not None, "a manifest lists the shard"
         first, count = self._firsts.get(shard.key, 0), shard.entry.records if shard in self else 0
         numbers = np.arange(count, dtype=np.int64)
         return numbers[~self._kept.has(numbers + first)]
@@ -95,7 +95,7 @@ async def _first_committed(selection: Selection) -> RecordSet:
     async with Identities(KEY) as identities:
         first = 0
         for shard in selection.shards:
-            assert shard.entry is not None, "a manifest lists it"
+            assert shard.entry is not None, "a manifest lists the shard"
             if shard.entry.keys is not None:
                 async with ShardKeys(selection, shard) as keys:
                     for at in range(0, shard.entry.records, _AT_ONCE):

@@ -34,7 +34,7 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
     if to.needs_schema and schema is None:
         inferred, _ = await infer_schema(selection)
         schema = (inferred or Schema({})).to_json()
-    assert to.encoder is not None, "looked at"
+    assert to.encoder is not None, "the format can be written"
     encoder = await in_thread(to.encoder, key, schema)
     count = 0
     async with store.open_sink(key, exclusive=True) as sink, AsyncExitStack() as stack:

@@ -60,17 +60,17 @@ async def forget_source(
 async def _forget(folder: Storage, name: str, source: str, *, path: str) -> int:
     known = await load_listed(folder, name)
     if known is None or known.history.progress.get(source, NOTHING)[1] < 0:
-        raise ObjectNotFoundError(f"{path}: nothing of the source {source!r} is stored, so there is nothing to forget")
+        raise ObjectNotFoundError(f"{path}: no record of the source {source!r} is stored; there is nothing to forget")
     writer = new_writer_id()
     taken = await take_turn(folder, name, writer, source, known=known)
-    assert taken.known is not None, "something of the source is stored"
+    assert taken.known is not None, "the data set has a manifest"
     clock = CommitClock(await merged(path, taken.known.history))
     end = Segment(writer=writer, time=clock.now(), closed=True, progress={source: (taken.turn, -1)})
     try:
         await create(folder, segment_key(name, writer, 1), end.encode(), shield=False)
     except ObjectExistsError as error:
         raise ConflictError(
-            f"{path}: another process took the source {source!r} in the same moment; stop the writers that use the "
+            f"{path}: another process took the source {source!r} at the same moment; stop the writers that use the "
             "source, and call this again"
         ) from error
     return taken.position

@@ -126,8 +126,8 @@ class ByDigests:
                 size += len(content)
         if size != width * shard.entry.records or checksum != keys.crc32c:
             raise DatasetError(
-                f"{shard.folder}{keys.path}: the keys do not match their size or checksum in the manifest, so it "
-                "cannot be told which records have the keys to delete. Run 'asyncrec verify' for details"
+                f"{shard.folder}{keys.path}: the keys do not match their size or checksum in the manifest, so the "
+                "records to delete cannot be determined. Run 'asyncrec verify' for details"
             )
         return np.concatenate(found)
 

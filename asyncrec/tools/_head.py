@@ -40,7 +40,7 @@ class RecordStream:
         self.selection = selection
         conditions = where if isinstance(where, Conditions) else None
         if where and conditions is None:
-            assert not isinstance(where, Conditions), "looked at"
+            assert not isinstance(where, Conditions), "Conditions are handled above"
             conditions = Conditions(where, features_of(selection.schema), selection.path)
         self._conditions = conditions
         self._before = 0  # the number of records in the shards before the current one

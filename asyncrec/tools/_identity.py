@@ -147,7 +147,7 @@ class Identities:
 
     def _value(self, features: Features) -> bytes | None:
         """Return a digest of the feature's value in a record, or `None` if the record has no value."""
-        assert self._feature is not None, "asked for"
+        assert self._feature is not None, "called only with a feature"
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 

@@ -101,8 +101,8 @@ def _groups(
                 yield kind, group
 
     def must(shard: SelectedShard) -> bool:
-        assert kind is not None, "it is in a run"
-        assert shard.entry is not None, "a manifest lists it"
+        assert kind is not None, "a run has a kind"
+        assert shard.entry is not None, "a manifest lists the shard"
         return shard.entry.compression != kind.compression or concerned(shard)
 
     for shard in shards:

@@ -134,7 +134,7 @@ async def write_new(
             async for batch in batches:
                 await writer.write_many(batch.records)
                 report.records += len(batch.records)
-        assert writer.published is not None, "a clean exit published"
+        assert writer.published is not None, "a clean exit publishes the file"
         report.bytes, report.shards = writer.published.size, [report.target]
         return report
     async with dataset_at(target.path, storage=target.storage, storage_options=options) as (folder, name):
@@ -262,7 +262,7 @@ class ShardsInTurn:
         return True
 
     async def _end_shard(self) -> None:
-        assert self._shard is not None, "one was read to its end"
+        assert self._shard is not None, "a shard was read to its end"
         await self._stack.aclose()
         self._advance(self._shard.size)
         self._shard = None

@@ -38,5 +38,5 @@ async def newest_records(selection: Selection, newest: str, *, keyless: bool = F
     Raises: as `keyed_dataset`, and FormatError if a record is damaged.
     """
     async with keyed_dataset(selection, newest) as dataset:
-        assert dataset.newest_versions is not None, "it was opened for the newest"
+        assert dataset.newest_versions is not None, "newest was passed"
         return await dataset.newest_versions.records(keyless=keyless)

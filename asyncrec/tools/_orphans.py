@@ -186,7 +186,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
             if history.lists(shard):
                 refused = "its shard is committed"
             elif shard in shards:
-                refused = "it belongs to its shard"
+                refused = "it belongs to an orphaned shard"
         elif history.lists(shard) or history.removes(shard):
             refused = "the data set replaced it"
         elif not rolling:

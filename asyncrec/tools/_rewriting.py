@@ -127,13 +127,13 @@ async def rewrite(
         found = await for_each(write, groups, tasks=tasks if joining is None or joining.sort_by is None else 1)
         new = [entry for entry in found if entry is not None]
         place = await job.commit(new, removed=paths, rule=("", 0) if joining is None else joining.rule)
-        assert place is not None, "it has removed shards"
+        assert place is not None, "a commit with removals has a place"
     return Rewritten(job=header.writer, place=place, old=old, new=new)
 
 
 def entry_of(shard: SelectedShard) -> ShardEntry:
     """Return the entry of a shard in the manifest of its data set."""
-    assert shard.entry is not None, "a manifest lists it"
+    assert shard.entry is not None, "a manifest lists the shard"
     return shard.entry
 
 
@@ -147,8 +147,8 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
     for shard in shards:
         if maker_of(dataset.name, entry_of(shard).path) is None:
             raise DatasetError(
-                f"{selection.path}: the shard {entry_of(shard).path} has no name of this data set's own, so it cannot "
-                "be rewritten; reshard the data set first"
+                f"{selection.path}: the shard {entry_of(shard).path} is not named as this data set names shards, so it "
+                "cannot be rewritten; reshard the data set first"
             )
 
 
@@ -241,7 +241,7 @@ async def _records(
             async for batch in records:
                 low, high = dropped.searchsorted([number, number + len(batch)]).tolist()
                 if shard.key in moved:
-                    assert low == high, "a record that others are put into the place of stays"
+                    assert low == high, "a shard with replacements drops no records"
                     for part in _with_moved(batch, number, moved[shard.key]):
                         yield part
                 elif low == high:
@@ -251,8 +251,8 @@ async def _records(
                 number += len(batch)
         if number != count:
             raise DatasetError(
-                f"{shard.display_path}: the shard has {number:,} records, but the manifest says {count:,}; it stays as "
-                "it is. Run 'asyncrec verify' for details"
+                f"{shard.display_path}: the shard has {number:,} records, but the manifest says {count:,}; it was "
+                "not changed. Run 'asyncrec verify' for details"
             )
 
 

@@ -121,7 +121,7 @@ class ByFeature:
         return None
 
     def place(self, number: int, group: bytes | None) -> bytes:
-        assert self._ranks is not None, "all were shown"
+        assert self._ranks is not None, "end was called"
         rank = int(self._ranks[number])
         return (rank * (1 << 64) // len(self._ranks)).to_bytes(8, "big") + rank.to_bytes(8, "big")
 
@@ -130,7 +130,7 @@ class _Placing(HashShuffler):
     """A shuffler that sorts by the keys themselves, which are places, rather than by digests of the keys."""
 
     def digest(self, key: object) -> bytes:
-        assert isinstance(key, bytes), "made by Order"
+        assert isinstance(key, bytes), "every key is a place"
         return key
 
 

@@ -111,15 +111,15 @@ class TailStream:
         new: dict[int, list[tuple[int, int]]] = {}
         number = 0
         for at, shard in enumerate(self.selection.shards):
-            assert shard.entry is not None, "a data set is followed"
+            assert shard.entry is not None, "a manifest lists the shard"
             mixed_before: bool | None = None
             for origin in origins_of(shard.entry, name):
                 known.add(origin.shard)
                 fresh = origin.shard not in self._known
                 if self._begun and origin.mixed and mixed_before not in (None, fresh):
                     raise DatasetError(
-                        f"{shard.display_path}: records that were not given yet were sorted among those that were; "
-                        "open it again. 'compact' sorts only shards that are older than its grace: look more often"
+                        f"{shard.display_path}: new records were sorted among records already returned; open it again. "
+                        "'compact' sorts only shards that are older than its grace: poll more often"
                     )
                 mixed_before = fresh if origin.mixed else None
                 if fresh:

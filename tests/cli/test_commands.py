@@ -179,7 +179,7 @@ def test_misspelt_command_gets_suggestion(run: Run) -> None:
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
         (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; the features are emb, label, tags"),
-        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' cannot be read as such"),
+        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, but 'abc' cannot be parsed as one"),
         (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags"),
         (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label"),
         (["cat", "data/plain.tfrecord", "--where", "a=1"], "are not Examples"),

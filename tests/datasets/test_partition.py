@@ -39,7 +39,7 @@ def test_invalid_ratios_are_rejected(ratios: object) -> None:
 
 @pytest.mark.parametrize("ratios", [[1.0, 0.0], [0.0, 0.5, 0.5]])
 def test_misplaced_zero_ratio_is_rejected_with_advice(ratios: list[float]) -> None:
-    with pytest.raises(ValueError, match="greater than 0; of three, that of eval or of test may be 0"):
+    with pytest.raises(ValueError, match="greater than 0; of three, the ratio of eval or test may be 0"):
         weights_of(ratios)
 
 

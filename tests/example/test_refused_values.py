@@ -35,11 +35,11 @@ def test_tensor_unreadable_by_numpy_is_rejected(entry: Any) -> None:
 @pytest.mark.parametrize(
     ("entry", "value", "said"),
     [
-        (FixedLen((), "int64"), "7", "expected FixedLen((), 'int64'), got str '7'; give an integer"),
-        (FixedLen((), "float32"), "0.5", "expected FixedLen((), 'float32'), got str '0.5'; give a number"),
-        (FixedLen((), "bool"), "yes", "expected FixedLen((), 'bool'), got str 'yes'; give True or False"),
-        (FixedLen((), "str"), 7, "expected FixedLen((), 'str'), got int 7; give a str"),
-        (FixedLen((), "bytes"), 7, "expected FixedLen((), 'bytes'), got int 7; give bytes or a str"),
+        (FixedLen((), "int64"), "7", "expected FixedLen((), 'int64'), got str '7'; pass an integer"),
+        (FixedLen((), "float32"), "0.5", "expected FixedLen((), 'float32'), got str '0.5'; pass a number"),
+        (FixedLen((), "bool"), "yes", "expected FixedLen((), 'bool'), got str 'yes'; pass True or False"),
+        (FixedLen((), "str"), 7, "expected FixedLen((), 'str'), got int 7; pass a str"),
+        (FixedLen((), "bytes"), 7, "expected FixedLen((), 'bytes'), got int 7; pass bytes or a str"),
         (FixedLen((1,), "int64"), ["7"], "its values have the type text; convert them to int64 first"),
         (FixedLen((1,), "int64"), [0.5], "its values have the type float64; convert them to int64 first"),
     ],

@@ -141,7 +141,7 @@ async def test_other_jobs_may_act_before_any_compaction_request(act: Callable[[S
 async def test_concurrent_replacement_wins_or_loses_entirely() -> None:
     storage = MemoryStorage()
     await write(storage)
-    with pytest.raises(ConflictError, match="replaced this data set first, or shards of it"):
+    with pytest.raises(ConflictError, match="already replaced this data set or shards of it"):
         async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
             await writer.write(b"instead of all")
             await compact(storage)

@@ -160,7 +160,7 @@ async def test_replacement_racing_deletion_wins_or_loses_entirely() -> None:
     """The records of the first commit are there; no deleted record comes back."""
     storage = MemoryStorage()
     await write(storage)
-    with pytest.raises(ConflictError, match="replaced this data set first, or shards of it"):
+    with pytest.raises(ConflictError, match="already replaced this data set or shards of it"):
         async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
             await writer.write(b"instead of all")
             await delete(storage)

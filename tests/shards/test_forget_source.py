@@ -43,7 +43,7 @@ async def test_source_without_stored_records_cannot_be_forgotten(source: str) ->
     await stored_up_to_two(storage)
     await tools.forget_source("pages", SOURCE, storage=storage)
     before = [info.key async for info in storage.list_objects()]
-    with pytest.raises(ObjectNotFoundError, match=f"nothing of the source '{source}' is stored"):
+    with pytest.raises(ObjectNotFoundError, match=f"no record of the source '{source}' is stored"):
         await tools.forget_source("pages", source, storage=storage)
     assert [info.key async for info in storage.list_objects()] == before
 

@@ -219,7 +219,7 @@ async def test_removal_log_number_has_one_winner(tmp_path: Path, monkeypatch: py
     dead = Process(inner, "_removal-000002", done=True)
     with elsewhere(monkeypatch, tmp_path), pytest.raises(StorageError):
         await replace(dead.storage, b"2")
-    with pytest.raises(ConflictError, match="the writer w2 is replacing this data set too"):
+    with pytest.raises(ConflictError, match="the writer w2 is also replacing this data set"):
         await replace(inner, b"3")
     assert (await asyncrec.recover("pages", storage=inner, abandon=["w2"])).abandoned == ("w2",)
     await inner.put("_manifest/pages/_removal-000007.jsonl", b"no record")

@@ -118,7 +118,7 @@ async def test_missing_log_segment_raises_error_naming_segment() -> None:
     store = Store()
     await Writer(store, "a").commit(3)
     await store.delete(P + "a-000002.jsonl")
-    with pytest.raises(ManifestError, match=r"pages/a-000002\.jsonl is not listed, and a later one is"):
+    with pytest.raises(ManifestError, match=r"pages/a-000002\.jsonl is not listed, but a later one is"):
         await asyncrec.read_manifest("pages", storage=store)
 
 
@@ -130,7 +130,7 @@ async def test_segment_after_end_of_log_raises_error() -> None:
     await store.give_up("a")
     a.entries.append(entry("pages-a-000001.tfrecord", 5))
     await a.commit(1)
-    with pytest.raises(ManifestError, match=r"a-000002\.jsonl ends its log, and a later one is listed"):
+    with pytest.raises(ManifestError, match=r"a-000002\.jsonl ends its log, but a later segment is listed"):
         await asyncrec.read_manifest("pages", storage=store)
 
 

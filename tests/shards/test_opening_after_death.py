@@ -207,7 +207,7 @@ class TestAllOrNothing:
         await killed(tmp_path / "pages", mode="replace", writer_id="one")
         async with asyncrec.open_sharded_writer(tmp_path / "pages"):
             assert caplog.text.count("the writer one died before it committed its shards") == 1
-            assert "removes the files that are left" in caplog.text
+            assert "removes the remaining files" in caplog.text
         assert await stored(tmp_path / "pages") == []
 
 

@@ -23,12 +23,12 @@ async def test_first_repeated_key_is_logged_once(
         for key in keys:
             await writer.write(b"record", key=key)
             await writer.flush()  # a batch each
-    assert [record.levelname for record in caplog.records if "came twice" in record.message] == ["WARNING"]
-    (message,) = [message for message in caplog.messages if "came twice" in message]
+    assert [record.levelname for record in caplog.records if "was written twice" in record.message] == ["WARNING"]
+    (message,) = [message for message in caplog.messages if "was written twice" in message]
     assert f"{tmp_path / 'pages'}: " in message
     assert "on_duplicate='skip'" in message
     if keys[0] == "a":
-        assert "the key 'a' came twice" in message
+        assert "the key 'a' was written twice" in message
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == len(keys)
 
 
@@ -36,7 +36,7 @@ async def test_repeated_key_in_feature_is_logged(tmp_path: Path, caplog: pytest.
     schema = Schema({"id": FixedLen((), "str"), "n": FixedLen((), "int64")})
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, key_feature="id") as writer:
         await writer.write_many([schema.encode({"id": "a", "n": n}) for n in range(3)])
-    assert sum("the key 'a' came twice" in message for message in caplog.messages) == 1
+    assert sum("the key 'a' was written twice" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.parametrize("options", [{"on_duplicate": "write"}, {"on_duplicate": "skip"}, {}])

@@ -249,7 +249,7 @@ async def test_page_without_key_or_with_source_is_rejected(storage: Storage) -> 
         with pytest.raises(ArgumentError, match="source="):
             await writer.write_many([page("a/", b"1")], source="queue", position=1)
     async with opened(storage, seen=lambda page: 3) as writer:
-        with pytest.raises(ArgumentError, match="seen must give str, bytes or None, not int"):
+        with pytest.raises(ArgumentError, match="seen must return str, bytes or None, not int"):
             await writer.write(page("a/", b"1"))
 
 

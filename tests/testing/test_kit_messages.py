@@ -64,7 +64,7 @@ class Kit(Empty):
     ("listed", "said"),
     [
         ("half", "missing: .*'\uff5e', '\U0001f600'"),
-        ("twice", "some keys came more than once"),
+        ("twice", "some keys were listed more than once"),
         ("backwards", "the keys are not in the order of their UTF-8 bytes"),
     ],
 )

@@ -128,7 +128,7 @@ async def test_invalid_input_is_rejected_without_changes(storage: Storage) -> No
     await write(storage, "a", [("x", 1), ("x", 2)])
     before = {info.key async for info in storage.list_objects()}
     for options, error, message in (
-        ({"drop_duplicates": False}, ArgumentValueError, "newest says which"),
+        ({"drop_duplicates": False}, ArgumentValueError, "newest chooses the record"),
         ({"newest": ""}, ArgumentValueError, "newest is empty"),
         ({"newest": 3}, ArgumentTypeError, "newest must be"),
         ({"newest": "dote"}, ArgumentValueError, "dote"),

@@ -206,7 +206,7 @@ async def test_invalid_input_is_rejected_without_changes(storage: Storage, later
     later(2)
     before = {info.key async for info in storage.list_objects()}
     for options, message in (
-        ({"drop_duplicates": False}, "sort_by leaves nothing"),
+        ({"drop_duplicates": False}, "sort_by loses the order"),
         ({"sort_by": ""}, "sort_by is empty; to sort records"),
         ({"sort_by": "dote"}, "dote"),
         ({"sort_by": "url"}, "has 2 values in a record; to sort records"),

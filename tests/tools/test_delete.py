@@ -311,7 +311,9 @@ async def test_open_data_set_keeps_length_and_advises_reopening() -> None:
         await delete(storage, "key 3")
         assert len(dataset) == 30
         assert await dataset.get(15) == example(15)
-        with pytest.raises(ObjectNotFoundError, match="records of it were deleted; then open it again"):
+        with pytest.raises(
+            ObjectNotFoundError, match="records were deleted after the data set was opened, open it again"
+        ):
             await dataset.get(3)
 
 

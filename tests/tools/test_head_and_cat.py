@@ -67,10 +67,10 @@ async def test_conditions_select_matching_records(
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("label=x", "the feature 'label' holds whole numbers, and 'x' cannot be read as such"),
-        ("label=1.5", "the feature 'label' holds whole numbers, and '1.5' cannot be read as such"),
-        ("label in 1,x", "the feature 'label' holds whole numbers, and 'x' cannot be read as such"),
-        ("emb>x", "the feature 'emb' holds numbers, and 'x' cannot be read as such"),
+        ("label=x", "the feature 'label' holds whole numbers, but 'x' cannot be parsed as one"),
+        ("label=1.5", "the feature 'label' holds whole numbers, but '1.5' cannot be parsed as one"),
+        ("label in 1,x", "the feature 'label' holds whole numbers, but 'x' cannot be parsed as one"),
+        ("emb>x", "the feature 'emb' holds numbers, but 'x' cannot be parsed as one"),
         ("label contains 1", "'contains' works only on text"),
         ("nobody=1", "no feature 'nobody'; the features are emb, label, text"),
         ("nobody!=1", "no feature 'nobody'; the features are emb, label, text"),

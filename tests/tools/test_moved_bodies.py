@@ -139,7 +139,7 @@ async def test_all_pages_sharing_deleted_content_are_deleted(storage: Storage, k
 
 async def test_body_matched_by_function_is_not_orphaned(storage: Storage) -> None:
     await write(storage, [page("a/", b"Hello"), page("b/", b"hello")], seen=lambda page: page["content"].lower())
-    with pytest.raises(ArgumentError, match=r"cannot leave it there.*content=True"):
+    with pytest.raises(ArgumentError, match=r"cannot transfer it.*content=True"):
         await tools.delete("pages", keys=["http://a/"], storage=storage)
     assert len(await stored(storage)) == 2
     await tools.delete("pages", keys=["http://a/"], content=True, storage=storage)

@@ -80,7 +80,7 @@ async def test_compaction_keeps_known_contents(storage: Storage) -> None:
 
 async def test_compaction_refuses_to_drop_needed_bodies(storage: Storage) -> None:
     await write(storage, "pages", "a", seen="digest")
-    with pytest.raises(ArgumentError, match=r"a writer of this data set had seen="):
+    with pytest.raises(ArgumentError, match=r"a writer of this data set used seen="):
         await tools.compact("pages", drop_duplicates=True, storage=storage)
     assert len((await asyncrec.read_manifest("pages", storage=storage)).shards) == 5
 

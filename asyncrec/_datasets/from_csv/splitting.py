@@ -140,7 +140,7 @@ async def open_splits(
         for writer, plan in zip(writers, plans, strict=True):
             folder = folder_at(store, plan.folder)
             manifest = await load_manifest(folder, plan.name, path=join(join(path, plan.folder), plan.name))
-            assert manifest is not None, "it was just committed"
+            assert manifest is not None, "the split was just committed"
             writer.manifest = manifest
     except BaseException as error:
         if committed:
@@ -193,8 +193,7 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     if len(given) not in (2, 3) or "train" not in made or not all(0 < ratio < 1 for ratio in made.values()):
         raise ArgumentValueError(
             f"ratios={ratios!r}: pass one ratio between 0 and 1 (the share of train; eval gets the rest), or two or "
-            "three ratios; each is greater than 0; of three, that of eval or of test may be 0, and this split is not "
-            "made"
+            "three ratios greater than 0; of three, the ratio of eval or test may be 0, which omits that split"
         )
     if not math.isclose(math.fsum(given), 1, abs_tol=_ROUNDING):
         raise ArgumentValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they must sum to 1")

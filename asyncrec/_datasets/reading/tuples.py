@@ -197,5 +197,5 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
         if found is not None and schema != found:
             raise SchemaError(f"{redact(path)} and {redact(first)} have different schemas; read them separately")
         found = schema
-    assert found is not None, "there is a path"
+    assert found is not None, "paths is not empty"
     return found

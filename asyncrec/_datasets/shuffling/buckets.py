@@ -80,7 +80,7 @@ class BucketFiles:
         except FormatError as error:
             error.path = path
             error.add_note(
-                "a temporary file of the shuffle does not contain what was written to it; the disk is probably faulty"
+                "a temporary file of the shuffle differs from the data written to it; the disk is probably faulty"
             )
             raise
 

@@ -112,7 +112,7 @@ class HashShuffler:
             kind = type(key)
             if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
                 raise ArgumentTypeError(
-                    f"a key must be a str, bytes or a number, not {kind.__name__}, whose text differs in every run"
+                    f"a key must be a str, bytes or a number, not {kind.__name__}, whose str() differs between runs"
                 )
             data = str(key).encode("utf-8", "surrogatepass")
         hasher = self._salted.copy()

@@ -110,7 +110,7 @@ class FrameScan:
 
     def index(self) -> RecordIndex:
         """Return the object's index. Only GZIP has members."""
-        assert self._sizes is not None, "asked for where they are remembered"
+        assert self._sizes is not None, "sizes=True was passed"
         sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
         return RecordIndex.of_sizes(sizes, self._members if self.compression == "GZIP" else None)
 

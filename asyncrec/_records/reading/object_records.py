@@ -128,7 +128,7 @@ class ObjectRecords:
         """Replace the pipeline with a `SalvagePipeline`, which reads the intact records from here on."""
         self._reading_again = None
         pipeline = self.pipeline
-        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        assert isinstance(pipeline, Pipeline), "a SalvagePipeline raises no errors"
         pipeline.give_up()
         position = pipeline.position
         if self._recognises and not pipeline.offset:
@@ -184,7 +184,7 @@ class ObjectRecords:
             error.add_note("both of two reads from the store were damaged, so the stored object itself is damaged")
             return False
         pipeline = self.pipeline
-        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        assert isinstance(pipeline, Pipeline), "a SalvagePipeline raises no errors"
         position = pipeline.position
         await self.source.seek(position.offset)
         self._reading_again = error

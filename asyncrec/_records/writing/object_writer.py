@@ -190,7 +190,7 @@ class ObjectWriter:
                         sharing.append(head)
                     inbox.pop()
                 else:
-                    assert isinstance(head, EndObject), "batches were taken before"
+                    assert isinstance(head, EndObject), "batches are handled above"
                     inbox.pop()
                     return last_ticket
         finally:

@@ -146,7 +146,7 @@ class RecordEncoder:
 
     def _with_key(self, values: Mapping[str, Any], key: Key) -> tuple[Mapping[str, Any], Key]:
         name = self.key_feature
-        assert name is not None, "asked before"
+        assert name is not None, "checked by the caller"
         there = values.get(name)
         if there is None:
             if key is None:
@@ -173,7 +173,7 @@ class RecordEncoder:
 
     def _looked_at(self, data: bytes, key: Key) -> Key:
         """Check a record passed as bytes, and return its key. Raise an ExampleError if the schema cannot decode it."""
-        assert self.schema is not None, "asked before"
+        assert self.schema is not None, "checked by the caller"
         try:
             values = self.schema.decode(data)
         except ExampleError as error:
@@ -191,8 +191,8 @@ class RecordEncoder:
         from asyncrec.example._wire import BYTES, parse_example
 
         name, entry = self.key_feature, self._key_entry
-        assert name is not None, "asked before"
-        assert entry is not None, "asked before"
+        assert name is not None, "checked by the caller"
+        assert entry is not None, "checked by the caller"
         try:
             kind, values = parse_example(data).get(name, (BYTES, []))
             if kind == BYTES and len(values) == 1:

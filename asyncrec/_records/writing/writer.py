@@ -251,7 +251,7 @@ async def write_records(
         storage_options=storage_options,
     ) as writer:
         await writer.write_many(records)
-    assert writer.published is not None, "a clean exit published"
+    assert writer.published is not None, "a clean exit publishes the file"
     return writer.published
 
 
@@ -281,5 +281,5 @@ async def write_examples(
         storage_options=storage_options,
     ) as writer:
         await encoder.take_many(rows, writer.write_many)
-    assert writer.published is not None, "a clean exit published"
+    assert writer.published is not None, "a clean exit publishes the file"
     return writer.published

@@ -103,7 +103,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
     if feature is not None:
         column = await _read(dataset, _by_feature(feature))
     else:
-        assert class_fn is not None, "one of the two"
+        assert class_fn is not None, "feature or class_fn is passed"
         column = await _read(dataset, _by_function(class_fn))
     if key is not None:
         await _store(dataset, key, column)
@@ -118,7 +118,7 @@ async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
         return None
     except ValueError as error:
         _log.warning(
-            "%s: this file is not a valid cache of record classes (%s); it is written again",
+            "%s: this file is not a valid cache of record classes (%s); it will be written again",
             key,
             error,
             extra={"path": join(dataset.folder.root, key)},

@@ -153,7 +153,7 @@ class _Interleaved:
 
     def _take(self) -> tuple[int, int]:
         take = self._order.next()
-        assert take is not None, "positions end with the records"
+        assert take is not None, "more records follow"
         first = self._next[take.source]
         last = min(first + take.count, self._last[take.source])
         self._next[take.source] = last

@@ -71,7 +71,7 @@ class ReadAheadItems(Generic[T]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._scope is not None, "entered"
+        assert self._scope is not None, "the context is entered"
         self._ahead = None
         self._closed = True
         self.items.clear()
@@ -92,7 +92,7 @@ class ReadAheadItems(Generic[T]):
 
     def begin(self, make: Callable[[TaskScope], Ahead[T]]) -> None:
         """Cancel any previous reader, discard its items, and read from the reader that ``make`` returns."""
-        assert self._scope is not None, "entered"
+        assert self._scope is not None, "the context is entered"
         if self._ahead is not None:
             self._ahead.cancel()
             self.items.clear()
@@ -101,8 +101,8 @@ class ReadAheadItems(Generic[T]):
 
     async def wait_for(self, count: int) -> None:
         """Wait until `items` has at least ``count`` items. The reader must have that many items left."""
-        assert self._ahead is not None, "begun"
+        assert self._ahead is not None, "begin was called"
         while len(self.items) < count:
             fetched = await self._ahead.next()
-            assert fetched is not None, "there are items to come"
+            assert fetched is not None, "enough items are left"
             self.items.extend(fetched)

@@ -277,7 +277,7 @@ class ShuffledStream:
     def _pop(self) -> list[bytes]:
         """Remove and return this worker's next batch, which must have been read."""
         batch = self._batches.batch()
-        assert batch is not None, "it has been read"
+        assert batch is not None, "the batch has been read"
         take = self._records.popleft
         taken: list[Any] = [take() for _ in range(batch[1] - batch[0])]
         records = _whole(taken) if self._skips else taken

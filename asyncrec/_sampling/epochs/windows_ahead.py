@@ -116,7 +116,7 @@ class WindowsAhead(Generic[T]):
                     raise self._error
                 return None
             for part in self._planned[0].parts:
-                assert part.done is not None, "planned"
+                assert part.done is not None, "the part is planned"
                 await part.done.wait()
                 if part.error is not None:
                     raise part.error
@@ -136,7 +136,7 @@ class WindowsAhead(Generic[T]):
     async def _work(self, scope: anyio.CancelScope) -> None:
         with scope:
             while (part := await self._take()) is not None:
-                assert part.done is not None, "planned"
+                assert part.done is not None, "the part is planned"
                 try:
                     part.records = await self._read(part.numbers)
                 except Exception as error:

@@ -285,7 +285,7 @@ class CycleShards:
             batches, least = _BATCHES_OF_A_POOL, _LEAST_OF_A_POOL
         self._batch_bytes = min(_MOST_BATCH, max(least, int(plan.memory_limit / (self.slots * batches))))
         if plan.parallelism:
-            assert scope is not None, "a pool runs somewhere"
+            assert scope is not None, "a read pool requires a scope"
             self.pool = ReadPool(scope, reads=plan.parallelism, held=self._batch_bytes)
         far = inputs.reads_cost_waiting
         self._chunk = self._batch_bytes if far else min(self._batch_bytes, _CHUNK)

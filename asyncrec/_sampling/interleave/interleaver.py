@@ -165,7 +165,7 @@ class Interleaver:
                     continue
                 cursor = cursors[place]
             current, index = cursor.current, cursor.index
-            assert current is not None, "filled"
+            assert current is not None, "the cursor is filled"
             taken = current.records[index : min(index + min(wanted, missing), cursor.size)]
             records += taken
             slices.append((current, index, len(taken)))

@@ -27,7 +27,7 @@ class RoundInput(NamedTuple):
         missing = self.begin + count - len(records)
         if missing <= 0:
             return records, self.begin
-        assert self.next is not None, "so many are at hand"
+        assert self.next is not None, "enough records are available"
         return records[self.begin :] + self.next.records[:missing], 0
 
     def locate(self, index: int) -> tuple[SourcedBatch, int]:

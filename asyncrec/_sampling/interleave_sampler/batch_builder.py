@@ -286,7 +286,7 @@ class BatchBuilder:
         )
 
     def _class_of(self, taken: TracedRecords, index: int, example: Any) -> Hashable:
-        assert self._batch_plan.class_fn is not None, "only with one"
+        assert self._batch_plan.class_fn is not None, "called only with a class_fn"
         try:
             cls = self._batch_plan.class_fn(example)
             hash(cls)

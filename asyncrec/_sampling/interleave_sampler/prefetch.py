@@ -84,7 +84,7 @@ class Prefetcher:
                 self.begun = True
                 if self._loaded is None and self._has_state:
                     self._last = self._builder.snapshot(), 0
-                assert self._scope is not None, "it runs somewhere"
+                assert self._scope is not None, "prefetching requires a scope"
                 self._scope.start_soon(self._make)
             while not self.batches:
                 if self._error is not None:

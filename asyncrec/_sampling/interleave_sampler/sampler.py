@@ -309,7 +309,7 @@ class InterleaveSampler:
 
     def stats(self) -> SamplerStats:
         prefetch, builder = self._open(), self._builder
-        assert builder is not None, "open"
+        assert builder is not None, "the sampler is open"
         return SamplerStats(
             batches=builder.batches,
             records=builder.passes.records,

@@ -147,7 +147,7 @@ class FrameExtractor:
             error.path = self._path
             error.member_offset = self._member
             return error
-        raise AssertionError("each record is intact, but all together are not")
+        raise AssertionError("each record is intact individually, but not all together")
 
     def _other(self, problem: str, decoder: FrameDecoder) -> CorruptRecordError:
         return DisagreesWithIndexError(

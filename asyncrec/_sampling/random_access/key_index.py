@@ -175,7 +175,7 @@ class KeyIndex:
             except UNFIT as error:
                 self._give_up(runs, error)
             return await self._numbers(digest)
-        assert self._columns is not None, "read where they are not looked up in runs"
+        assert self._columns is not None, "without runs, all keys are read"
         return _found(self._columns, digest)
 
     @property
@@ -185,7 +185,7 @@ class KeyIndex:
 
     def look_up(self, key: str | bytes) -> Numbers:
         """Like `versions`, but without reading keys. Any thread may call this, but only if `are_read` is true."""
-        assert self._columns is not None, "asked for where they are read"
+        assert self._columns is not None, "are_read is true"
         return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
@@ -238,7 +238,7 @@ class KeyIndex:
 
     def turns(self, numbers: Numbers) -> Numbers:
         """Return these records' places in the order of commits. Any thread may call this once keys have been read."""
-        assert self._order is not None, "it was worked out before any keys were read"
+        assert self._order is not None, "the order is computed before keys are read"
         return self._order.places(numbers)
 
     async def _open(self) -> None:

@@ -161,7 +161,7 @@ class NewestVersions:
             parts = (rows[at : at + self._step] for at in range(0, len(rows), self._step))
             await concurrently(read, parts, tasks=_TASKS)
         if aged.count:
-            self._age.end(f", among the {aged.count:,} records whose keys come more than once")
+            self._age.end(f", among the {aged.count:,} records whose keys occur more than once")
 
     async def _choose(self, aged: RowTable) -> RecordSet:
         size = len(self._dataset)

@@ -105,7 +105,7 @@ class RangeReader:
 
     def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
         """Return a record if it is small and intact and its decompressed member is in memory, else `None`."""
-        assert index.members is not None, "asked for where there are members"
+        assert index.members is not None, "the index has members"
         member = self._members.held((shard, index.members.item(within)))
         size, begin = index.sizes.item(within), index.offsets.item(within)
         if member is None or size > _CUT_ON_LOOP:
@@ -175,7 +175,7 @@ class RangeReader:
 
     def _stored(self, read: RangeRead) -> Stored:
         members = read.index.members
-        assert members is not None, "asked for where there are members"
+        assert members is not None, "the index has members"
         start, last = members[read.within[[0, -1]]].tolist()
         after = int(np.searchsorted(members, last, side="right"))
         end = int(members[after]) if after < len(members) else self._files.shards[read.shard].bytes
@@ -241,7 +241,7 @@ class RangeReader:
 
     async def _of_member(self, read: RangeRead, stored: Stored) -> list[bytes]:
         index, within = read.index, read.within
-        assert index.members is not None, "asked for where there are members"
+        assert index.members is not None, "the index has members"
         member = int(index.members[within[0]])
         after = int(np.searchsorted(index.members, member, side="right"))
         size = int(index.offsets[after - 1] + index.sizes[after - 1])
@@ -289,7 +289,7 @@ class RangeReader:
                 ``inflater.pieces``.
         """
         shard, members, record = read.shard, read.index.members, int(read.within[0])
-        assert members is not None, "asked for where there are members"
+        assert members is not None, "the index has members"
         member = int(members[record])
         after = int(np.searchsorted(members, member, side="right"))
         shard_ends = self._files.shards[shard].bytes

@@ -44,7 +44,7 @@ async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segme
         while not (last is not None and last.closed) and (more := await _load(folder, name, writer, number + 1)):
             number, last = number + 1, more
         return number, last
-    raise ManifestError(f"{folder.root}/{segment_key(name, writer, number)}: the store lists it, but does not have it")
+    raise ManifestError(f"{folder.root}/{segment_key(name, writer, number)}: the store lists it but cannot find it")
 
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:

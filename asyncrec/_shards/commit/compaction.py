@@ -174,7 +174,7 @@ async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
         if base == history:
             return await delete_stale_runs(folder, name, loaded.base)
         await compact_manifest(folder, name, path=path, keys=False)  # the next compaction makes new runs
-    raise ConflictError(f"{path}: other processes remove shards, one after the other; call this again")
+    raise ConflictError(f"{path}: other processes keep removing shards; call this again")
 
 
 async def compact_unasked(
@@ -223,7 +223,9 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:
-            raise ObjectExistsError(f"{folder.root}/{key}: another process was faster, and deleted it") from error
+            raise ObjectExistsError(
+                f"{folder.root}/{key}: another process was faster and deleted this object"
+            ) from error
         if (there.identity, there.covered, len(there.shards), there.runs) != (
             history.identity,
             history.covered,
@@ -231,7 +233,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
             history.runs,
         ):
             raise IntegrityError(
-                f"{folder.root}/{key}: the object in the store differs from what was written; run the command again"
+                f"{folder.root}/{key}: the object in the store differs from the data written; run the command again"
             )
         asked = True
         # Not shielded, because after a cancellation the checkpoint either counts or is deleted by the next compaction.
@@ -266,7 +268,7 @@ async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) 
         sink.published,
         size=chunks.size,
         crc32c=chunks.crc32c,
-        then="it was not the new checkpoint",
+        then="it does not become a checkpoint",
     )
 
 

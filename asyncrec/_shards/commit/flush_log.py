@@ -218,7 +218,7 @@ class FlushLog:
                 await self._send_entry()
             except (TransientStorageError, UnsettledError) as error:
                 if pause == _PAUSE:
-                    message = "records could not be flushed to the store, and the next flush tries again: %s"
+                    message = "records could not be flushed to the store; the next flush will try again: %s"
                     _path_log.warning(self._place.path, message, error, writer=self._place.writer)
                 self._answer_all(False)
                 if not self.room.is_wanted:
@@ -299,7 +299,7 @@ async def _fenced_by(place: FlushPlace, number: int) -> str:
 def _conflict(place: FlushPlace, by: str) -> ConflictError:
     return ConflictError(
         f"{place.path}: another process{f' ({by})' if by else ''} has declared the writer {place.writer} dead and "
-        "recovered what it had flushed; later records are not safe: write them again with a new writer",
+        "recovered its flushed records; later records are not safe: write them again with a new writer",
         ended=True,
     )
 

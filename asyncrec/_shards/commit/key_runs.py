@@ -111,7 +111,7 @@ class RunMaker:
 
         async def read(row: int) -> tuple[Entries, int] | None:
             entry = self._shards[row]
-            assert entry.keys is not None, "asked for where there are keys"
+            assert entry.keys is not None, "the shard has keys"
             try:
                 content = await self._folder.get(entry.keys.path, max_bytes=entry.keys.bytes)
                 return await in_thread(_of_file, content, row, entry, contents), row

@@ -159,7 +159,7 @@ class ManifestWriter:
         except Exception as error:
             group.error = error
         except BaseException as error:  # native asyncio cancellation, which ignores shields
-            group.error = UnsettledError(f"{self._path}: whether {group.entries[0].path} was committed is not known")
+            group.error = UnsettledError(f"{self._path}: it is unknown whether {group.entries[0].path} was committed")
             group.error.__cause__ = error
             raise
 
@@ -198,7 +198,7 @@ class ManifestWriter:
         def make() -> tuple[Segment, tuple[ShardEntry, ...]] | None:
             if self.closed:
                 if self.entries[committed:] != list(new):
-                    raise ConflictError(f"{self._path}: an earlier attempt of this commit succeeded, with other shards")
+                    raise ConflictError(f"{self._path}: an earlier attempt at this commit succeeded with other shards")
                 return None
             fresh = tuple(each for each in new if self._fates[each.path] != "committed")
             members = {"closed": True, "remove": remove, "removal": removal, "extra": self._closes_with}
@@ -242,7 +242,7 @@ class ManifestWriter:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
                 raise failure
-            assert doubt is not None, "it has no answer"
+            assert doubt is not None, "the last segment is in doubt"
             self._won(doubt)
             return
         raise error
@@ -297,7 +297,7 @@ class ManifestWriter:
             self.progress.won(await load_stated(self._storage, self._name, self._writer))
 
     async def _ask(self, doubt: _Doubt, *, again: bool) -> None:
-        assert self._last is not None, "it was looked at"
+        assert self._last is not None, "_look has set it"
         self._doubt = doubt
         try:
             key = segment_key(self._name, self._writer, self._last + 1)

@@ -80,7 +80,7 @@ class Shard:
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
         """Return the entry of the published shard, like `ShardPublisher.entry_of`."""
-        assert self.published is not None, "only what was published is committed"
+        assert self.published is not None, "only published shards are committed"
         return ShardEntry(
             path=self.key,
             records=self.output.records,

@@ -170,7 +170,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
         if head["compression"] and sound:
             content = zlib.decompressobj().decompress(content, size + 1)
         if not sound or len(content) != size:
-            raise ManifestError(f"{name}: the flush entry is damaged: it does not hold what its first line says")
+            raise ManifestError(f"{name}: the flush entry is damaged: its content does not match its first line")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
         raise ManifestError(f"{name}: the flush entry is damaged: {str(error)[:80]}") from error
     sections, at = [], 0

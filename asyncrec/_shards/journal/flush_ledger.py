@@ -141,7 +141,7 @@ class FlushLedger:
     def won(self) -> None:
         """Record that the entry in doubt was created."""
         entry, self.doubt = self.doubt, None
-        assert entry is not None, "it was asked for"
+        assert entry is not None, "an entry is in doubt"
         self.last, entry.content = entry.number, b""
         self._drop({self._beat, *range(entry.since, entry.number)})
         self._beat = entry.number if self._live and not entry.sections else 0

@@ -109,7 +109,7 @@ class PositionsFile:
 
     def note(self, records: int, positions: Positions) -> None:
         """Append a line durably."""
-        assert self._lock is not None, "it was begun"
+        assert self._lock is not None, "begin was called"
         with mapped_errors("writing", self._path):
             line = positions_line(records, positions)
             while line:

@@ -37,7 +37,7 @@ def told_dead(header: JobHeader, where: str) -> str:
         )
     return (
         f"the writer {header.writer} died before it committed its shards, which are published together or not "
-        f"at all, so none of them is in the data set; {recover} removes the files that are left"
+        f"at all, so none of them is in the data set; {recover} removes the remaining files"
     )
 
 

@@ -218,7 +218,7 @@ class LocalStaging(Staging):
             status = self._folder.disk.system.fstat(self._held.fd)
         if status.st_size > self._end + len(_ACKNOWLEDGED):
             raise ConflictError(
-                f"{self._path}: another process has declared this writer dead and recovered what it had flushed; "
+                f"{self._path}: another process has declared this writer dead and recovered its flushed records; "
                 "later records are not safe: write them again with a new writer"
             )
         if not status.st_nlink:

@@ -205,7 +205,7 @@ class CheckpointDecoder:
                 self._read_head(kind, members)
                 continue
             if kind not in _ORDER[_ORDER.index(self._kind) :] or self._identity is not None:
-                raise self._damaged(f"a line of the kind {str(kind)[:20]!r} is not in its place")
+                raise self._damaged(f"a line of the kind {str(kind)[:20]!r} is out of place")
             self._kind = kind
             if kind != "logs" and not self.knows_covered:
                 self._read_covered()
@@ -267,20 +267,20 @@ class CheckpointDecoder:
 
     def _read_end(self, end: dict[str, Any]) -> None:
         if end.get("rows") != {kind: rows for kind, rows in self._rows.items() if rows or kind not in _UNCOUNTED}:
-            raise self._damaged("the checkpoint does not have the rows that its end says")
+            raise self._damaged("the row counts differ from those in the last line")
         try:
             self._identity = int(end["identity"], 16)
         except (KeyError, TypeError, ValueError):
             self._identity = -1
         if not 0 <= self._identity < 1 << 128:
-            raise self._damaged("its end has no id of a snapshot")
+            raise self._damaged("the last line has no snapshot id")
 
     def _read_rows(self, kind: str, members: dict[str, Any]) -> None:
         columns, allowed = _KINDS[kind], limits(kind, self._rows)
         first = members.get(next(iter(columns)))
         rows = len(first) if isinstance(first, list) else 0
         if members.keys() != columns.keys() or not 0 < rows <= MOST_ROWS:
-            raise self._damaged(f"{rows:,} rows of {kind}, or other columns than these have")
+            raise self._damaged(f"{rows:,} rows of {kind}, or unexpected columns")
         found: dict[str, Any] = {}
         first = None
         for name, of in columns.items():  # free columns one by one: 50,000 objects take a while
@@ -289,7 +289,7 @@ class CheckpointDecoder:
             elif set(map(type, members[name])) == {of}:
                 found[name] = members.pop(name)
             else:
-                raise self._damaged(f"{kind}.{name} has something else in it than {of.__name__}")
+                raise self._damaged(f"{kind}.{name} has a value that is not of type {of.__name__}")
         self._rows[kind] += rows
         if kind == "shards":
             check_shards(found, self._lines.where)
@@ -307,12 +307,12 @@ class CheckpointDecoder:
         if kind in _SORTED:
             last = self._last if self._rows[kind] > len(paths) else ""
             if not all(map(le, [last, *paths], paths)):
-                raise self._damaged("its paths are not in their order")
+                raise self._damaged("the paths are out of order")
             self._last = paths[-1]
         try:
             content = ("\0".join(paths) + "\0").encode()
         except UnicodeEncodeError as error:
-            raise self._damaged("names a path that UTF-8 cannot hold") from error
+            raise self._damaged("a path cannot be encoded as UTF-8") from error
         check_paths(content, len(paths), self._lines.where)
         return TextColumn.decode(content)
 
@@ -321,12 +321,12 @@ class CheckpointDecoder:
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):
-            raise self._damaged(f"{name} does not have {rows:,} of {kind.__name__}")
+            raise self._damaged(f"{name} does not have {rows:,} values of type {kind.__name__}")
         low, high = allowed or ((0, 1) if kind is bool else (np.iinfo(of).min, np.iinfo(of).max))
         try:
             column = np.array(numbers, "int64")
         except OverflowError:
             column = np.array([low - 1])
         if not low <= int(column.min()) <= int(column.max()) <= high:
-            raise self._damaged(f"{name} has a number that is out of its range")
+            raise self._damaged(f"{name} has a number that is out of range")
         return np.repeat(column.astype(of), rows // len(column))

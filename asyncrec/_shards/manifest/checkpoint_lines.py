@@ -45,7 +45,7 @@ def encode_line(members: Mapping[str, Any]) -> bytes:
     texts = [f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in members.items()]
     line = b"{%b}\n" % ",".join(texts).encode()
     if len(line) > MOST_BYTES:
-        raise ManifestError(f"a line of a checkpoint takes {len(line):,} bytes, and {MOST_BYTES:,} are read")
+        raise ManifestError(f"a line of the checkpoint has {len(line):,} bytes, more than the limit of {MOST_BYTES:,}")
     deflated = _member(line, None)
     return deflated if _weighs_enough(line, len(deflated)) else _member(line, 0)
 
@@ -103,9 +103,9 @@ class LineReader:
         try:
             self._line += self._inflating.decompress(data, MOST_BYTES + 1 - len(self._line))
         except DEFLATE_ERRORS as error:
-            raise ManifestError(f"{self.where}: it does not decompress; the checkpoint is damaged: {error}") from error
+            raise ManifestError(f"{self.where}: decompression failed; the checkpoint is damaged: {error}") from error
         if len(self._line) > MOST_BYTES:
-            raise ManifestError(f"{self.where}: it has more than {MOST_BYTES:,} bytes")
+            raise ManifestError(f"{self.where}: the line has more than {MOST_BYTES:,} bytes")
         rest: bytes = self._inflating.unused_data if self._inflating.eof else b""
         self._stored += len(data) - len(rest)
         return rest
@@ -113,15 +113,15 @@ class LineReader:
     def _parsed(self) -> dict[str, Any]:
         line = bytes(self._line)
         if not line.endswith(b"\n") or line.count(b"\n") != 1:
-            raise ManifestError(f"{self.where}: a member of gzip is not one line; the checkpoint is damaged")
+            raise ManifestError(f"{self.where}: a GZIP member is not one line; the checkpoint is damaged")
         if not _weighs_enough(line, self._stored):
             raise ManifestError(
-                f"{self.where}: {self._stored:,} bytes expand to more than they may; the checkpoint is damaged"
+                f"{self.where}: {self._stored:,} bytes expand to more than is allowed; the checkpoint is damaged"
             )
         try:
             return _members(line.decode())
         except (ValueError, RecursionError) as error:
-            raise ManifestError(f"{self.where}: it is not a line of JSON: {str(error)[:80]}") from error
+            raise ManifestError(f"{self.where}: the line is not valid JSON: {str(error)[:80]}") from error
 
 
 def _members(text: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def check_paths(content: bytes, rows: int, where: str) -> None:
     letters = np.frombuffer(content, np.uint8)
     ends = letters == 0
     if int(ends.sum()) != rows:
-        raise ManifestError(f"{where}: names a path with a NUL in it; it is damaged")
+        raise ManifestError(f"{where}: a path contains a NUL; the checkpoint is damaged")
     # The bounds of the parts of the paths, shifted by one to include a bound before the first path.
     bounds = np.concatenate([[True], ends | (letters == _SLASH) | (letters == _BACKSLASH)])
     dots = np.concatenate([[False], letters == _DOT])
@@ -185,7 +185,7 @@ def check_paths(content: bytes, rows: int, where: str) -> None:
         or (bounds[:-3] & dots[1:-2] & dots[2:-1] & bounds[3:]).any()
         or (after_end[:-2] & (letters[1:] == _COLON)).any()
     ):
-        raise ManifestError(f"{where}: names a path that is not relative, or leads out of its folder")
+        raise ManifestError(f"{where}: a path is not relative, or leads out of its folder")
 
 
 def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
@@ -197,9 +197,9 @@ def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
     compressed = numbers["flags"] & 3 != 0
     for rows, kind in ((compressed, True), (~compressed, False)):
         if is_too_many(numbers["records"][rows], numbers["bytes"][rows], compressed=kind).any():
-            raise ManifestError(f"{where}: it counts more records than there are bytes for; it is damaged")
+            raise ManifestError(f"{where}: the records do not fit in the bytes; the checkpoint is damaged")
     if (numbers["flags"] & 3 >= len(COMPRESSIONS)).any():
-        raise ManifestError(f"{where}: a number in it is out of its range; it is damaged")
+        raise ManifestError(f"{where}: a number is out of range; the checkpoint is damaged")
 
 
 def check_sources(sources: Sequence[str], where: str) -> None:
@@ -209,7 +209,7 @@ def check_sources(sources: Sequence[str], where: str) -> None:
         ManifestError: a name is invalid, repeated or out of order.
     """
     if not all(map(is_source, sources)) or not all(map(lt, sources, sources[1:])):
-        raise ManifestError(f"{where}: a source has a name that none may have, or is not in its place; it is damaged")
+        raise ManifestError(f"{where}: a source name is invalid or out of order; the checkpoint is damaged")
 
 
 def check_names_by_writer(history: History, name: str) -> None:
@@ -222,4 +222,4 @@ def check_names_by_writer(history: History, name: str) -> None:
     named_by = np.unique(numbers["commit"][(numbers["index"] == BY_WRITER) | (numbers["keys"] == BY_WRITER)])
     for writer in np.unique(history.commits["writer"][named_by]).tolist():
         if not PLAIN_WRITER.fullmatch(history.writers[writer]):
-            raise ManifestError(f"{name}: names an index by a writer whose id cannot be part of a name")
+            raise ManifestError(f"{name}: an index is named by a writer whose id is invalid in names")

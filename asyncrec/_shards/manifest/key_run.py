@@ -239,15 +239,15 @@ class RunTail:
         """
         size = RUN_BLOCK * ENTRY_BYTES
         if len(content) != min(run.begin_of_tail - len(MAGIC), high * size) - low * size:
-            raise ManifestError(f"{run.name}: it is cut off")
+            raise ManifestError(f"{run.name}: the run of keys is truncated")
         found = []
         for number in range(low, high):
             block = content[(number - low) * size : (number - low + 1) * size]
             if crc32c(block) != self.crc32c[number]:
-                raise ManifestError(f"{run.name}: a block of keys does not have its checksum; it is damaged")
+                raise ManifestError(f"{run.name}: the run of keys is damaged: a block does not match its checksum")
             entries = Entries.decode(block)
             if (entries.shards >= run.shards).any() or (entries.records >= self.records[entries.shards]).any():
-                raise ManifestError(f"{run.name}: it has a key of a record that cannot be; it is damaged")
+                raise ManifestError(f"{run.name}: the run of keys is damaged: a key refers to an impossible record")
             found.append(entries)
         return found
 

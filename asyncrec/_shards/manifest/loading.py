@@ -165,7 +165,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
             first = last.get(writer, 0) + 1
             if len(numbers) != max(numbers) - first + 1:
                 missing = min(set(range(first, max(numbers))).difference(numbers))
-                raise _Torn(f"{segment_key(name, writer, missing)} is not listed, and a later one is")
+                raise _Torn(f"{segment_key(name, writer, missing)} is not listed, but a later one is")
         return logs
 
     def files(logs: dict[str, list[int]]) -> list[str]:
@@ -242,7 +242,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
         while decoder.runs is None and (block := await source.receive(MOST_HEAD)):
             await in_thread(decoder.feed, block)
     if decoder.runs is None:
-        raise ManifestError(f"{key}: its first line is cut off; the checkpoint is damaged")
+        raise ManifestError(f"{key}: the first line is truncated; the checkpoint is damaged")
     return decoder.runs
 
 
@@ -287,7 +287,7 @@ async def _merged(
         for each, content in zip(some, contents, strict=True):
             segment = parse_segment(content, name=prefix + each)
             if segment.closed and not covers:
-                raise _Torn(f"{prefix}{each} ends its log, and a later one is listed")
+                raise _Torn(f"{prefix}{each} ends its log, but a later segment is listed")
             waiting.append(segment)
             entries += len(segment.add)
         contents.clear()

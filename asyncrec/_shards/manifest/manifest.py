@@ -256,9 +256,9 @@ PUT_BACK = "to restore it, run 'asyncrec copy' from another copy of the data set
 def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
     """Return the error for a shard that the manifest lists but that was not found."""
     told = ObjectNotFoundError(
-        f"{error}; the manifest lists this shard, but it does not exist: it was deleted, or after the data set was "
-        "opened, it was replaced, or records of it were deleted; then open it again. To list every missing shard, run "
-        f"'asyncrec verify'; {PUT_BACK}"
+        f"{error}; the manifest lists this shard, but it does not exist. If the shard was replaced or records were "
+        "deleted after the data set was opened, open it again; otherwise, the shard was deleted. To list every missing "
+        f"shard, run 'asyncrec verify'; {PUT_BACK}"
     )
     told.errno = error.errno
     return told

@@ -60,8 +60,8 @@ def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]
     for source, value in data.items():
         if not is_reached(value):
             raise ManifestError(
-                f"{name}: the progress of {source[:80]!r} is {str(value)[:40]!r}; it must be a turn from 1 and a "
-                "position from -1, both less than 2**63"
+                f"{name}: the progress of {source[:80]!r} is {str(value)[:40]!r}; it must be a turn of at least 1 and "
+                "a position of at least -1, both below 2**63"
             )
     return {source: (value[0], value[1]) for source, value in data.items()}
 
@@ -76,8 +76,7 @@ def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
     for source, turn in data.items():
         if not is_turn(turn):
             raise ManifestError(
-                f"{name}: the release of {source[:80]!r} is {str(turn)[:40]!r}; it must be a turn, from 1 and less "
-                "than 2**63"
+                f"{name}: the release of {source[:80]!r} is {str(turn)[:40]!r}; it must be a turn from 1 to 2**63 - 1"
             )
     return dict(data)
 

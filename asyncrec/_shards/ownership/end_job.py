@@ -169,7 +169,7 @@ class _Taken:
 
     def _lost_promises(self, closing: Segment) -> ConflictError:
         header, files = self._header, self._staging.files
-        assert files is not None, "promises are in files"
+        assert files is not None, "only files hold promises"
         error = abandoned_error(self._folder, header.name, closing)
         command = command_for(header, files.folder.root if header.spool else header.url, abandon=True)
         error.add_note(f"its unfinished files stay in {files.folder.root}; to remove them, run {command}")

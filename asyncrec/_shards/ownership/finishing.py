@@ -134,7 +134,7 @@ class Finishing:
         left: set[str] = set()
         refused: StorageError | None = None
         for shard in await self._taken(files) if files is not None else ():
-            assert files is not None, "it has files"
+            assert files is not None, "the loop is empty without files"
             journals = Journals(files, self._header, self._ending)
             if refused is not None and await in_thread(journals.noted, shard) is not None:
                 left.add(shard)  # otherwise the source's progress would skip the earlier shard
@@ -155,7 +155,7 @@ class Finishing:
                 try:
                     entry = await self._unlisted(shard)
                     if entry.records < flushed:
-                        raise TruncatedError(f"it has {entry.records:,} records of {flushed:,} that were flushed")
+                        raise TruncatedError(f"it has only {entry.records:,} of {flushed:,} flushed records")
                     entries[shard] = entry
                 except FormatError as error:
                     if not self._flushes:
@@ -182,7 +182,7 @@ class Finishing:
         if not won:
             await delete_adopted(self._target, adopted)
         for shard in finished:
-            assert files is not None, "it has files"
+            assert files is not None, "finished is empty without files"
             await in_thread(files.remove_shard, shard)
         if refused is not None:
             raise refused
@@ -223,7 +223,7 @@ class Finishing:
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
             message = (
-                "this is not a regular file of this user, so it is not taken for a file of the writer %s and "
+                "this is not a regular file of this user, so it is not considered a file of the writer %s and "
                 "is left unchanged"
             )
             _path_log.warning(path, message, self._header.writer, writer=self._header.writer)

@@ -237,7 +237,7 @@ async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
     """
     if (await load_last(folder, header.name, header.writer))[0] > number:
         raise ConflictError(
-            f"{join(folder.root, header.name)}: the writer {header.writer} is alive; it has committed while it was "
+            f"{join(folder.root, header.name)}: the writer {header.writer} is alive; it committed while it was "
             "being recovered"
         )
 

@@ -165,7 +165,7 @@ async def why_nothing_at(store: Storage, key: str) -> str:
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (
             "no records of this data set are committed yet; 'asyncrec watch' shows what its writers are doing, and "
-            f"{recover_command(join(store.root, key))} commits what dead writers left"
+            f"{recover_command(join(store.root, key))} commits records left by dead writers"
         )
     if name and (others := await longer_names(folder_at(store, prefix), name)):
         there = ", ".join(prefix + other for other in others[:10])
@@ -177,7 +177,7 @@ async def why_nothing_at(store: Storage, key: str) -> str:
         made = {header.name for header in await in_thread(home_of(home).headers)}
         begun = (
             f"; not committed yet: {', '.join(sorted(made))}; 'asyncrec watch' shows what the writers are doing, and "
-            f"{recover_command(join(store.root, key))} commits what dead writers left"
+            f"{recover_command(join(store.root, key))} commits records left by dead writers"
             if made
             else ""
         )

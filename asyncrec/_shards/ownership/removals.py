@@ -66,7 +66,7 @@ async def take_place(
             mine = removes is None or closing is None or not set(removes).isdisjoint(closing.remove)
             if closing is not None and closing.removal == place and (mine or (rule and others_rule not in ("", rule))):
                 raise ConflictError(
-                    f"{display_path}: the writer {holder} replaced this data set first, or shards of it, at "
+                    f"{display_path}: the writer {holder} already replaced this data set or shards of it at "
                     f"{closing.time}; no record of this writer is in it"
                 )
             if closing is None and holder:
@@ -75,7 +75,7 @@ async def take_place(
                         break
                 if anyio.current_time() >= patience:
                     raise ConflictError(
-                        f"{display_path}: the writer {holder} is replacing this data set too and has not ended; no "
+                        f"{display_path}: the writer {holder} is also replacing this data set and has not ended; no "
                         "record of this writer is in it. If that writer is dead, run "
                         f"{recover_command(display_path)} to end it"
                     )

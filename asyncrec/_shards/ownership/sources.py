@@ -203,11 +203,11 @@ async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> Non
     who = f"{where} (process {header.pid} on {header.host}), "
     if answer == "alive":
         raise ConflictError(
-            f"{who}which is running, or is being recovered, and keeps what it has flushed on a disk; stop that "
+            f"{who}which is running, or is being recovered, and keeps flushed records on a disk; stop that "
             "writer, or call its release()"
         )
     raise ConflictError(
-        f"{who}and what that writer has flushed is in a spool; stop the writer and recover its spool there "
+        f"{who}whose flushed records are in a spool; stop the writer and recover its spool there "
         f"({command_for(header, 'SPOOL')})"
     )
 
@@ -257,7 +257,7 @@ class _Taking:
         while turn and (owner := await self._owner(turn)) is None:
             # Between the listing and this request, another owner took a later turn, and deleted this one.
             if (later := await self._last_turn()) == turn:
-                raise ManifestError(f"{self._key(turn)}: the store lists this turn, but does not have it")
+                raise ManifestError(f"{self._key(turn)}: the store lists this turn but cannot find it")
             turn = later
         self.known = await load_listed(self._folder, self._name, self.known)
         if self._history is not None:
@@ -316,6 +316,6 @@ class _Taking:
 
     def lost(self, owner: str) -> ConflictError:
         return ConflictError(
-            f"{self.path}: the writer {owner} has taken the source {self._source!r}; what this writer took of it and "
-            "has not stored is dropped, because the new owner reads it again"
+            f"{self.path}: the writer {owner} has taken the source {self._source!r}; records from it that this "
+            "writer has not stored are dropped, because the new owner reads them again"
         )

@@ -130,7 +130,7 @@ def _tell_outcome(run: RecoveryRun, path: str) -> None:
         )
         raise
     for writer in recovered.lost:
-        message = "the writer %s died without a spool: what it had not flushed or published is lost"
+        message = "the writer %s died without a spool: records that it had not flushed or published are lost"
         _path_log.warning(path, message, writer, writer=writer)
     if recovered.shards:
         count = recovered.records
@@ -162,7 +162,7 @@ async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
         where = join(folder.root, own.name)
         await _recover(dead, folder, own, where=where, path=path, wanted=True, silent=silent)
     except Exception as error:
-        _path_log.warning(path, "what silent writers had flushed could not be recovered: %s", error)
+        _path_log.warning(path, "records flushed by silent writers could not be recovered: %s", error)
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:

@@ -37,7 +37,7 @@ from asyncrec.storage._url import join, redact
 
 # The maximum number of addresses that an error lists.
 _MOST_LISTED = 5
-_NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: give the folder that was its spool="
+_NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: pass the folder that spool= named"
 # The mark of a job, with its folder and its data set's name.
 _BEGIN = re.compile(r"((?:.*/)?)_manifest/([^/_.][^/]*)/[^/]+-000000\.jsonl")
 

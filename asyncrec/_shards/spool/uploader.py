@@ -186,7 +186,7 @@ class Uploader:
             await self._events.before_upload_ends(upload)
             for sidecar in (entry.index, entry.keys):
                 if sidecar is not None:
-                    assert sidecar.bytes is not None, "known of what was just written"
+                    assert sidecar.bytes is not None, "the size of a written file is known"
                     upload = Upload(sidecar.path)
                     upload.written = sidecar.bytes
                     upload.entry = ShardEntry(
@@ -231,7 +231,7 @@ class Uploader:
             if fd >= 0:
                 os.close(fd)
         entry = upload.entry
-        assert entry is not None, "the end is known"
+        assert entry is not None, "the file is complete"
         if entry.bytes != position or entry.crc32c not in (None, checksum):
             raise IntegrityError(
                 f"{self._spool.path_of(upload.key)}: {entry.bytes:,} bytes (crc32c {entry.crc32c or 0:08x}) were "

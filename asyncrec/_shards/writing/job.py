@@ -215,8 +215,7 @@ class Job:
                     self._warn("cleaning up failed: %s", error)
             if scope.cancelled_caught:
                 self._warn(
-                    "cleaning up took too long and was stopped; run `asyncrec recover` to remove the files that "
-                    "are left"
+                    "cleaning up took too long and was stopped; run `asyncrec recover` to remove the remaining files"
                 )
 
     def _warn(self, words: str, *args: object) -> None:

@@ -97,9 +97,9 @@ class RepeatedKeys:
                 shown = "a key" if isinstance(key, bytearray) else f"the key {key!r:.80}"
                 _path_log.warning(
                     self._path,
-                    "%s came twice, and both records are stored. Open the writer with on_duplicate='skip' to keep "
-                    "the first one, or 'write' to keep both without this warning; to remove stored duplicates, run "
-                    "'asyncrec dedupe --by-key'. This writer does not report further duplicates",
+                    "%s was written twice, and both records are stored. Open the writer with on_duplicate='skip' to "
+                    "keep the first one, or 'write' to keep both without this warning; to remove stored duplicates, "
+                    "run 'asyncrec dedupe --by-key'. This writer does not report further duplicates",
                     shown,
                 )
                 return

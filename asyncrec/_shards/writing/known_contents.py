@@ -72,7 +72,7 @@ async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
         DatasetError: the file is not the one that the manifest lists.
     """
     keys = entry.keys
-    assert keys is not None, "asked for where there are keys"
+    assert keys is not None, "the shard has keys"
     content = await folder.get(keys.path, max_bytes=keys.bytes)
     if not digest_bytes(len(content), entry.records):
         raise DatasetError(f"{keys.path} does not have the size of {entry.records:,} keys; the file is damaged")
@@ -116,7 +116,7 @@ def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
     lacking = [] if schema is None else [name for name in needed if name not in schema.features]
     if schema is None or lacking:
         what = "the writer has no schema" if schema is None else f"the schema has no feature {lacking[0]!r}"
-        raise ArgumentValueError(f"{path}: seen= makes revisits of pages, but {what}; pass schema=pages.PAGE")
+        raise ArgumentValueError(f"{path}: seen= requires pages, but {what}; pass schema=pages.PAGE")
 
 
 class Body(NamedTuple):

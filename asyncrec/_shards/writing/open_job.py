@@ -109,7 +109,7 @@ async def open_job(
             )
         await in_thread(_refuse_unwritable, header, owned is not None)
         if owned is None:
-            assert mark is not None, "without a disk, its header is a mark"
+            assert mark is not None, "a job without a local folder has a mark"
             staging = mark
         else:
             begun = await acquire_in_thread(partial(LocalStaging.begin, owned, header), LocalStaging.end)

@@ -108,7 +108,7 @@ class ShardUploadEvents:
         self._coordinator.job.fates.move(upload.key, "ask")
 
     async def uploaded(self, upload: Upload) -> None:
-        assert upload.entry is not None, "only what is whole is published"
+        assert upload.entry is not None, "only complete shards are published"
         job = self._coordinator.job
         if job.fates[upload.key] == "doubtful":
             job.fates.move(upload.key, "answer")

@@ -57,8 +57,8 @@ class SeenBodies:
             TypeError, ValueError: ``seen`` is neither, or the records are not pages.
         """
         check_seen(path, seen, None if encoder is None else encoder.schema)
-        assert encoder is not None, "it has a schema"
-        assert encoder.schema is not None, "looked at"
+        assert encoder is not None, "check_seen requires a schema"
+        assert encoder.schema is not None, "check_seen requires a schema"
         self.contents = KnownContents()
         self.encoder = encoder
         self._path = path
@@ -91,7 +91,7 @@ class SeenBodies:
         """Return the value that distinguishes the body of a page from others, or `None`."""
         value = page.get(self._seen) if isinstance(self._seen, str) else self._seen(page)
         if value is not None and not isinstance(value, str | bytes):
-            raise ArgumentTypeError(f"{self._path}: seen must give str, bytes or None, not {type(value).__name__}")
+            raise ArgumentTypeError(f"{self._path}: seen must return str, bytes or None, not {type(value).__name__}")
         return value or None
 
     def digest_of(self, page: Page, key: str | bytes) -> bytes | None:
@@ -129,7 +129,7 @@ class SeenBodies:
         return await in_thread(_strong, content) if len(content) > LARGE_EXAMPLE else _strong(content)
 
     async def _read(self, place: Place, digest: bytes) -> Body | None:
-        assert self._before is not None, "a place is in its shards"
+        assert self._before is not None, "places come from this snapshot"
         entry = self._before.shards[place.row]
         try:
             record = await self._record(entry, place.record)
@@ -150,7 +150,7 @@ class SeenBodies:
         """
         index = await self._indexes.get(entry.path, lambda: self._index(entry))
         if index is None:
-            raise DatasetError(f"{entry.path}: the shard has no index that fits")
+            raise DatasetError(f"{entry.path}: the shard has no matching index")
         reader = await open_reader_at(
             self._folder,
             entry.path,

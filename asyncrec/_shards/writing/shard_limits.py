@@ -79,6 +79,6 @@ def silence_of_dead(flush_seconds: float | None, dead_after: float | None) -> fl
     if not dead_after >= (least := max(_LEAST_DEAD_AFTER, 2 * flush_seconds)):
         raise ArgumentValueError(
             f"dead_after={dead_after:g}: must be at least {least:g}: twice flush_seconds, and not below 2 seconds, "
-            "because stores tell times in whole seconds"
+            "because stores report times in whole seconds"
         )
     return dead_after

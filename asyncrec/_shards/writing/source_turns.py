@@ -273,7 +273,7 @@ def refuse(*sources: Source) -> None:
     lost = [(source, source.lost) for source in sources if source.lost is not None]
     if lost:
         error = copy_for_reraise(lost[0][1])
-        assert isinstance(error, ConflictError), "it was copied"
+        assert isinstance(error, ConflictError), "the copy has the same type"
         error.sources = tuple(source.name for source, _ in lost)
         for source, _ in lost:
             source.is_told = True

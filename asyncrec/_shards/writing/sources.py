@@ -106,8 +106,8 @@ class Sources:
                         self._shards.check()
                         if source in self._turns.to_take and not takes:
                             raise ConflictError(
-                                f"{self._shards.path}: another writer had the source {source!r} since this one; call "
-                                "take(), and read on behind the position that it returns"
+                                f"{self._shards.path}: another writer has had the source {source!r} since; call "
+                                "take(), and continue after the position that it returns"
                             )
                         await self._turns.open(source, found)
                         self._turns.to_take.discard(source)

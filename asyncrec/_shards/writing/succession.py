@@ -148,7 +148,7 @@ class Succession:
         if shard is not None:
             flushed, batches, last = job.flush_log.shards.pop(shard).unstored()
             more = end.stored(shard, flushed + sum(batch.count for batch in batches)) - flushed
-            assert more >= 0, "what recovered the log found each entry of it"
+            assert more >= 0, "the recovery stored every flushed record"
             while batches and more >= batches[0].count:
                 more -= batches.pop(0).count
             if batches and more:
@@ -169,7 +169,7 @@ class Succession:
     def _tell_first(self, error: Exception, ticket: int) -> None:
         if ticket <= sys.maxsize and not self._has_told:
             self._has_told = True
-            error.add_note(f"{self._shards.path}: the first record that is not stored has the ticket {ticket}")
+            error.add_note(f"{self._shards.path}: the first record not stored has the ticket {ticket}")
 
     async def run(self) -> None:
         """Wait for the end of each log, and begin the next log."""
@@ -187,7 +187,7 @@ class Succession:
                         await self._succeed(stack, job, end, ended.error)
                     ended.end = end
                 except Exception as failure:
-                    ended.error.add_note(f"{self._shards.path}: the writer could not go on in a new log: {failure}")
+                    ended.error.add_note(f"{self._shards.path}: the writer could not continue in a new log: {failure}")
                 finally:
                     ended.settled.set()
 
@@ -202,7 +202,7 @@ class Succession:
             job.flush_log.room.close()
         shards.begin(new, earlier=end.entries)
         await stack.enter_async_context(tending(shards, recovers=False))
-        message = "the writer was taken for dead, and its log was ended; it goes on as %s: %s"
+        message = "the writer was considered dead, and its log was ended; it continues as %s: %s"
         _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
 
     async def _begun(self, stack: AsyncExitStack) -> Job:

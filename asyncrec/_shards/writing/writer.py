@@ -345,6 +345,6 @@ class ShardedWriter:
 
     def _chosen_queue(self, record: bytes, partition: Partition | None) -> WriteQueue:
         if partition is None:
-            assert self._partition_by is not None, "one of both is given"
+            assert self._partition_by is not None, "partition or partition_by is passed"
             partition = self._partition_by(record)
         return self._queues[partition_of(partition, len(self._queues))]

@@ -69,7 +69,7 @@ class Part:
 
     def between(self, begin: int, end: int) -> Part | None:
         """Return the records from ``begin`` to ``end``, trimmed to the selected ones, or `None` if none is selected."""
-        assert self.records is not None, "only what is counted is cut"
+        assert self.records is not None, "only counted parts are cut"
         kept = None
         if self.kept is not None:
             wanted = self.wanted()
@@ -244,7 +244,7 @@ async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) ->
 
 
 def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part]:
-    assert part.records is not None, "only what is counted is cut"
+    assert part.records is not None, "only counted parts are cut"
     first, stop = part.skip, part.skip + part.records
     starts = np.asarray(index.offsets if index.members is None else index.members)
     begins = np.flatnonzero(np.diff(starts, prepend=-1))  # all records, or the first of each member

@@ -143,7 +143,7 @@ class UnfinishedFile:
         self._disk.system.fsync(self._fd)
         if not self.acknowledged:
             self._disk.sync_folder(self._target.folder)
-        assert self._partial is not None, "it was written"
+        assert self._partial is not None, "push created it"
         _see_found(self._disk, self._fd, self._partial, self._target)
         self.acknowledged = True
         return size
@@ -173,7 +173,7 @@ class UnfinishedFile:
         self.create()
         if self._target.check is not None:
             self._target.check()
-        assert self._partial is not None, "made with the descriptor"
+        assert self._partial is not None, "create() has set it"
         system, path = self._disk.system, self._target.path
         if self._mode != _UNPUBLISHED:
             system.fchmod(self._fd, self._mode)

@@ -73,7 +73,9 @@ class ExclusiveCases(StorageHooks):
             for data in (b"", b"short", content(size, seed=2)):
                 with pytest.raises(ObjectExistsError, match="x/old"):
                     await storage.put("x/old", data, exclusive=True)
-                assert await self.raw_get(storage, "x/old") == older, f"replaced by one of {len(data)} bytes"
+                assert await self.raw_get(storage, "x/old") == older, (
+                    f"the object was replaced by one of {len(data)} bytes"
+                )
             assert not await self.raw_unfinished(storage)
 
     async def test_lost_answer(self) -> None:
@@ -100,7 +102,7 @@ class ExclusiveCases(StorageHooks):
     async def _race(self, storage: Storage, bodies: Sequence[bytes], *, all_kept: bool = True) -> None:
         won = await race(storage, "x/race", bodies)
         assert won, "neither of two exclusive writers of the same key won"
-        assert len(won) == 1 or not all_kept, "both of two exclusive writers of the same key were told that they won"
+        assert len(won) == 1 or not all_kept, "both of two exclusive writers of the same key won"
         assert await self.raw_get(storage, "x/race") in [bodies[n] for n in won], (
             "the stored object is not the winner's"
         )

@@ -49,7 +49,7 @@ class FlushCases(StorageHooks):
             assert await keys_of(storage, _FLUSHED), "the flushed records are in no object"
             await recover("flushing/pages", storage=storage)
             found = await _stored(storage)
-            assert found == sorted(_RECORDS), f"after the recovery the data set holds {found}"
+            assert found == sorted(_RECORDS), f"after recovery, the data set holds {found}"
             again = await recover("flushing/pages", storage=storage)
             assert again == type(again)(), f"the second recovery found {again}"
             left = [key for key in await self.raw_list(storage) if key.startswith(_FLUSHED)]
@@ -71,7 +71,7 @@ class FlushCases(StorageHooks):
                 await writer.write(_RECORDS[2])
                 with anyio.move_on_after(_WAITS) as scope:
                     await writer.flush()
-                assert scope.cancelled_caught, "a flush was acknowledged whose number another process had taken"
+                assert scope.cancelled_caught, "a flush was acknowledged although another process had taken its number"
                 assert await storage.get(first.replace("-000001.", "-000002.")) == entry, (
                     "the flush replaced an object that another process had created"
                 )
@@ -97,7 +97,7 @@ class _Dies(Exception):
 async def _writer(process: _Process) -> AsyncIterator[ShardedWriter]:
     """Open a writer whose process dies at the end of the body."""
     if process.flush_level == "spooled":
-        nothing_to_try("what this storage flushes is on a disk, so writers flush nothing to it")
+        nothing_to_try("this storage flushes to a disk, so writers keep no flush log in it")
     try:
         async with open_sharded_writer("flushing/pages", storage=process) as writer:
             yield writer
@@ -129,7 +129,7 @@ class JournalCases(StorageHooks):
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")
             written = await in_thread(_read, os.path.join(folder, "journals", "written"))
-            assert written == b"by the storage", f"the file of the key has {written!r}"
+            assert written == b"by the storage", f"the file of the key contains {written!r}"
             await in_thread(_put, os.path.join(folder, "journals", ".begun.x.partial"), b"unfinished")
             listed = await keys_of(storage, "journals/")
             assert listed == ["journals/written"], f"{listed} were listed, but .begun.x.partial is not an object"

@@ -88,7 +88,7 @@ def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None
     if missed or added:
         wrong = f"missing: {_some(missed)}; unexpected: {_some(added)}"
     elif len(got) != len(right):
-        wrong = "some keys came more than once"
+        wrong = "some keys were listed more than once"
     else:
         wrong = "the keys are not in the order of their UTF-8 bytes"
     raise AssertionError(f"{what}: {wrong}: got {_some(got)}, expected {_some(right)}")

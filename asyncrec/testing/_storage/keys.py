@@ -115,7 +115,7 @@ class KeyCases(StorageHooks):
                     await self.raw_put(storage, "p/00001-new", b"x")
                 seen.append(info.key)
             assert seen == by_bytes(seen), "listing while objects were created and deleted: not in order"
-            assert len(set(seen)) == len(seen), "listing while objects were created and deleted: a key came twice"
+            assert len(set(seen)) == len(seen), "listing while objects were created and deleted: a key was listed twice"
             stable = {key for n, key in enumerate(keys) if n not in (0, 500, 1_002)}
             missed = by_bytes(stable - set(seen))
             assert not missed, (

@@ -172,4 +172,4 @@ class WritingCases(StorageHooks):
                 check_info(info, "k/over", data)
                 assert await self.raw_get(storage, "k/over") == data
                 etags.add(info.etag)
-            assert len(etags) == 4, "two different contents had one etag"
+            assert len(etags) == 4, "objects with different contents have the same etag"

@@ -102,9 +102,9 @@ class ReadingCases(StorageHooks):
                     for start, end in ((0, None), (5, 1_000), (60_000, 80_000), (70_000, None)):
                         async with storage.open_source(key, start=start, end=end, info=info) as source:
                             assert (source.info.key, source.info.size) == (key, len(stored))
-                            assert source.info.etag == info.etag, "a source of a known version has another etag"
+                            assert source.info.etag == info.etag, "the source of a known version has a different etag"
                             assert await receive_all(source) == stored[start:end]
-                            assert source.info.etag == info.etag, "a source of a known version has another etag"
+                            assert source.info.etag == info.etag, "the source of a known version has a different etag"
 
     async def test_many_sources(self) -> None:
         """Any number of sources may be open and idle at the same time."""

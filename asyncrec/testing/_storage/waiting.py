@@ -33,7 +33,7 @@ class WaitingCases(StorageHooks):
         """
         async with self.open_storage() as storage:
             if self.slowed(storage, 0.0) is None:
-                nothing_to_try("slowed returns None, so it cannot be checked whether the event loop is held")
+                nothing_to_try("slowed returns None, so the case cannot check whether the event loop is blocked")
             await storage.put("w/there", b"x")
             operations: Mapping[str, Callable[[], Awaitable[object]]] = {
                 "put": lambda: storage.put("w/new", b"x"),
@@ -49,7 +49,7 @@ class WaitingCases(StorageHooks):
                     if held < 0.9 * _SLOW_SECONDS:
                         break
                 else:
-                    raise AssertionError(f"{name} held the event loop for {held:.2f} s while the store was slow")
+                    raise AssertionError(f"{name} blocked the event loop for {held:.2f} s while the store was slow")
 
     async def _held(self, storage: Storage, name: str, operation: Callable[[], Awaitable[object]]) -> float:
         """Return the longest time in seconds for which no other task ran."""
@@ -63,7 +63,7 @@ class WaitingCases(StorageHooks):
                 longest, last = max(longest, now - last), now
 
         slow = self.slowed(storage, _SLOW_SECONDS)
-        assert slow is not None, "slowed returned a context once and None another time"
+        assert slow is not None, "slowed returned a context in one call and None in another"
         async with anyio.create_task_group() as group:
             group.start_soon(tick)
             begun, virtual = last, anyio.current_time()
@@ -103,7 +103,7 @@ class CancellingCases(StorageHooks):
         """
         async with self.open_storage() as storage:
             if self.slowed(storage, 0.0) is None:
-                nothing_to_try("slowed returns None, so it cannot be checked whether a waiting call can be cancelled")
+                nothing_to_try("slowed returns None, so the case cannot check whether a waiting call can be cancelled")
             chunk = content(await chunk_of(storage))
             await storage.put("c/there", b"x")
 
@@ -128,7 +128,7 @@ class CancellingCases(StorageHooks):
                         "an object exists although its send was cancelled"
                     )
                     assert await self.raw_get(storage, "c/new") in (None, b"new"), (
-                        "the object that a cancelled put left does not have its data"
+                        "a cancelled put left an object with other data"
                     )
                     left = await self.raw_unfinished(storage)
                     assert not left, f"left behind when {name} was cancelled by {how}: {sorted(left)}"
@@ -136,12 +136,12 @@ class CancellingCases(StorageHooks):
     async def _try(self, storage: Storage, name: str, operation: Operation, how: str) -> None:
         for _ in range(_ATTEMPTS):
             slow = self.slowed(storage, _LATE_SECONDS if self.cancellable_requests else _AWAITED_SECONDS)
-            assert slow is not None, "slowed returned a context once and None another time"
+            assert slow is not None, "slowed returned a context in one call and None in another"
             part = _Part(slow)
             try:
                 await part.interrupted(operation, how)
             except Exception as error:
-                error.add_note(f"raised by {name} when it was cancelled by {how}, in place of the cancellation")
+                error.add_note(f"raised by {name} when it was cancelled by {how}, instead of the cancellation")
                 raise
             assert not part.went_on, (
                 f"{name} was cancelled by {how}, but its caller continued: the cancellation was swallowed. "
@@ -150,7 +150,7 @@ class CancellingCases(StorageHooks):
             if part.late < _HELD_UP_SECONDS or name == "put" or not self.cancellable_requests:
                 return
         raise AssertionError(
-            f"{name} held up its caller's cancellation, by {how}, for {part.late:.2f} s: it waited for a response "
+            f"{name} delayed its caller's cancellation, by {how}, for {part.late:.2f} s: it waited for a response "
             f"that took {_LATE_SECONDS:g} s. If requests cannot be cancelled, set `cancellable_requests = False` in "
             "the tests"
         )

@@ -56,7 +56,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
         found = sorted((info for info in found if info.key.encode() > first), key=lambda info: info.key.encode())
         if found and found[0].key.encode() <= last:
             raise StorageError(
-                f"{what}: {found[0].key!r} came after {last.decode()!r}, so the listing is not in the order of "
+                f"{what}: {found[0].key!r} was listed after {last.decode()!r}, so the listing is not in the order of "
                 "UTF-8 bytes. asyncrec cannot use accounts with a hierarchical namespace, whose listings have "
                 "another order"
             )

@@ -41,7 +41,7 @@ class AzureSource(RangedSource):
         return (await self._container.look(self._key, self._blob, f"{self._shown}: opening")).info
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, list[bytes]] | None:
-        assert end is not None, "there are no slots"
+        assert end is not None, "without slots, end is always passed"
         what = f"{self._shown}: opening"
         found = await self._container.once(partial(self._ask, start, min(end, start + _PIECE)), what)
         if found is None:

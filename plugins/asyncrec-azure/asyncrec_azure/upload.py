@@ -163,7 +163,7 @@ async def _header(
 
 def _crc64(data: Buffer) -> dict[str, str]:
     crc = crc64nvme(data)
-    assert crc is not None, "the container has asked whether there is one"
+    assert crc is not None, "has_crc64 was checked"
     return {"x-ms-content-crc64": base64.b64encode(crc.to_bytes(8, "little")).decode()}
 
 

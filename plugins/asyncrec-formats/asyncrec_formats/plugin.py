@@ -49,7 +49,7 @@ def _warc_encoder(name: str, schema: Mapping[str, Any] | None) -> Encoder:
 def _parquet_encoder(name: str, schema: Mapping[str, Any] | None) -> Encoder:
     from .parquet import ParquetEncoder
 
-    assert schema is not None, "needs_schema"
+    assert schema is not None, "needs_schema is set"
     return ParquetEncoder(schema)
 
 

@@ -153,7 +153,7 @@ class Upload:
         """Send the last request until its outcome is known. Return the published object's description."""
         try:
             resource = await self._push(data, total, {"X-Goog-Hash": crc32c_header(checksum)})
-            assert resource is not None, "an upload with a total ends with an object"
+            assert resource is not None, "the last request returns the object"
             return resource
         except StorageError as failure:
             error = failure

@@ -81,7 +81,7 @@ class Version:
 
     def info(self, key: str) -> ObjectInfo:
         """Return asyncrec's description of the object. If there is no ETag, the date and the size replace it."""
-        assert self.size is not None, "asked for before"
+        assert self.size is not None, "the size is known"
         etag = self.etag or f"{self.modified}/{self.size}"
         modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # the epoch if unknown
         return ObjectInfo(key, self.size, etag, None, modified)
@@ -175,7 +175,7 @@ class HttpSource(RangedSource):
         return self._version.info(self._key)
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, list[bytes]] | None:
-        assert end is not None, "there are no slots"
+        assert end is not None, "without slots, end is always passed"
         what = f"{self._shown}: opening"
         headers = {"Range": f"bytes={start}-{end - 1}"}
         async with AsyncExitStack() as stack:
@@ -252,7 +252,7 @@ class HttpSource(RangedSource):
         """Continue reading the open response. Any error or cancellation closes it."""
         blocks: list[bytes] = []
         try:
-            assert self._body is not None, "open"
+            assert self._body is not None, "the response is open"
             while self._at < end:
                 block = self._rest or await anext(self._body, b"")
                 if not block:

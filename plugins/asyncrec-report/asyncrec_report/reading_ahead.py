@@ -187,7 +187,7 @@ class _Ahead(InTurn):
         """Return the findings, or raise the task's error. Call this after the last block."""
         if self._error is not None:
             raise self._error
-        assert self._read is not None, "its last block comes before its end"
+        assert self._read is not None, "the task has ended"
         return self._read
 
 

@@ -131,7 +131,7 @@ class Strings:
 
     def _picture(self, value: bytes, record: int, label_of: Callable[[int], str]) -> None:
         image = image_of(value[: 1 << 16])
-        assert image is not None, "sniff found one"
+        assert image is not None, "sniff found an image"
         if len(value) > _IMAGE_BYTES or image.width * image.height > _IMAGE_PIXELS:
             self.too_large += 1
             return

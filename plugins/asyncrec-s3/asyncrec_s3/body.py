@@ -89,7 +89,7 @@ class _Payload(aiohttp.Payload):
             await asyncio.sleep(0)  # let other tasks run, because on a fast network the write never waits
 
     async def write_with_length(self, writer: aiohttp.abc.AbstractStreamWriter, content_length: int | None) -> None:
-        assert content_length in (None, self._size), "the SDK has measured it"
+        assert content_length in (None, self._size), "the SDK passes the body's size"
         await self.write(writer)
 
 

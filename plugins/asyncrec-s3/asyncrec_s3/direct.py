@@ -126,7 +126,7 @@ class DirectGets:
             remember(found.access_key)
             remember(found.token)
             sign(url, headers, pattern.region, found.access_key, found.secret_key, found.token)
-        assert self._session is not None, "the SDK's"
+        assert self._session is not None, "_by_sdk is false"
         response = await self._session.send(_Request(url, headers))
         status, came = response.status_code, response.headers
         if status >= _FAILED:

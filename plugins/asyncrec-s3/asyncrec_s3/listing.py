@@ -74,8 +74,8 @@ class Listing:
         raw = key.encode()
         if self._last and raw <= self._last:
             raise StorageError(
-                f"{self._what}: {key!r} came after {self._last.decode()!r}, so the store does not list objects in "
-                "the order of UTF-8 bytes, on which asyncrec relies. S3's directory buckets do not either; use a "
+                f"{self._what}: {key!r} was listed after {self._last.decode()!r}, so the store does not list objects "
+                "in the order of UTF-8 bytes, on which asyncrec relies. S3's directory buckets do not either; use a "
                 "general purpose bucket"
             )
         self._last = raw

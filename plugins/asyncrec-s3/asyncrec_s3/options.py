@@ -60,7 +60,7 @@ class ClientOptions:
     max_connections: int = 64
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: not shown, for it may hold credentials>"
+        return f"<{type(self).__name__}: not shown, because it may hold credentials>"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

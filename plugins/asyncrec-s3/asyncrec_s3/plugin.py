@@ -51,7 +51,7 @@ class _Opening:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        assert self._storage is not None, "it was entered"
+        assert self._storage is not None, "the storage was entered"
         return await self._storage.__aexit__(exc_type, exc, traceback)
 
 

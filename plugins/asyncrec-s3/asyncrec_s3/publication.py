@@ -134,7 +134,7 @@ class Publication:
         Raises:
             StorageError: ``error``, or an error of `publish`.
         """
-        assert self._tried is not None, "it was tried"
+        assert self._tried is not None, "publish was called"
         return await self._settle(error, *self._tried)
 
     async def _prove(self, request: Callable[[], Awaitable[dict[str, Any]]], what: str) -> None:

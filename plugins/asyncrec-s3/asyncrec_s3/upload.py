@@ -154,7 +154,7 @@ class MultipartUpload:
         Return whether any ETag was wrong, or False if the listing fails or contains another writer's part. The new
         ETags can be trusted, because the store has verified the checksum of each part.
         """
-        assert self._id is not None, "its parts were uploaded"
+        assert self._id is not None, "parts were uploaded"
         wrong = False
         try:
             async for listed in self._bucket.parts(self._key, self._id):

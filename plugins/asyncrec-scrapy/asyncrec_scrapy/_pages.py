@@ -66,7 +66,7 @@ class PagesMiddleware:
         self._store.count("pages/unchanged")
         if response.status != 304:
             return response
-        assert self._store.known is not None, "it has the body"
+        assert self._store.known is not None, "the known data set has the body"
         return _response(await pages.resolve(self._store.known, page), request)
 
     async def _conditions(self, request: Any) -> Any:

@@ -42,8 +42,8 @@ def command(
     if json:
         print_json(report.to_json())
     else:
-        for made in report.made:
-            say(made)
+        for index in report.made:
+            say(index)
         for shard, reason in report.refused:
             say(f"{shard}: no index: {reason}")
         made, kept, refused = len(report.made), len(report.kept), len(report.refused)

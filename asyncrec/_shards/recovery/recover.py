@@ -68,7 +68,8 @@ async def recover(
         dead: ids of jobs whose machines are gone with their disks, or that a person knows to be dead. For a rolling
             writer, the records that it published or flushed are committed, as are those in a folder on this machine,
             and then the job is ended. If the writer is still running after all, it continues under a new id if it
-            flushes to its store; otherwise its exit raises an error. An all-or-nothing job is given up. A job that is
+            flushes to its store; otherwise its exit raises an error. An all-or-nothing job is given up, unless it is a
+            fixed set whose shards can be read here and are complete or flushed: that set is committed. A job that is
             proven to be alive is left unchanged.
         storage: an open `Storage`. The path of the data set (``to`` if ``path`` is a spool) is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.

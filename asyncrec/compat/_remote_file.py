@@ -70,7 +70,7 @@ class _Upload:
     def __init__(self, path: str) -> None:
         self.lock = threading.RLock()  # when Python exits, two threads may close a garbage-collected file
         self._path = path
-        # The sink of a user's factory determines which bytes are visible, and cannot be opened twice for one file.
+        # A sink from a user's factory decides when written bytes become visible, and cannot be opened again for a file.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0

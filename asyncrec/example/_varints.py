@@ -22,7 +22,7 @@ _BLOCK = 1 << 16  # the number of integers converted at a time, so their ten col
 
 
 def varint(value: int) -> bytes:
-    """Return the varint of a number from 0 to 2**64 - 1, in one to ten bytes."""
+    """Encode a number from 0 to 2**64 - 1 as a varint of one to ten bytes."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:

@@ -112,7 +112,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def _threads_run(self) -> bool:
         if self._in_executors:
             return True
-        # anyio has no public count of its busy workers. A worker whose queue has no unfinished tasks is idle.
+        # anyio does not expose the number of busy workers. A worker whose queue has no unfinished tasks is idle.
         return any(
             getattr(thread, "loop", None) is self and thread.queue.unfinished_tasks
             for thread in threading.enumerate()

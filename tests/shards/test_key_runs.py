@@ -128,7 +128,7 @@ async def test_earlier_snapshot_finds_own_records() -> None:
             await dataset.find("new")
 
 
-async def test_key_runs_are_few_and_keys_are_rarely_rewritten(small: None) -> None:
+async def test_key_runs_stay_few_with_few_rewrites(small: None) -> None:
     storage, written = Far(), Counter[str]()
     for turn in range(40):
         await write(storage, [f"{turn}-{n}" for n in range(20)], writer=f"w{turn:02}")

@@ -158,7 +158,7 @@ async def test_late_writer_with_older_schema_keeps_newer_schema(tmp_path: Path) 
     assert (await asyncrec.read_manifest(path)).conflicts == ()
 
 
-async def test_verify_reports_contradicting_schemas_of_concurrent_writers(tmp_path: Path) -> None:
+async def test_verify_reports_conflicting_schemas_of_concurrent_writers(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))

@@ -37,7 +37,7 @@ class Mistaken(MemoryStorage):
             yield source
 
 
-async def test_verify_reports_contradicting_store_metadata() -> None:
+async def test_verify_reports_conflicting_store_metadata() -> None:
     storage = Mistaken()
     await asyncrec.write_records("one.tfrecord", [b"1"], storage=storage)
     report = await tools.verify("one.tfrecord", storage=storage)

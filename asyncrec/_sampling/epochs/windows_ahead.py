@@ -69,12 +69,12 @@ class Window(Generic[T]):
 
 
 class WindowsAhead(Generic[T]):
-    """A reader that fetches windows before they are needed, in tasks of ``scope``.
+    """A reader that fetches windows before they are needed, in tasks started in ``scope``.
 
     Args:
-        windows: yields the windows in order. Each step blocks, and runs in a thread.
+        windows: yields the windows in order. Each step blocks, so it runs in a thread.
         read: returns the records with the given numbers.
-        tasks: the number of parts that are read at a time.
+        tasks: the number of parts to read concurrently.
     """
 
     def __init__(

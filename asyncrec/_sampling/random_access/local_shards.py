@@ -70,7 +70,7 @@ class LocalShards:
         on_fork(self)
 
     def forked(self) -> None:
-        """Replace the lock in the child of a fork, because another thread may have held the lock."""
+        """Replace the lock in a forked child, because another thread may have held it at the time of the fork."""
         self.cutting = threading.Lock()
 
     @classmethod

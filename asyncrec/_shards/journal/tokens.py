@@ -98,7 +98,7 @@ def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> N
 def _folder() -> str:
     """
     Raises:
-        StorageError: the system has no folder that this process can write to.
+        StorageError: no folder of the system is writable for this process.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):

@@ -26,7 +26,7 @@ from asyncrec._shards.manifest.shard_list import ShardList
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Optional members of an entry. `SORTED` names the feature by which the records of the shard are sorted.
+# Optional members of an entry. `SORTED` names the feature that the shard's records are sorted by.
 SINCE, JOINED, SORTED = "since", "joined", "sorted"
 
 

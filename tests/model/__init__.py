@@ -9,5 +9,5 @@
     casts, configurations     who meets whom
     run                       `make model`
 
-What the model has not stands at the end of the page.
+The end of the page lists what the model does not cover.
 """

@@ -23,8 +23,8 @@ def test_llms_files_list_each_page_and_document_each_name(tmp_path: Path) -> Non
     index, full = ((tmp_path / name).read_text() for name in ("llms.txt", "llms-full.txt"))
     assert "(how-to/crawl.html): All tasks share one writer, which you open once." in index
     for page, said in {
-        "watch-a-crawl": "`asyncrec watch` shows how fast each writer of a crawl is, ",
-        "write-to-s3": "With a plugin, you can write data sets to S3, ",
+        "watch-a-crawl": "`asyncrec watch` shows the speed of each writer of a crawl, ",
+        "write-to-s3": "With a plugin, you can write data sets to S3 or a compatible store, ",
         "write-to-gcs": "With a plugin, you can write data sets to Google Cloud Storage, ",
         "write-to-azure": "With a plugin, you can write data sets to Azure Blob Storage, ",
     }.items():
@@ -60,7 +60,7 @@ def test_kit_shows_inherited_cases(imported: bool, monkeypatch: pytest.MonkeyPat
     if not imported:
         monkeypatch.delattr("asyncrec.testing.__getattr__")
     kit = llms.documented("asyncrec.testing.StorageConformance", inherited=True)
-    assert "The cases that every store passes." in kit
+    assert "The cases that every storage must pass." in kit
     for hook in ("open_storage", "raw_put", "raw_get", "raw_list", "raw_unfinished"):
         assert kit.count(f"#### asyncrec.testing.StorageConformance.{hook}(self") == 1
 

@@ -490,7 +490,7 @@ class TestReplacing:
         self, storage: Storage, options: dict[str, Any]
     ) -> None:
         await write(storage, "old", num_shards=2)
-        with pytest.raises(ConflictError, match="replaced this data set first"):
+        with pytest.raises(ConflictError, match="already replaced this data set"):
             async with asyncrec.open_sharded_writer("pages", mode="replace", storage=storage, **options) as slow:
                 await slow.write_many(records("slow"))
                 await write(storage, "new", mode="replace", **options)
@@ -852,7 +852,7 @@ async def test_ending_completed_dead_job_removes_its_leftovers(
         return await get(key, max_bytes=max_bytes)
 
     monkeypatch.setattr(storage, "get", get_late)
-    with pytest.raises(ConflictError, match="the writer dead replaced this data set first"):
+    with pytest.raises(ConflictError, match="the writer dead already replaced this data set"):
         await write(storage, "new", mode="replace")
     assert await stored(storage) == sorted(records("dead"))
     assert await unowned(storage) == []

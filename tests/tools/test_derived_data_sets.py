@@ -227,7 +227,7 @@ async def test_invalid_keep_option_is_rejected(storage: Storage) -> None:
     for keep, said in (
         ("newest", "keep must be"),
         ("newest-by=", "keep must be"),
-        ("newest-by=long", "text of 33 bytes"),
+        ("newest-by=long", "string of 33 bytes"),
     ):
         with pytest.raises(ValueError, match=said):
             await tools.dedupe("x.tfrecord", "y.tfrecord", keep=keep, **into(storage))

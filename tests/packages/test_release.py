@@ -45,7 +45,7 @@ def test_distribution_keywords_are_plain_words(path: Path) -> None:
 def test_readme_describes_purpose_of_every_extra() -> None:
     """In one table, each in a row that says something, and none that is not there."""
     readme = (ROOT / "README.md").read_text("utf-8")
-    _, _, after = readme.partition("| extra | what it is for | folder to add in a checkout |\n|---|---|---|\n")
+    _, _, after = readme.partition("| extra | purpose | folder to add in a checkout |\n|---|---|---|\n")
     rows = [line.strip("|").split("|") for line in after.partition("\n\n")[0].splitlines()]
     named = [extra for extras, *_ in rows for extra in re.findall(r"`(\w+)`", extras)]
     assert sorted(named) == sorted(project(PROJECTS[0])["optional-dependencies"])  # type: ignore[call-overload]  # a table

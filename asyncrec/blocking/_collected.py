@@ -65,7 +65,7 @@ class Collected:
             )
 
 
-# Writes and flushes the collected records. Returns False if there are none, or `None` if a thread is writing.
+# Writes and flushes the collected records. Returns False if no record waits, or `None` if a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
 # A thread usually holds the writer's lock for microseconds, but sometimes for as long as a write takes. A held lock is

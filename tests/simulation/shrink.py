@@ -27,7 +27,7 @@ _CALM = {
 
 
 def promise_of(outcome: Outcome) -> str:
-    """Return the first broken promise, or ``""`` if there is none."""
+    """Return the first broken promise, or ``""`` if all were kept."""
     return outcome.complaints[0].partition(":")[0] if outcome.complaints else ""
 
 

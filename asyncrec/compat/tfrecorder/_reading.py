@@ -36,7 +36,7 @@ class NoDirectoryError(ObjectNotFoundError, ValueError):
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """Return the sorted paths of the TFRecord files in a folder; if there are none, of TFRecorder's (``*.tfr``).
+    """Return the sorted paths of the TFRecord files in a folder, or else of its TFRecorder files (``*.tfr``).
 
     Raises:
         NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.

@@ -272,7 +272,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Return the first of ``begins`` after a record, or a very large number if there is none."""
+    """Return the first of ``begins`` after a record, or a very large number if the record is after all of them."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

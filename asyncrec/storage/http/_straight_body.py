@@ -17,7 +17,7 @@ from typing import Any
 
 # The size of a returned block. Splitting it into small records takes half a millisecond on the loop.
 _BLOCK = 512 << 10
-# The maximum number of complete blocks in memory. While there are so many, the socket is not read, so the sender waits.
+# The maximum number of complete blocks in memory. At this number, the socket is not read, so the sender waits.
 _MOST_WAITING = 2
 
 

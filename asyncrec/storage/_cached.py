@@ -9,7 +9,7 @@ no task has to be stopped on exit, and no unneeded piece is fetched.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +24,7 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, ReadOnlyStorage, Stor
 from asyncrec.storage._cache_files import CachedVersion, Filling
 from asyncrec.storage._cached_source import CachedSource
 from asyncrec.storage._disk_cache import DiskCache, NotCachedError
+from asyncrec.storage._listing import closing_listing
 from asyncrec.storage._local.disk import Place
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._resuming_source import ResumingSource
@@ -112,14 +113,10 @@ class CachedStorage(ReadOnlyStorage):
         return CachedSource(self, key, start, end, info)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        listing = self._storage.list_objects(prefix, start_after=start_after)
-        try:
+        async with closing_listing(self._storage.list_objects(prefix, start_after=start_after)) as listing:
             async for info in listing:
                 self.note(info)
                 yield info
-        finally:
-            if isinstance(listing, AsyncGenerator):  # if abandoned early, it must not wait for the garbage collector
-                await listing.aclose()
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._storage.head(key)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -17,18 +18,24 @@ _SPECIAL = re.compile(r"[*?\[]")
 LISTED = 1_000
 
 
+@asynccontextmanager
+async def closing_listing(listing: AsyncIterator[ObjectInfo]) -> AsyncIterator[AsyncIterator[ObjectInfo]]:
+    """Close a listing when the context exits. If it ends early, it must not wait for the garbage collector."""
+    try:
+        yield listing
+    finally:
+        if isinstance(listing, AsyncGenerator):
+            await listing.aclose()
+
+
 async def list_some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
     """Return the first `LISTED` objects, or all if there are fewer. The listing is closed before this returns."""
-    listing = storage.list_objects(prefix, start_after=start_after)
     found: list[ObjectInfo] = []
-    try:
+    async with closing_listing(storage.list_objects(prefix, start_after=start_after)) as listing:
         async for info in listing:
             found.append(info)
             if len(found) == LISTED:
                 break
-    finally:
-        if isinstance(listing, AsyncGenerator):
-            await listing.aclose()
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage._listing import closing_listing
 from asyncrec.storage._url import check_key, join
 
 T = TypeVar("T")
@@ -71,12 +72,9 @@ class PrefixedStorage(Storage):
         return self._listing(self._storage.list_objects(self._prefix + prefix, start_after=after))
 
     async def _listing(self, inner: AsyncIterator[ObjectInfo]) -> AsyncIterator[ObjectInfo]:
-        try:
-            async for info in inner:
+        async with closing_listing(inner) as listing:
+            async for info in listing:
                 yield self._outer(info)
-        finally:
-            if isinstance(inner, AsyncGenerator):  # if abandoned early, it must not wait for the garbage collector
-                await inner.aclose()
 
     async def head(self, key: str) -> ObjectInfo:
         return self._outer(await self._storage.head(self._inner(key)))

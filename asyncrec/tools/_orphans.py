@@ -34,6 +34,7 @@ from asyncrec._shards.ownership.marks import find_claims
 from asyncrec._shards.ownership.removals import removed_at, times_of_removals
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, load_positions
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._listing import closing_listing
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset
@@ -154,11 +155,12 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
     for prefix, suffix, kind in _KINDS:
         waiting: list[ObjectInfo] = []
-        async for info in folder.list_objects(f"{prefix}{name}-"):
-            waiting.append(info)
-            if len(waiting) == _LOOKED_AT_ONCE:
-                await in_thread(look, waiting, prefix, suffix, kind)
-                waiting = []
+        async with closing_listing(folder.list_objects(f"{prefix}{name}-")) as listing:
+            async for info in listing:
+                waiting.append(info)
+                if len(waiting) == _LOOKED_AT_ONCE:
+                    await in_thread(look, waiting, prefix, suffix, kind)
+                    waiting = []
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []

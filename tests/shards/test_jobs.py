@@ -308,6 +308,25 @@ class TestUsedIds:
         assert await stored(LocalStorage(tmp_path)) == sorted(records("a"))
 
 
+class Undeletable(_Around):
+    """A store in which no index can be deleted. It counts the open listings."""
+
+    listings = 0
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self.listings += 1
+        try:
+            for info in [each async for each in self._storage.list_objects(prefix, start_after=start_after)]:
+                yield info
+        finally:
+            self.listings -= 1
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        if operation == "delete" and key.startswith("_index/"):
+            raise StorageError(f"{key}: it may not be deleted")
+        return await call()
+
+
 class TestTakenOver:
     async def test_plain_names_of_live_remote_writer_are_never_reused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -473,6 +492,17 @@ class TestDead:
         with pytest.raises(ObjectNotFoundError):  # a published shard that no job can commit is not a data set
             await stored(storage)
         assert await asyncrec.list_shards("pages", storage=storage) == []
+
+    async def test_failed_deletion_closes_its_listing(self) -> None:
+        """Otherwise a request of the listing stays open until the garbage collector runs."""
+        storage = MemoryStorage()
+        async with killed(storage, writer_id="w"):
+            pass
+        await storage.put("_index/pages-w-000000.tfrecord.index", b"left behind")
+        undeletable = Undeletable(storage)
+        with pytest.raises(StorageError, match="may not be deleted"):
+            await asyncrec.recover("pages", storage=undeletable)
+        assert undeletable.listings == 0
 
     async def test_abandoning_live_or_unknown_writer_raises(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:

@@ -12,6 +12,7 @@ from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import maker_of, manifest_prefix
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.storage._base import Storage
+from asyncrec.storage._listing import closing_listing
 
 
 async def delete_unlisted(folder: Storage, names: JobNames) -> None:
@@ -37,10 +38,11 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
     anywhere = names.rewrites or (names.plain and names.num_shards is not None)
     begin = f"{name}-" if anywhere else f"{name}-{names.writer}"
     for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys"), ("_progress/", ".progress")):
-        async for info in folder.list_objects(f"{prefix}{begin}"):
-            shard = info.key[len(prefix) : len(info.key) - len(suffix)]
-            if info.key.endswith(suffix) and await may_go(info.key, shard):
-                await folder.delete(info.key)
+        async with closing_listing(folder.list_objects(f"{prefix}{begin}")) as listing:
+            async for info in listing:
+                shard = info.key[len(prefix) : len(info.key) - len(suffix)]
+                if info.key.endswith(suffix) and await may_go(info.key, shard):
+                    await folder.delete(info.key)
 
 
 async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:

@@ -93,7 +93,8 @@ class Consumption:
                 for message in messages:
                     records = self.records_of(message)
                     await self.writer.write_many(records, source=source_of(partition), position=message.offset)
-        await self.writer.flush()
+        if await self.writer.flush() == "buffered":  # the store does not answer: the next flush tries again
+            return
         stored = self.writer.progress
         offsets = {each: stored[source_of(each)] + 1 for each in self.reading if source_of(each) in stored}
         try:

@@ -17,7 +17,7 @@ from consuming.fake_kafka import AIOKafkaConsumer, Broker, CommitFailedError, To
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ConflictError, StorageError
+from asyncrec.errors import ConflictError, StorageError, TransientStorageError
 from asyncrec.storage import Buffer, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
@@ -126,7 +126,7 @@ async def test_killed_consumers_store_each_message_once(seed: int) -> None:
         while broker.committed != broker.ends or len(begun) < 15:  # noqa: ASYNC110  # a broker says nothing by itself
             await anyio.sleep(1)
         group.cancel_scope.cancel()
-    # A killed consumer may have committed offsets of records that were only flushed, which no consumer took over yet.
+    # A killed consumer may have committed the offsets of records that it flushed, and that no consumer took over yet.
     assert (await asyncrec.recover("pages", storage=storage)).in_use == ()
     # A zombie that ends is told that another consumer has its sources.
     assert [error for error in told if not (isinstance(error, ConflictError) and error.sources)] == []
@@ -138,8 +138,40 @@ async def test_killed_consumers_store_each_message_once(seed: int) -> None:
     )
     assert await stored(storage) == expected
     manifest = await asyncrec.read_manifest("pages", storage=storage)
-    assert manifest.progress == {source_of(each): end - 1 for each, end in broker.ends.items() if end}
+    for each, end in broker.ends.items():
+        unread = range(manifest.progress.get(source_of(each), -1) + 1, end)
+        assert [record for offset in unread for record in records_of(_Message(b"", offset))] == []
     assert broker.repeated > 0
+
+
+@pytest.mark.virtual_clock
+async def test_offsets_are_committed_after_store_answers() -> None:
+    broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
+    broker.produce(10)
+    down = True
+
+    class Down(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if down and key.startswith("_flush/"):
+                raise TransientStorageError("down, as asked")
+            return await call()
+
+    async with (
+        asyncrec.open_sharded_writer("pages", storage=Down(MemoryStorage())) as writer,
+        AIOKafkaConsumer(bootstrap_servers=broker, client_id="first") as consumer,
+        anyio.create_task_group() as group,
+    ):
+        consumption = Consumption(consumer, writer)
+        consumer.subscribe(["t"], listener=consumption)
+        group.start_soon(consumption.run)
+        await anyio.sleep(20)
+        (position,) = writer.progress.values()
+        assert [position + 1] == list(broker.ends.values())
+        assert list(broker.committed.values()) == [0]
+        down = False
+        await anyio.sleep(20)
+        assert broker.committed == broker.ends
+        group.cancel_scope.cancel()
 
 
 class _Message:

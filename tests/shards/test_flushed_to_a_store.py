@@ -211,8 +211,10 @@ async def test_flush_missed_during_store_outage_succeeds_later() -> None:
             down = True
             await write(writer, RECORDS[50:])
             assert await writer.flush() == "buffered"
+            with pytest.raises(TransientStorageError, match="the records from ticket 51 on are not safe yet"):
+                await writer.flush(require="spooled")
             down = False
-            assert await writer.flush() == "spooled"
+            assert await writer.flush(require="spooled") == "spooled"
             process.kill()
             raise mortal.Killed
     assert await recovered(inner) == RECORDS

@@ -15,6 +15,7 @@ import anyio
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.writing.job import Job
+from asyncrec.errors import TransientStorageError
 
 _log = logging.getLogger("asyncrec.shards")
 
@@ -67,11 +68,22 @@ class Acknowledgements:
         """Wait for the next change."""
         await self._changed.wait()
 
-    def level_of(self, ticket: int) -> Level:
-        """Return the level that every write up to the ticket has reached."""
+    def level_of(self, ticket: int, *, require: Level = "buffered") -> Level:
+        """Return the level that every write up to the ticket has reached.
+
+        Raises:
+            TransientStorageError: the level is lower than ``require``.
+        """
         if ticket < self.first_uncommitted:
             return "committed"
-        return "spooled" if ticket <= self.last_spooled else "buffered"
+        if ticket <= self.last_spooled:
+            return "spooled"
+        if require == "buffered":
+            return "buffered"
+        raise TransientStorageError(
+            f"{self._path}: the store did not answer, so the records from ticket {self.last_spooled + 1} on are not "
+            "safe yet; they stay in memory, and the next flush sends them again"
+        )
 
     @property
     def first_uncommitted(self) -> int:

@@ -75,8 +75,7 @@ class ShardedWriter:
         self._intake = Intake(shards.budget, shards.check)
         self._acknowledgements = shards.acknowledgements
         self._partition_by, self._keys, self._encoder = partition_by, keys, encoder
-        self._tickets = 0
-        self._duplicates = 0
+        self._tickets = self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
         self._sources = Sources(shards, self._next_tickets, max_record_bytes, keys, encoder)
         self._source_of = shards.sources.get if encoder is None else no_source  # a record is encoded first
@@ -273,17 +272,18 @@ class ShardedWriter:
     async def flush(self, *, require: Level = "buffered") -> Level:
         """Pass everything written so far to the store, and return the level that all of it has reached.
 
-        Tasks that flush at the same time share one flush.
+        Tasks that flush at the same time share one flush. If a store does not answer, the level is ``"buffered"``.
 
         Raises:
             ValueError: ``require`` is a level that flushing cannot reach here.
+            TransientStorageError: a store does not answer, so ``require="spooled"`` was not reached; flush again later.
         """
         if require == "committed" or (require == "spooled" and not self._shards.spools):
             raise ArgumentValueError(f"{self.path}: {unreachable(self._shards.job, require)}")
         self._shards.check()
         last = self._tickets
         await self._shards.flush()
-        level = self._acknowledgements.level_of(last)
+        level = self._acknowledgements.level_of(last, require=require)
         if level == "spooled":
             await self._shards.promise()
         self._shards.sources.refuse_lost()

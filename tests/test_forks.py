@@ -42,20 +42,28 @@ def in_child(*calls):
 
 async def main():
     records = [b"%d" % i for i in range(5000)]
-    async with asyncrec.open_sharded_writer(FOLDER + "/pages") as shards:
+    async with asyncrec.open_sharded_writer(FOLDER + "/pages", on_duplicate="skip") as shards:
         async with asyncrec.open_writer(FOLDER + "/one.tfrecord") as writer:
             ticket = await shards.write_many(records[:2000])
             await writer.write_many(records[:2000])
-            await shards.flush()
+            await shards.write(b"", key="k", source="s", position=0)
+            await shards.commit()  # after this, `release` has nothing to commit
             failed = in_child(
                 ("ShardedWriter.write", lambda: shards.write(b"child")),
                 ("ShardedWriter.write_many", lambda: shards.write_many([b"child"])),
                 ("ShardedWriter.flush", shards.flush),
                 ("ShardedWriter.commit", shards.commit),
                 ("ShardedWriter.wait", lambda: shards.wait(ticket, "committed")),
+                ("a known key", lambda: shards.write(b"child", key="k")),
+                ("a known position", lambda: shards.write(b"child", source="s", position=0)),
+                ("ShardedWriter.advance", lambda: shards.advance("s", 9)),
+                ("ShardedWriter.take", lambda: shards.take("s")),
+                ("ShardedWriter.release", lambda: shards.release("s")),
                 ("RecordWriter.write", lambda: writer.write(b"child")),
                 ("RecordWriter.flush", writer.flush),
+                ("RecordWriter.write_many", lambda: writer.write_many([])),
             )
+            await shards.write(b"", source="s", position=1)
             await shards.write_many(records[2000:])
             await writer.write_many(records[2000:])
     found = []
@@ -89,7 +97,7 @@ async def main():
         await anext(reader.batches())
         failed += in_child(("SplitReader", reader.batches().__anext__))
     manifest = await asyncrec.read_manifest(FOLDER + "/pages")
-    assert manifest.records == 5000, manifest
+    assert (manifest.records, manifest.progress) == (5002, {"s": 1}), manifest
     sys.exit(failed)
 
 anyio.run(main, backend=BACKEND)

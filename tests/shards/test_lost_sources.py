@@ -316,3 +316,72 @@ async def test_cancelled_release_keeps_source() -> None:
         assert first.progress == {"p": 0}
         await write(first, "p", 1)
     assert await stored(storage) == messages(p=1)
+
+
+async def test_dropped_record_is_stored_when_read_again() -> None:
+    """Its key is forgotten with it, also for a record without a source."""
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as first:
+        for position in range(3):
+            await first.write(b"p %d" % position, key=str(position), source="p", position=position)
+            if position == 0:
+                await first.flush()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as second:
+            assert await second.take("p") == 0
+        with pytest.raises(ConflictError):
+            await first.flush()
+        assert [first.has(str(position)) for position in range(3)] == [True, False, False]
+        await first.release("p")
+        assert await first.take("p") == 0
+        await first.write(b"p 1", key="1", source="p", position=1)
+        await first.write(b"p 2", key="2")
+        assert first.stats().duplicates == 0
+    assert await stored(storage) == messages(p=2)
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_position_without_record_is_committed_after_loss(early: bool) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
+        await write(first, "p", 0)
+        await write(first, "q", 0)
+        await first.commit()
+        if early:
+            await first.advance("p", 5)
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await second.take("q")
+        await write(first, "r", 0)
+        with pytest.raises(ConflictError):
+            await first.flush()
+        await first.release("q")
+        if not early:
+            await first.advance("p", 5)
+        await first.commit()
+        assert await progress(storage) == first.progress | {"q": 0} == {"p": 5, "q": 0, "r": 0}
+
+
+async def test_position_without_record_is_committed_after_retaking() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await write(writer, "p", 0)
+        await writer.release("p")
+        await writer.advance("p", 5)
+        await writer.commit()
+        assert await progress(storage) == {"p": 5}
+
+
+async def test_ticket_of_known_key_covers_its_record() -> None:
+    """The record that has the key may be in another shard, which is flushed later."""
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip", open_shards=2) as writer:
+        first = await writer.write(b"p 0", key="0")
+        ticket = await writer.write(b"p 0", key="0", source="p", position=0)
+        assert (ticket, writer.stats().duplicates) == (first, 1)
+
+
+async def test_closed_writer_accepts_no_position(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
+        await writer.write(b"p 0", key="0", source="p", position=0)
+    for call in (writer.advance("p", 1), writer.take("p"), writer.write(b"p 0", key="0")):
+        with pytest.raises(anyio.ClosedResourceError):
+            await call

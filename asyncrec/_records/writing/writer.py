@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from asyncrec._arguments import Size, record_limit
+from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.frames import FRAME_OVERHEAD, MAX_RECORD_BYTES
@@ -54,7 +55,7 @@ class WriterStats:
     seconds_storing: float
 
 
-class RecordWriter:
+class RecordWriter(OfOneProcess):
     """A file or object that is being written, opened by `open_writer`. Any number of tasks may use it.
 
     Attributes:
@@ -65,6 +66,7 @@ class RecordWriter:
     def __init__(
         self, target: SingleObject, encoder: RecordEncoder | None = None, *, max_record_bytes: int = MAX_RECORD_BYTES
     ) -> None:
+        super().__init__()
         self.path = target.path
         self.max_record_bytes = max_record_bytes
         self._longest = min(max_record_bytes, LARGE_RECORD)  # longer records are handled one by one

@@ -171,6 +171,13 @@ class KeySet:
         self._added.add(digest)
         return True
 
+    def forget(self, dropped: tuple[bytes, bytes]) -> None:
+        """Remove the digests in the first string that are not in the second, unless the snapshot has them."""
+        before, after = (
+            {digests[at : at + KEY_BYTES] for at in range(0, len(digests), KEY_BYTES)} for digests in dropped
+        )
+        self._added -= before - after
+
     def add_files(self, contents: Iterable[bytes]) -> None:
         """Add the digests of all files of a snapshot, in one call before any other digest is added. Blocks.
 

@@ -35,12 +35,13 @@ class Source(BatchSource):
         delays: the number of reasons why the next position may have to wait: calls in progress, and a missing turn.
         lock: a lock that keeps waiting calls with positions in their order.
         since: the first of this writer's turns that no turn of another owner has followed.
-        ticket: the ticket of the last record accepted.
+        start: the position that was stored when the writer took the current turn.
+        ticket: the last ticket that stands for the accepted positions; 0 before the first.
         lost: the error that explains why the writer has lost the source.
         is_told: whether a call has raised that error.
     """
 
-    __slots__ = ("delays", "is_told", "lock", "lost", "queue", "since", "ticket")
+    __slots__ = ("delays", "is_told", "lock", "lost", "queue", "since", "start", "ticket")
 
     def __init__(self, name: str, queue: WriteQueue) -> None:
         super().__init__(name, NO_POSITION)
@@ -48,6 +49,7 @@ class Source(BatchSource):
         self.delays = 1
         self.lock = anyio.Lock(fast_acquire=True)
         self.since = 0
+        self.start = NO_POSITION
         self.ticket = 0
         self.lost: ConflictError | None = None
         self.is_told = False
@@ -58,6 +60,7 @@ class SourceTurns:
 
     Attributes:
         ahead: the sources whose last position may have no record.
+        forget_keys: called with the digests of a batch before and after some of its records were dropped.
         get: a function that returns the source with a name, or `None`.
         to_take: lost and released sources, whose position the caller must request before it writes the next record.
     """
@@ -83,6 +86,7 @@ class SourceTurns:
         self._taking = anyio.Lock()  # held while a turn is taken, because the next call reuses the loaded manifest
         self._known: LoadedManifest | None = None
         self._has_dropped = False  # whether records were dropped with a lost source
+        self.forget_keys: Callable[[tuple[bytes, bytes]], None] = lambda digests: None
         self.get = self._sources.get
         self.to_take: set[str] = set()
         coordinator.job.manifest.progress.lift = self._lifted
@@ -125,7 +129,7 @@ class SourceTurns:
                     break
         self._acknowledgements.check()
         source.turn = source.since = taken.turn
-        source.position = source.written = taken.position
+        source.position = source.written = source.start = taken.position
         source.delays -= 1
 
     async def _take(self, job: Job, name: str, since: int | None = None) -> TakenSource:
@@ -141,8 +145,8 @@ class SourceTurns:
         for name, source in self.ahead.items():
             source.queue.seal()
             if source.turn and source.position > source.written:
-                turn, last = positions.get(name, stated.get(name, (0, NO_POSITION)))
-                if source.ticket == 0 or (turn == source.turn and last >= source.written):
+                known = (source.turn, source.start)
+                if max(known, *(each.get(name, known) for each in (positions, stated)))[1] >= source.written:
                     lifted[name] = source.turn, source.position
         return lifted
 
@@ -158,6 +162,7 @@ class SourceTurns:
         Raises:
             ConflictError: another writer has some of the sources, and no call has reported that. All are released.
         """
+        self._acknowledgements.check()
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
             for source in found.values():
@@ -216,22 +221,22 @@ class SourceTurns:
         Raises:
             StorageError: it is unknown whether a source was taken, or the new log was ended, too.
         """
-        taken: dict[Source, int | ConflictError] = {}
+        taken: dict[Source, TakenSource | ConflictError] = {}
         while left := [each for each in self._sources.items() if each[1].turn and each[1] not in taken]:
             for name, source in left:  # meanwhile, other sources may be taken for the ended log
                 try:
-                    taken[source] = (await self._take(job, name, source.turn)).turn
+                    taken[source] = await self._take(job, name, source.turn)
                 except ConflictError as error:
                     if error.ended:
                         raise
                     error.sources = (name,)
                     taken[source] = error
         # No await from here on.
-        for source, turn in taken.items():
-            if isinstance(turn, int):
-                source.turn = turn
+        for source, found in taken.items():
+            if isinstance(found, TakenSource):
+                source.turn, source.start = found.turn, found.position
             else:
-                source.lost, source.turn = turn, 0
+                source.lost, source.turn = found, 0
                 source.delays += 1
         job.manifest.progress.lift = self._lifted
         for queue in self._queues:
@@ -251,8 +256,11 @@ class SourceTurns:
         return left
 
     def _continued(self, batch: WriteBatch) -> WriteBatch | None:
+        digests = batch.digests
         again = batch.with_turns(self._turn_now)
-        self._has_dropped = self._has_dropped or again is None or again.count < batch.count
+        if again is None or again.count < batch.count:
+            self._has_dropped = True
+            self.forget_keys((digests or b"", b"" if again is None else again.digests or b""))
         return again
 
     def _turn_now(self, name: str, turn: int) -> int:

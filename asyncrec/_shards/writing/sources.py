@@ -43,7 +43,7 @@ class Sources:
         keys: KeySet | None,
         encoder: RecordEncoder | None,
     ) -> None:
-        """``tickets`` reserves a number of tickets, and returns the first."""
+        """``tickets`` reserves a number of tickets, which may be 0, and returns the first."""
         self.skipped = 0
         self._shards = shards
         self._tickets = tickets
@@ -54,6 +54,8 @@ class Sources:
         self._intake = Intake(shards.budget, shards.check)
         self._turns = shards.sources
         self._source_of = self._turns.get
+        if keys is not None:
+            self._turns.forget_keys = keys.forget
 
     async def write(
         self,
@@ -64,7 +66,7 @@ class Sources:
         key: str | bytes | None = None,
         partition: object = None,
     ) -> int:
-        """Write the records of one position. Return the ticket of the source's last record.
+        """Write the records of one position. Return a ticket that stands for all accepted positions of the source.
 
         If the call is cancelled or raises an error, none of the records is written.
 
@@ -102,8 +104,8 @@ class Sources:
                     if self._source_of(source) is not found:  # the source was released meanwhile
                         continue
                     refuse(found)
+                    self._shards.check()
                     if not found.turn:
-                        self._shards.check()
                         if source in self._turns.to_take and not takes:
                             raise ConflictError(
                                 f"{self._shards.path}: another writer has had the source {source!r} since; call "
@@ -177,9 +179,10 @@ class Sources:
             budget.give(size)
             raise
         # No await from here on.
-        self.skipped += len(taken) - len(kept)
         if len(kept) < len(taken):
+            self.skipped += len(taken) - len(kept)
             budget.give(size - _size(kept))
+            source.ticket = self._tickets(0) - 1  # covers the records that have the keys
         if not kept:
             self._turns.ahead[source.name] = source
             return

@@ -108,7 +108,8 @@ class _Writers:
             yield
         finally:
             # Without the lock, because the garbage collector may end a writer while this thread holds the lock.
-            self._last.append((key, stats()))
+            if key in self._open:  # otherwise the writer belongs to the parent of a fork
+                self._last.append((key, stats()))
 
     def totals(self) -> WriterTotals:
         with self._lock:
@@ -125,7 +126,7 @@ class _Writers:
         """Keep the growing counts of writers that have ended. The caller holds the lock."""
         while self._last:
             key, last = self._last.popleft()
-            if self._open.pop(key, None) is not None:  # otherwise the writer belongs to the parent of a fork
+            if self._open.pop(key, None) is not None:
                 for name in _GROWING:
                     self._ended[name] += getattr(last, name)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
+from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import LARGE_RECORD, as_record, check_size, fitting
 from asyncrec._records.writing.intake import Intake
@@ -46,7 +47,7 @@ _AMPLE = 32  # batches
 _HASHED_LATER = 256
 
 
-class ShardedWriter:
+class ShardedWriter(OfOneProcess):
     """The writer of a data set, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
@@ -65,15 +66,13 @@ class ShardedWriter:
         keys: KeySet | None,
         encoder: RecordEncoder | None = None,
     ) -> None:
+        super().__init__()
         self.path = shards.path
         self.max_record_bytes = max_record_bytes
         self._longest = min(max_record_bytes, LARGE_RECORD)  # longer records are handled one by one
-        self.writer_id = shards.job.header.writer
-        self._shards, self._queues = shards, shards.queues
-        self.flush_seconds = shards.queues[0].flush_seconds
-        self._budget = shards.budget
-        self._intake = Intake(shards.budget, shards.check)
-        self._acknowledgements = shards.acknowledgements
+        self._shards, self._queues, self._budget = shards, shards.queues, shards.budget
+        self.writer_id, self.flush_seconds = shards.job.header.writer, shards.queues[0].flush_seconds
+        self._intake, self._acknowledgements = Intake(shards.budget, shards.check), shards.acknowledgements
         self._partition_by, self._keys, self._encoder = partition_by, keys, encoder
         self._tickets = self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
@@ -159,6 +158,7 @@ class ShardedWriter:
         ):
             digest = digest_of(key)
             if self._keys is not None and digest in self._keys:
+                self._shards.check()
                 self._duplicates += 1
                 return self._tickets
             named = bytearray(digest)

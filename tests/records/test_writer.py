@@ -148,6 +148,8 @@ async def test_flush_names_unreachable_level() -> None:
             await writer.flush(require="spooled")
         with pytest.raises(ValueError, match="cannot reach the level 'committed'"):
             await writer.flush(require="committed")
+        with pytest.raises(ValueError, match="cannot reach the level 'safe'"):
+            await writer.flush(require="safe")  # type: ignore[arg-type]
 
 
 async def test_mode_x_rejects_existing_object(tmp_path: Path) -> None:

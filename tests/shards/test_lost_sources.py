@@ -379,6 +379,23 @@ async def test_ticket_of_known_key_covers_its_record() -> None:
         assert (ticket, writer.stats().duplicates) == (first, 1)
 
 
+async def test_unreachable_level_is_refused_with_remedy() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=None) as writer:
+        with pytest.raises(ValueError, match="do not pass flush_seconds=None, or pass spool="):
+            await writer.flush(require="spooled")
+        with pytest.raises(ValueError, match="must be 'buffered', 'spooled' or 'committed', not 'safe'"):
+            await writer.flush(require="safe")  # type: ignore[arg-type]
+
+
+async def test_single_record_is_refused_as_list() -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
+        for record in (b"", b"abc", "abc"):
+            with pytest.raises(TypeError, match="write_many needs a list of records"):
+                await writer.write_many(record, source="p", position=0)  # type: ignore[arg-type]
+        assert writer.progress == {}
+
+
 async def test_closed_writer_accepts_no_position(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
         await writer.write(b"p 0", key="0", source="p", position=0)

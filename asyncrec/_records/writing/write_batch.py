@@ -254,6 +254,18 @@ class WriteBatch:
             self.keys = []
 
 
+def check_list(records: Iterable[Any]) -> None:
+    """Raise an error if the argument of ``write_many`` is a single record.
+
+    Raises:
+        TypeError: the argument is a buffer or text.
+    """
+    if isinstance(records, (bytes, bytearray, memoryview, str)):
+        raise ArgumentTypeError(
+            f"write_many needs a list of records, not a single {type(records).__name__}; use write, or pass a list"
+        )
+
+
 def batched(
     records: Iterable[Buffer | Mapping[str, Any]], *, times: int = 1, longest: int = LARGE_RECORD
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
@@ -265,10 +277,7 @@ def batched(
     Raises:
         TypeError: a record is not a buffer (earlier records are yielded first), or ``records`` is itself a buffer.
     """
-    if isinstance(records, (bytes, bytearray, memoryview, str)):
-        raise ArgumentTypeError(
-            f"write_many needs a list of records, not a single {type(records).__name__}; use write, or pass a list"
-        )
+    check_list(records)
     source = iter(records)
     while batch := list(islice(source, BATCH_RECORDS)):
         begin = 0

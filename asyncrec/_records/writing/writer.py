@@ -145,7 +145,7 @@ class RecordWriter(OfOneProcess):
         Raises:
             ValueError: ``require`` is a level that this writer cannot reach.
         """
-        if require == "committed" or (require == "spooled" and not self._target.durable_flush):
+        if require != "buffered" and not (require == "spooled" and self._target.durable_flush):
             raise ArgumentValueError(
                 f"{self.path}: flush cannot reach the level {require!r}: a file is committed when the writer's "
                 "context exits, and spooled only on a local disk"

@@ -127,8 +127,11 @@ class Acknowledgements:
 
 def unreachable(job: Job, level: str) -> str:
     """Return the reason why flushing cannot reach a level."""
+    if level not in ("spooled", "committed"):
+        return f"the level must be 'buffered', 'spooled' or 'committed', not {level!r}"
     if level == "committed":
         return "flush does not commit; call commit(), or leave the context"
     if job.header.kind == "whole":
         return f"a writer that replaces a data set publishes everything or nothing, so it cannot reach {level!r}"
-    return f"{level!r} requires a local disk, and {job.staging_folder.root} is not on one; pass spool="
+    remedy = "do not pass flush_seconds=None, or pass spool=" if job.header.kind == "rolling" else "pass spool="
+    return f"{level!r} requires a local disk, and {job.staging_folder.root} is not on one; {remedy}"

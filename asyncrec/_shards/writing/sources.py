@@ -19,7 +19,7 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import as_record, check_size
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
-from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, Key, WriteBatch, framed
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, Key, WriteBatch, check_list, framed
 from asyncrec._shards.manifest.progress import NO_POSITION
 from asyncrec._shards.ownership.sources import check_position, check_source
 from asyncrec._shards.writing.keys import NO_KEY, KeySet, digest_of
@@ -76,6 +76,7 @@ class Sources:
         if source is None or position is None:
             raise ArgumentValueError("source= and position= belong together: pass both, or neither")
         source, position = check_source(source), check_position(position)
+        check_list(records)
         if partition is not None:
             raise ArgumentValueError("source= cannot be combined with partition=, because the source chooses the shard")
         return await self._in_turn(source, partial(self._write, records, source, position, key))

@@ -278,7 +278,7 @@ class ShardedWriter(OfOneProcess):
             ValueError: ``require`` is a level that flushing cannot reach here.
             TransientStorageError: a store does not answer, so ``require="spooled"`` was not reached; flush again later.
         """
-        if require == "committed" or (require == "spooled" and not self._shards.spools):
+        if require != "buffered" and not (require == "spooled" and self._shards.spools):
             raise ArgumentValueError(f"{self.path}: {unreachable(self._shards.job, require)}")
         self._shards.check()
         last = self._tickets

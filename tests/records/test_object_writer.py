@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -76,11 +76,13 @@ class Host:
     async def before_publish(self) -> None:
         self._fail("before")
 
-    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+    async def published_object(
+        self, output: ObjectOutput, first: float, last: float, ticket: int
+    ) -> Literal["spooled", "committed"]:
         self._fail("commit")
         self.objects.append((output.records, ticket))
         self.times.append((first, last))
-        return self.commits
+        return "committed" if self.commits else "spooled"
 
     def progressed(self) -> None:
         self.heard += 1

@@ -137,6 +137,21 @@ class TestFixedSets:
         assert await stored(tmp_path / "killed" / "pages") == RECORDS
 
 
+@pytest.mark.parametrize("where", ["disk", "store"])
+async def test_flush_of_replacing_writer_promises_no_published_shard(tmp_path: Path, where: str) -> None:
+    storage: Storage = LocalStorage(tmp_path) if where == "disk" else MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await writer.write(b"old")
+    async with mortal.killed(storage, mode="replace", max_shard_seconds=0.01) as writer:
+        await writer.write_many(RECORDS[:4])
+        await anyio.sleep(0.3)
+        assert len([info async for info in storage.list_objects("") if info.key.endswith(".tfrecord")]) == 2
+        assert await writer.flush() == "buffered"
+        assert writer.stats().oldest_buffered_seconds > 0
+    await asyncrec.recover("pages", storage=storage)
+    assert await stored("pages", storage) == [b"old"]
+
+
 class TestNames:
     @pytest.mark.parametrize("what", ["the folder", "the journals", "the headers", "the folder's name"])
     async def test_flush_fails_after_its_files_vanish(self, tmp_path: Path, what: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 import anyio
 
@@ -34,11 +34,13 @@ class ObjectEvents(Protocol):
     async def before_publish(self) -> None:
         """Prepare to publish an object that has been sent completely. It is published when this returns."""
 
-    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+    async def published_object(
+        self, output: ObjectOutput, first: float, last: float, ticket: int
+    ) -> Literal["buffered", "spooled", "committed"]:
         """Handle a published object, whose records were accepted between ``first`` and ``last`` by the loop's clock.
 
-        ``ticket`` is the ticket of the last record. Return whether the object is already committed. If it is not,
-        `Levels.committed` will be called later.
+        ``ticket`` is the ticket of the last record. Return the level that the records have reached. It is "buffered" if
+        the object is deleted when this process dies. Unless it is "committed", `Levels.committed` will be called later.
         """
 
     def progressed(self) -> None:
@@ -133,9 +135,11 @@ class ObjectWriter:
             await self._events.before_publish()
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing
-        if await self._events.published_object(output, begun, anyio.current_time(), last_ticket):
+        level = await self._events.published_object(output, begun, anyio.current_time(), last_ticket)
+        if level == "committed":
             self._queue.levels.committed(last_ticket)
-        self._queue.levels.spooled(last_ticket)
+        if level != "buffered":
+            self._queue.levels.spooled(last_ticket)
         self._events.progressed()
         return not self._eager
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Literal
 
 import anyio
 
@@ -109,8 +110,10 @@ class SingleObject:
     async def go_on(self, error: Exception) -> list[WriteBatch] | None:
         return None
 
-    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        return True
+    async def published_object(
+        self, output: ObjectOutput, first: float, last: float, ticket: int
+    ) -> Literal["committed"]:
+        return "committed"
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:

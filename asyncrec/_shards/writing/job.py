@@ -133,6 +133,13 @@ class Job:
         """The log to which a job without a disk flushes records, or `None`."""
         return self.publisher.flush_log
 
+    @property
+    def spools(self) -> bool:
+        """Whether flushed records survive the process, because they reach a disk or the store, and are recovered."""
+        if self.header.kind == "whole":
+            return False
+        return self.staging_folder.flush_level == "spooled" or self.flush_log is not None
+
     def shard_name(self, number: int) -> str:
         """Return the name of the shard with this number."""
         return JobNames.of(self.header, plain=self._claim is not None and self._claim.plain).shard(number)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Literal
 
 import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
@@ -76,7 +77,9 @@ class ShardEvents:
         if self._coordinator.fixed:
             await self._coordinator.written.wait()
 
-    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+    async def published_object(
+        self, output: ObjectOutput, first: float, last: float, ticket: int
+    ) -> Literal["buffered", "spooled"]:
         entry = self._job.publisher.entry_of(self._shard, first, last)
         if output.sources.positions:
             self._job.manifest.progress.note(entry.path, output.sources.positions, self._shard.forget_positions)
@@ -85,7 +88,7 @@ class ShardEvents:
         else:
             await self._coordinator.published(self._job, self._queue.levels, entry, ticket)
         self._key = None
-        return False
+        return "buffered" if self._job.header.together and not self._job.spools else "spooled"
 
     def progressed(self) -> None:
         self._coordinator.progressed(self._queue.error)
@@ -181,7 +184,7 @@ class OpenShards:
     @property
     def spools(self) -> bool:
         """Whether flushed records survive the process, because they reach a disk or the store."""
-        return self.job.staging_folder.flush_level == "spooled" or self.job.flush_log is not None
+        return self.job.spools
 
     @property
     def spool_is_full(self) -> bool:

@@ -23,7 +23,7 @@ class ShardedWriterStats:
         buffered_bytes: the bytes now held for queues and stores. Together with ``reserved_bytes`` (a chunk for each
             open shard) they never exceed ``memory_limit``, unless a single record is larger.
         oldest_uncommitted_seconds: how long the oldest uncommitted record has been waiting.
-        oldest_buffered_seconds: the same for the oldest record that is neither on a disk nor in a store.
+        oldest_buffered_seconds: the same for the oldest record that would be lost if the process were killed.
         callers_waiting: the number of callers that now wait for room.
         seconds_waiting: how long all callers together have waited for room.
         seconds_compressing, seconds_storing: the times of all finished shards together.

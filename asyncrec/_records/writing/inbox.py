@@ -121,8 +121,21 @@ class Inbox:
         """Remove the next item."""
         self._items.popleft()
 
-    def put_back(self, items: Sequence[Item]) -> None:
-        """Put items back at the head of the inbox. The batches count towards the budget again."""
+    def put_back(self, items: Sequence[Item], *, then: Sequence[Item] = ()) -> None:
+        """Put items back at the head of the inbox. The batches count towards the budget again.
+
+        The items ``then`` follow them. If the last batch goes on, the rest of its position comes in between.
+        """
+        rest: list[Item] = []
+        later = list(then)
+        last = items[-1] if items else None
+        while isinstance(last, WriteBatch) and last.goes_on and self._items:
+            item = self._items.popleft()
+            if isinstance(item, WriteBatch):
+                rest.append(last := item)
+            else:
+                later.append(item)  # a flush request that was put back in the middle of the position
+        self._items.extendleft(reversed([*rest, *later]))
         for item in items:
             if isinstance(item, WriteBatch):
                 self._budget.hold(item.size)

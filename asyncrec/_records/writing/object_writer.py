@@ -114,7 +114,7 @@ class ObjectWriter:
                     return error
                 error.__traceback__ = None  # its frames refer to the written batches
                 self._failure = None
-                self._inbox.put_back([*again, *([END_OBJECT] if again else ()), *self._asked])
+                self._inbox.put_back(again, then=[*([END_OBJECT] if again else ()), *self._asked])
                 self._asked.clear()
                 del again  # otherwise, the batches would be held until the next failure
 

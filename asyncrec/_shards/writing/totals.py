@@ -21,7 +21,9 @@ class ShardedWriterStats:
         duplicates: the number of records dropped because their key had already been written.
         committed_records, committed_bytes, committed_shards: the counts in the manifest; bytes as stored.
         buffered_bytes: the bytes now held for queues and stores. Together with ``reserved_bytes`` (a chunk for each
-            open shard) they never exceed ``memory_limit``, unless a single record is larger.
+            open shard, and the like), they exceed ``memory_limit`` if a single record, or all records of one position
+            together, are larger. They also exceed it for a moment if records fill the memory when a shard opens and
+            reserves its chunk. Then no record is accepted until there is room again.
         oldest_uncommitted_seconds: how long the oldest uncommitted record has been waiting.
         oldest_buffered_seconds: the same for the oldest record that would be lost if the process were killed.
         callers_waiting: the number of callers that now wait for room.

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 import asyncrec
@@ -15,6 +20,9 @@ from asyncrec.storage._memory import MemoryStorage
 
 from . import mortal
 from .consuming import SOURCE, Consumer
+from .messages import stored
+from .test_flush_races import Act, Meeting
+from .test_lost_sources import messages, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
@@ -68,3 +76,63 @@ async def test_owner_with_spool_keeps_its_source(tmp_path: Path) -> None:
         await take_turn(storage, "pages", "a", SOURCE)
     await asyncrec.recover(tmp_path, to="pages", storage=storage)
     assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("flushes", [False, True])
+async def test_position_stays_whole_if_log_is_ended(compression: Any, flushes: bool) -> None:
+    """The log is ended while the records of a position are written, between two flushes or not."""
+    storage = MemoryStorage(chunk_size=1 << 16)
+    queued, half_sent = anyio.Event(), anyio.Event()
+    armed = False
+
+    async def second_chunk() -> None:
+        half_sent.set()
+        await anyio.sleep(1)  # meanwhile, the writer learns that its log was ended
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        if not armed or done or half_sent.is_set():
+            return None
+        if what == "put" and key.startswith("_flush/"):
+            return half_sent.wait
+        if what == "send" and key.endswith(".tfrecord"):
+            return second_chunk if queued.is_set() else queued.wait
+        return None
+
+    filler = random.Random(0).randbytes(100_000)
+    records = [b"p 1 %d " % n + random.Random(n).randbytes(10_000) for n in range(900)]
+    options: dict[str, Any] = {"compression": compression, "memory_limit": 64 << 20}
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as first:
+        await write(first, "p", 0)
+        await write(first, "q", 0)
+        await first.flush()
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await write(second, "q", 0)
+        armed = True
+        await write(first, "r", 0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(flush, first)
+            await anyio.sleep(0.1)
+            await first.write(filler)
+            await anyio.sleep(0.1)
+            if flushes:
+                group.start_soon(flush, first)
+                await anyio.sleep(0.1)
+            await first.write_many(records, source="p", position=1)
+            if flushes:
+                group.start_soon(flush, first)
+                await anyio.sleep(0.1)
+            queued.set()
+        assert half_sent.is_set()
+        await first.release("q")
+    assert await stored(storage) == messages(p=0, q=0, r=0) + Counter([filler, *records])
+    counts = []
+    for shard in await asyncrec.list_shards("pages", storage=storage):
+        found = set(await asyncrec.read_records(shard, storage=storage))
+        counts.append(len(found.intersection(records)))
+    assert max(counts) == len(records), counts
+
+
+async def flush(writer: asyncrec.ShardedWriter) -> None:
+    with suppress(ConflictError):  # it has lost a source
+        await writer.flush()

@@ -22,7 +22,7 @@ from . import mortal
 from .consuming import SOURCE, Consumer
 from .messages import stored
 from .test_flush_races import Act, Meeting
-from .test_lost_sources import messages, write
+from .test_lost_sources import messages, progress, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
@@ -136,3 +136,68 @@ async def test_position_stays_whole_if_log_is_ended(compression: Any, flushes: b
 async def flush(writer: asyncrec.ShardedWriter) -> None:
     with suppress(ConflictError):  # it has lost a source
         await writer.flush()
+
+
+async def test_ticket_of_known_key_covers_its_record() -> None:
+    """The record that has the key may be in another shard, which is flushed later."""
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip", open_shards=2) as writer:
+        first = await writer.write(b"p 0", key="0")
+        ticket = await writer.write(b"p 0", key="0", source="p", position=0)
+        assert (ticket, writer.stats().duplicates) == (first, 1)
+
+
+async def test_unreachable_level_is_refused_with_remedy() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=None) as writer:
+        with pytest.raises(ValueError, match="do not pass flush_seconds=None, or pass spool="):
+            await writer.flush(require="spooled")
+        with pytest.raises(ValueError, match="must be 'buffered', 'spooled' or 'committed', not 'safe'"):
+            await writer.flush(require="safe")  # type: ignore[arg-type]
+
+
+async def test_single_record_is_refused_as_list() -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
+        for record in (b"", b"abc", "abc"):
+            with pytest.raises(TypeError, match="write_many needs a list of records"):
+                await writer.write_many(record, source="p", position=0)  # type: ignore[arg-type]
+        assert writer.progress == {}
+
+
+async def test_closed_writer_accepts_no_position(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
+        await writer.write(b"p 0", key="0", source="p", position=0)
+    for call in (writer.advance("p", 1), writer.take("p"), writer.write(b"p 0", key="0")):
+        with pytest.raises(anyio.ClosedResourceError):
+            await call
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_position_without_record_is_committed_after_loss(early: bool) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
+        await write(first, "p", 0)
+        await write(first, "q", 0)
+        await first.commit()
+        if early:
+            await first.advance("p", 5)
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+            await second.take("q")
+        await write(first, "r", 0)
+        with pytest.raises(ConflictError):
+            await first.flush()
+        await first.release("q")
+        if not early:
+            await first.advance("p", 5)
+        await first.commit()
+        assert await progress(storage) == first.progress | {"q": 0} == {"p": 5, "q": 0, "r": 0}
+
+
+async def test_position_without_record_is_committed_after_retaking() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await write(writer, "p", 0)
+        await writer.release("p")
+        await writer.advance("p", 5)
+        await writer.commit()
+        assert await progress(storage) == {"p": 5}

@@ -201,3 +201,23 @@ async def test_position_without_record_is_committed_after_retaking() -> None:
         await writer.advance("p", 5)
         await writer.commit()
         assert await progress(storage) == {"p": 5}
+
+
+@pytest.mark.parametrize("open_shards", [1, 3])
+async def test_failed_writer_does_not_report_dropped_records(open_shards: int) -> None:
+    storage = MemoryStorage()
+    with pytest.raises(KeyError) as raised:
+        async with asyncrec.open_sharded_writer("pages", storage=storage, open_shards=open_shards) as first:
+            await write(first, "p", 0, 1)
+            await write(first, "q", 0)
+            await first.commit()
+            await write(first, "p", 2, 3, 4)
+            await write(first, "q", 1)
+            async with asyncrec.open_sharded_writer("pages", storage=storage) as second:
+                await second.take("p")
+            await flush(first)
+            await first.release("p")
+            await first.commit()
+            raise KeyError
+    assert not hasattr(raised.value, "__notes__")
+    assert await stored(storage) == messages(p=1, q=1)

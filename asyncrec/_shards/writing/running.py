@@ -85,13 +85,16 @@ async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: flo
 
 def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     stats = shards.stats(0)
-    left = stats.records - stats.committed_records
+    # Tickets count the accepted records. Those before the first uncommitted ticket are committed, or were dropped with
+    # a lost source. Records that were dropped after it are still counted as not committed.
+    settled = max(shards.acknowledgements.first_uncommitted - 1, stats.committed_records)
+    left = stats.records - settled
     if left <= 0:
         return
     job = shards.job
     keeps = shards.spools and (job.header.kind == "rolling" or job.staging.acknowledged)
     # With several open shards, only a lower bound is known, because the records on disk are not counted by shard.
-    safe = min(left, max(0, shards.acknowledgements.last_spooled - stats.committed_records)) if keeps else 0
+    safe = min(left, max(0, shards.acknowledgements.last_spooled - settled)) if keeps else 0
     message = f"{stats.committed_records} records were committed"
     if safe:
         where = job.header.url if job.spool is None else job.spool.root

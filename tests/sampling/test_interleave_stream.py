@@ -480,3 +480,18 @@ async def test_repeatedly_resumed_stream_equals_uninterrupted_stream(parallelism
         async with asyncrec.interleave(names(lengths), **options) as stream:
             stream.load_state_dict(json.loads(state))
             assert [record async for record in stream] == [], "a stream that has ended has ended"
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 7])
+async def test_resumed_stream_returns_batches_of_requested_size(shuffle_buffer: int) -> None:
+    storage = await shards([200])
+    options: dict[str, Any] = {"shuffle_buffer": shuffle_buffer, "seed": 1, "storage": storage}
+    async with asyncrec.interleave(["s0"], **options) as stream:
+        first = await anext(stream)
+        state = json.loads(json.dumps(stream.state_dict()))
+    async with asyncrec.interleave(["s0"], **options) as stream:
+        stream.load_state_dict(state)
+        batches = [batch async for batch in stream.batches(10)]
+    assert [len(batch) for batch in batches] == [10] * 19 + [9]
+    async with asyncrec.interleave(["s0"], **options) as stream:
+        assert [record async for record in stream] == [first, *(record for batch in batches for record in batch)]

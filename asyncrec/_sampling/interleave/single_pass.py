@@ -58,7 +58,7 @@ class SinglePass:
         self._buffer: ShuffleBuffer[tuple[bytes, RecordSource]] | None = None
         if plan.shuffle_buffer > 1:
             self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
-        self._gathering = TracedRecords()  # the records of a cancelled `take`, which the next call returns first
+        self._gathering = TracedRecords()  # the records of a cancelled `take` or of a loaded state, which are next
         self.records = 0
         self.closed = False
 
@@ -87,7 +87,7 @@ class SinglePass:
         except Exception:
             if not out.records:
                 raise
-        self._gathering = TracedRecords()
+        out, self._gathering = out.split(count)  # a loaded state may hold more records than one call returns
         self.records += len(out.records)
         return out
 

@@ -5,10 +5,8 @@ The loop's side keeps a list until the caller's side has received it, so an inte
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from asyncrec._concurrency.forks import OfOneProcess
@@ -26,35 +24,38 @@ CHUNK = 256
 
 
 class Puller(Generic[T]):
-    """The caller's side of an async iterator, to which items are transferred ``count`` at a time."""
+    """The caller's side of an async iterator, to which items are transferred ``count`` at a time.
+
+    Attributes:
+        arrived: the items that an interrupted call took from the source. The next call returns them first.
+    """
 
     def __init__(self, owner: Owner[Any], source: AsyncIterator[T]) -> None:
         self._owner = owner
         self._source = source
-        self._arrived: deque[T] = deque()
+        self.arrived: list[T] = []
         self._error: Exception | None = None
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
         """Return the next ``count`` items, or fewer at the end. Raise any error once all items before it are returned.
 
-        ``before`` is called on the loop before the first of these items is taken from the source.
+        ``count`` is the same in each call until the items of an interrupted call are returned. ``before`` is called on
+        the loop before the first of the items is taken from the source.
         """
         self._owner.call_inside(self._fetch, count, before)
-        taken = list(islice(self._arrived, count))
-        for _ in taken:
-            self._arrived.popleft()
+        taken, self.arrived = self.arrived, []
         if not taken and self._error is not None:
             error, self._error = self._error, None
             raise error
         return taken
 
     async def _fetch(self, count: int, before: Callable[[], None] | None) -> None:
-        if before is not None and not self._arrived:
+        if before is not None and not self.arrived:
             before()
         try:
-            while len(self._arrived) < count and not self._done and self._error is None:
-                self._arrived.append(await anext(self._source))
+            while len(self.arrived) < count and not self._done and self._error is None:
+                self.arrived.append(await anext(self._source))
         except StopAsyncIteration:
             self._done = True
         except Exception as error:
@@ -107,17 +108,27 @@ class OpensShards(Protocol):
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
+@runtime_checkable
+class KeepsSnapshots(Protocol):
+    """A stream whose ``state_before`` works only for items that were made after this call."""
+
+    def keep_snapshots(self) -> None: ...
+
+
 class Stream(Handle[Any], Iterator[T]):
     """A stream of records or of batches, iterated with ``for``, by one thread at a time.
 
     Records are transferred from the event loop in lists of 256. ``state_dict`` is still the position after the last
-    record returned.
+    record returned, also if a call was interrupted after it took records from the asynchronous stream.
     """
 
     def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, chunk: int) -> None:
         super().__init__(owner, value)
+        if isinstance(value, KeepsSnapshots):
+            value.keep_snapshots()
         self._chunk = chunk
         self._items = Puller(owner, aiter(value))
+        self._lists: tuple[int, Puller[list[T]]] | None = None  # the last batch size, and its batches
         self._current: Sequence[T] = ()
         self._given = 0
         self._before: dict[str, Any] | None = None
@@ -134,12 +145,15 @@ class Stream(Handle[Any], Iterator[T]):
         """Iterate over lists of ``batch_size`` records, one call to the loop per list. See the stream's ``batches``."""
         if self._skip:
             self._refill()
-        if self._given < len(self._current):
+        if self._given < len(self._current) or self._items.arrived:
             raise RuntimeError(
                 "this stream was iterated record by record and has already read ahead; continue record by record, "
                 "or iterate over the batches of a new stream"
             )
-        return _Lists(Puller(self._owner, self._value.batches(batch_size)))
+        if self._lists is None or self._lists[0] != batch_size or not self._lists[1].arrived:
+            self._check_lists()
+            self._lists = batch_size, Puller(self._owner, self._value.batches(batch_size))
+        return _Lists(self._lists[1])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last record or batch returned, as JSON. See the stream's own ``state_dict``."""
@@ -150,8 +164,18 @@ class Stream(Handle[Any], Iterator[T]):
             return {**before, "list_position": self._given}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
-        state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)
+        state: dict[str, Any]
+        if self._items.arrived and self._before is not None:
+            state = self._before
+        else:
+            state = self._owner.call_sync(self._value.state_before, self._unused())
         return {**state, "list_position": self._skip} if self._skip else state
+
+    def _unused(self) -> int:
+        """Return the number of records, or of a sampler's batches, that an interrupted call took."""
+        if self._lists is not None and self._lists[1].arrived:
+            return sum(map(len, self._lists[1].arrived))
+        return len(self._items.arrived)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state``. Call this before iterating.
@@ -186,10 +210,17 @@ class Stream(Handle[Any], Iterator[T]):
         Raises:
             StopIteration: the stream has ended.
         """
+        self._check_lists()
         self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
         self._skip = 0
         if not self._current:
             raise StopIteration
+
+    def _check_lists(self) -> None:
+        if self._lists is not None and self._lists[1].arrived:
+            raise RuntimeError(
+                f"an interrupted call read a batch that was not returned; first take it from batches({self._lists[0]})"
+            )
 
     async def _load(self, state: dict[str, Any]) -> None:
         loading = self._value.load_state_dict(state)

@@ -87,7 +87,7 @@ PAIRS = [
 INTERNAL = {
     *("runs", "starts", "with_versions", "get_whole", "park", "next_batch", "aclose", "before_publish"),
     *("published_object", "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"),
-    *("chosen", "numbered_history"),
+    *("chosen", "numbered_history", "state_before", "keep_snapshots"),
 }
 
 

@@ -173,7 +173,11 @@ class ClassBalancedSampler:
         You can load the state with any number of workers. For files without a manifest, the state also identifies the
         version of each file, in about 100 bytes per file.
         """
-        position = self._position + self._given * self._workers
+        return self.state_before(0)
+
+    def state_before(self, unused: int) -> dict[str, Any]:
+        """Return the state before the last ``unused`` batches."""
+        position = self._position + (self._given - unused) * self._workers
         state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
         if self._classes_digest is not None:
             state["classes"] = self._classes_digest

@@ -20,7 +20,7 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, InterleavePlan
-from asyncrec._sampling.interleave.provenance import TracedRecords
+from asyncrec._sampling.interleave.provenance import TracedRecords, pack_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
 from asyncrec._sampling.interleave.single_pass import NO_STATE, PassState, SinglePass
 from asyncrec._sampling.parameters import check_same_seed, check_seed, new_seed, whole_number, worker_of
@@ -75,7 +75,7 @@ class InterleaveStream:
         self._inputs = inputs
         self._identity = identity
         self._parameters = parameters
-        self._buffered = TracedRecords()  # records taken together for `__anext__`
+        self._buffered = TracedRecords()  # records taken together for `__anext__`, or the last batch
         self._buffered_index = 0
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[PassState, list[ShardVersion]] | None = None  # the loaded state, parsed
@@ -117,14 +117,18 @@ class InterleaveStream:
         Raises:
             RuntimeError: the stream was opened with ``deterministic=False``.
         """
+        return self.state_before(0)
+
+    def state_before(self, unused: int) -> dict[str, Any]:
+        """Return the state before the last ``unused`` records, which must all be of the last batch."""
         if self._forked:
             raise forked_error("the stream")
         if self._loaded is not None and not self._begun:
             return dict(self._loaded)
         state = self._single_pass.state_dict()
-        left = [
-            [shard_number, *position] for shard_number, position in self._buffered.sources()[self._buffered_index :]
-        ]
+        first = self._buffered_index - unused
+        sources = self._buffered.sources() if first < len(self._buffered.records) else []
+        left = pack_sources(sources[first:])
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
         state["versions"] = self._inputs.versions(_stands_in(state))
@@ -173,17 +177,17 @@ class InterleaveStream:
         return InterleaveStats(records, single_pass.shards, single_pass.seconds_waited)
 
     async def _next_batch(self, size: int) -> list[bytes]:
-        records = self._buffered.records[self._buffered_index :]
-        if len(records) >= size:
-            self._buffered_index += size
-            return records[:size]
-        more = (await self._take(size - len(records))).records
-        self._buffered, self._buffered_index = TracedRecords(), 0
-        if records:
-            return records + more
-        if not more:
-            raise StopAsyncIteration
-        return more
+        first = self._buffered_index
+        missing = first + size - len(self._buffered.records)
+        if missing > 0:
+            more = await self._take(missing)
+            _, batch = self._buffered.split(first) if first else (None, self._buffered)
+            batch.extend(more)
+            if not batch.records:
+                raise StopAsyncIteration
+            self._buffered, first = batch, 0
+        self._buffered_index = min(first + size, len(self._buffered.records))
+        return self._buffered.records[first : self._buffered_index]
 
     async def _take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         if self._forked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -22,6 +22,39 @@ _SECONDS_TOGETHER = 0.002
 # The maximum number of batches from the snapshot in a state to the state. Without a limit, loading a damaged state
 # could read forever.
 _MOST_SKIPPED = 1 << 24
+
+
+class _Snapshots:
+    """The snapshots for the batches of a builder.
+
+    Between two snapshots, the builder makes at least as many records as it can make in the time that one snapshot
+    takes. This limits the share of time spent on snapshots.
+
+    Attributes:
+        possible: whether the builder has a state.
+        wanted: whether snapshots are taken if they are possible.
+    """
+
+    def __init__(self, builder: BatchBuilder, *, possible: bool, wanted: bool) -> None:
+        self.possible = possible
+        self.wanted = wanted
+        self._builder = builder
+        self._snapshot: Snapshot | None = None
+        self._made = self._since = 0
+
+    def renew(self) -> None:
+        """Take a snapshot if there is none, or if enough records were made since the last snapshot."""
+        if not (self.possible and self.wanted):
+            return
+        if self._snapshot is None or self._since >= self._builder.snapshot_cost:
+            self._snapshot = self._builder.snapshot()
+            self._made = self._since = 0
+
+    def after(self, batch: Sequence[Any]) -> tuple[Snapshot, int] | None:
+        """Return the last snapshot, and the number of batches made since, including this batch."""
+        self._made += 1
+        self._since += len(batch)
+        return None if self._snapshot is None else (self._snapshot, self._made)
 
 
 class Prefetcher:
@@ -48,10 +81,10 @@ class Prefetcher:
         self._builder = builder
         self._size = size
         self._scope = scope
-        self._has_state = has_state
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[BuilderState, int] | None = None  # the loaded state, parsed
         self._last: tuple[Snapshot, int] | None = None  # for the last batch returned
+        self._snapshots = _Snapshots(builder, possible=has_state, wanted=size > 0)
         self._changed = anyio.Event()
         self._room = anyio.Event()
         self._ended = False
@@ -78,11 +111,13 @@ class Prefetcher:
                 if not self.begun:
                     await self._load()
                     self.begun = True
-                self.batches.extend((batch, None) for batch in await self._builder.next_batches(1))
+                self._snapshots.renew()
+                batches = await self._builder.next_batches(1)
+                self.batches.extend((batch, self._snapshots.after(batch)) for batch in batches)
                 self._ended = not self.batches
             elif not self.begun:
                 self.begun = True
-                if self._loaded is None and self._has_state:
+                if self._loaded is None and self._snapshots.possible:
                     self._last = self._builder.snapshot(), 0
                 assert self._scope is not None, "prefetching requires a scope"
                 self._scope.start_soon(self._make)
@@ -103,22 +138,26 @@ class Prefetcher:
             ValueError: the state belongs to another sampler, or is damaged.
             RuntimeError: the order depends on timing.
         """
-        if not self._has_state:
+        if not self._snapshots.possible:
             raise RuntimeError(NO_STATE)
         self._start = self._builder.parsed(values), values.whole("skip", most=_MOST_SKIPPED)
         self._loaded = state
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the last batch that `take` returned.
+    def keep_snapshots(self) -> None:
+        """Also take snapshots with ``size=0``, for ``state_dict(unused=1)``."""
+        self._snapshots.wanted = True
+
+    def state_dict(self, unused: int = 0) -> dict[str, Any]:
+        """Return the state after the last batch that `take` returned, or with ``unused=1``, the state before it.
 
         Raises:
             RuntimeError: there is no state, because the order depends on timing.
         """
-        if not self._has_state:
+        if not self._snapshots.possible:
             raise RuntimeError(NO_STATE)
-        if self._last is not None:
+        if self._last is not None and (self._size or unused):
             snapshot, skip = self._last
-            return {**snapshot(), "skip": skip}
+            return {**snapshot(), "skip": skip - unused}
         if self._loaded is not None and (self._size or not self.begun):
             return dict(self._loaded)
         return {**self._builder.snapshot()(), "skip": 0}
@@ -137,34 +176,23 @@ class Prefetcher:
             left -= len(await self._builder.next_batches(left, examples=False)) or left
 
     async def _make(self) -> None:
-        """Make batches until the end.
-
-        Between two snapshots, make at least as many records as can be made in the time that one snapshot takes. This
-        limits the share of time spent on snapshots.
-        """
-        builder = self._builder
+        """Make batches until the end."""
+        builder, snapshots = self._builder, self._snapshots
         try:
             await self._load()
-            snapshot = builder.snapshot() if self._has_state else None
-            made = since = 0
             together = 1
             while True:
                 while (room := self._size - len(self.batches)) <= 0:
                     self._room = anyio.Event()
                     await self._room.wait()
-                if snapshot is not None and since >= builder.snapshot_cost:
-                    snapshot = builder.snapshot()
-                    made = since = 0
+                snapshots.renew()
                 began = time.perf_counter()
                 batches = await builder.next_batches(min(room, together))
                 together = 2 * together if time.perf_counter() - began < _SECONDS_TOGETHER / 2 else -(-together // 2)
                 together = min(together, self._size)
                 if not batches:
                     break
-                for batch in batches:
-                    made += 1
-                    since += len(batch)
-                    self.batches.append((batch, None if snapshot is None else (snapshot, made)))
+                self.batches.extend((batch, snapshots.after(batch)) for batch in batches)
                 self._changed.set()
         except Exception as error:
             self._error = error

@@ -283,8 +283,16 @@ class InterleaveSampler:
         Raises:
             RuntimeError: the sampler was created with ``deterministic=False``.
         """
-        state = {**self._open().state_dict(), "versions": self._inputs.versions()}
+        return self.state_before(0)
+
+    def state_before(self, unused: int) -> dict[str, Any]:
+        """Return the state before the last ``unused`` batches, which is 0 or, after `keep_snapshots`, 1."""
+        state = {**self._open().state_dict(unused), "versions": self._inputs.versions()}
         return enveloped(_KIND, self._identity, self._parameters, state)
+
+    def keep_snapshots(self) -> None:
+        """Keep what ``state_before(1)`` needs. Call this method before iterating."""
+        self._open().keep_snapshots()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the last batch returned before the state was taken. The buffered records are read again.

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec._sampling.damage import ShardDamage
+from asyncrec._sampling.interleave.stream import TRANSFERRED
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.blocking._owner import Handle, Owner
 
@@ -20,7 +21,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 # The number of items transferred at once if the caller iterates record by record. A call then costs a fraction of a
 # microsecond per record. This is one training batch, so it takes no more memory than the caller needs anyway.
-CHUNK = 256
+CHUNK = TRANSFERRED
 
 
 class Puller(Generic[T]):
@@ -132,7 +133,7 @@ class Stream(Handle[Any], Iterator[T]):
         self._current: Sequence[T] = ()
         self._given = 0
         self._before: dict[str, Any] | None = None
-        self._skip = 0
+        self._first = chunk
 
     def __next__(self) -> T:
         if self._given == len(self._current):
@@ -143,8 +144,6 @@ class Stream(Handle[Any], Iterator[T]):
 
     def batches(self, batch_size: int) -> Iterator[list[T]]:
         """Iterate over lists of ``batch_size`` records, one call to the loop per list. See the stream's ``batches``."""
-        if self._skip:
-            self._refill()
         if self._given < len(self._current) or self._items.arrived:
             raise RuntimeError(
                 "this stream was iterated record by record and has already read ahead; continue record by record, "
@@ -161,15 +160,13 @@ class Stream(Handle[Any], Iterator[T]):
             before, stream = self._before, self._value
             if isinstance(stream, OpensShards):
                 before = self._owner.call_sync(stream.with_versions, before)
-            return {**before, "list_position": self._given}
+            return {**before, "list_position": before.get("list_position", 0) + self._given}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
-        state: dict[str, Any]
         if self._items.arrived and self._before is not None:
-            state = self._before
-        else:
-            state = self._owner.call_sync(self._value.state_before, self._unused())
-        return {**state, "list_position": self._skip} if self._skip else state
+            return self._before
+        state: dict[str, Any] = self._owner.call_sync(self._value.state_before, self._unused())
+        return state
 
     def _unused(self) -> int:
         """Return the number of records, or of a sampler's batches, that an interrupted call took."""
@@ -184,9 +181,9 @@ class Stream(Handle[Any], Iterator[T]):
             ValueError: the state belongs to another stream.
         """
         values = StateValues(state)
-        skip = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
+        left_out = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
         self._owner.call_inside(self._load, dict(state))
-        self._skip = skip
+        self._first = self._chunk - left_out  # so that the position in the first list stays below the chunk
 
     def stats(self) -> Any:
         """Return the stream's counts. Records in transit from the event loop are counted as returned."""
@@ -211,8 +208,8 @@ class Stream(Handle[Any], Iterator[T]):
             StopIteration: the stream has ended.
         """
         self._check_lists()
-        self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
-        self._skip = 0
+        self._current, self._given = self._items.pull(self._first, before=self._note_state), 0
+        self._first = self._chunk
         if not self._current:
             raise StopIteration
 

@@ -83,6 +83,37 @@ def test_stream_resumes_after_any_record(dataset: str, given: int, kind: str) ->
             assert list(stream) == everything[given:]
 
 
+@pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 300])
+def test_other_readers_resume_from_state_between_transfers(given: int, dataset: str) -> None:
+    """In batches, or on an event loop, or a second time before the end of the list."""
+    paths = blocking.list_shards(dataset)
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        everything = list(stream)
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        for _ in range(given):
+            next(stream)
+        state = json.loads(json.dumps(stream.state_dict()))
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        stream.load_state_dict(state)
+        assert [record for batch in stream.batches(7) for record in batch] == everything[given:]
+
+    async def read() -> list[bytes]:
+        async with asyncrec.interleave(paths, cycle_length=2) as stream:
+            stream.load_state_dict(state)
+            return [record async for record in stream]
+
+    assert anyio.run(read) == everything[given:]
+    for more in (1, 254, 255, 256):
+        with blocking.interleave(paths, cycle_length=2) as stream:
+            stream.load_state_dict(state)
+            for _ in range(more):
+                next(stream)
+            later = json.loads(json.dumps(stream.state_dict()))
+        with blocking.interleave(paths, cycle_length=2) as stream:
+            stream.load_state_dict(later)
+            assert list(stream) == everything[given + more :]
+
+
 def numbered_shards(folder: Path, *, shards: int = 10, records: int = 60) -> list[Path]:
     paths = [folder / f"s{shard}.tfrecord" for shard in range(shards)]
     for shard, path in enumerate(paths):

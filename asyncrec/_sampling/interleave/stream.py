@@ -36,6 +36,10 @@ _KIND = "asyncrec.interleave"
 # than reading them. The state holds the positions of the taken records that have not yet been returned.
 _AT_ONCE = 64
 
+# The number of records that `asyncrec.blocking` transfers together. Its state may be the state before them, with a
+# ``list_position``: the number of records that were returned since.
+TRANSFERRED = 256
+
 
 @dataclass(frozen=True, slots=True)
 class InterleaveStats:
@@ -79,6 +83,7 @@ class InterleaveStream:
         self._buffered_index = 0
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[PassState, list[ShardVersion]] | None = None  # the loaded state, parsed
+        self._left_out = 0  # the number of records to read and discard before the first record
         self._begun = False
         self._forked = False
         on_fork(self)
@@ -163,6 +168,8 @@ class InterleaveStream:
         start = self._single_pass.parsed(values)
         if start.shuffle is not None:
             check_same_seed(self._seed, start.shuffle.seed)
+        listed = "list_position" in values
+        self._left_out = values.whole("list_position", most=TRANSFERRED - 1) if listed else 0
         self._start = start, versions_in(values, len(self._inputs))
         self._loaded = state
 
@@ -199,6 +206,10 @@ class InterleaveStream:
                 start, versions = self._start
                 await self._inputs.check(versions)
                 await self._single_pass.load(start)
+                self._start = None
+            while self._left_out:
+                taken = await self._single_pass.take(self._left_out)
+                self._left_out -= len(taken.records) or self._left_out
             self._begun = True
         return await self._single_pass.take(count, buffered_only=buffered_only)
 

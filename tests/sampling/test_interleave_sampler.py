@@ -185,6 +185,22 @@ async def test_repeat_continues_until_last_batch_is_complete() -> None:
     assert [len(set(map(class_of, batch))) for batch in batches] == [4, 4]
 
 
+@pytest.mark.parametrize("prefetch_size", [0, 3])
+async def test_sampler_resumes_within_extra_pass(prefetch_size: int) -> None:
+    storage = await folder([[b"%d:%d" % (number % 3, number) for number in (*range(12), 12, 15)]])
+    options: dict[str, Any] = {"class_fn": class_of, "batch_size": 6, "example_per_class": 2, "num_repeat": 1}
+    options |= {"on_exhausted": "repeat", "prefetch_size": prefetch_size}
+    batches = await batches_of(sampler_of(storage, **options))
+    for given in range(len(batches) + 1):
+        async with sampler_of(storage, **options) as sampler:
+            for _ in range(given):
+                await anext(sampler)
+            state = json.loads(json.dumps(sampler.state_dict()))
+        async with sampler_of(storage, **options) as sampler:
+            sampler.load_state_dict(state)
+            assert [batch async for batch in sampler] == batches[given:]
+
+
 @pytest.mark.parametrize("parallelism", [None, 3])
 async def test_sync_and_async_deserializers_yield_same_batches(parallelism: int | None) -> None:
     storage = await folder([[b"%d:%d" % (shard, i) for i in range(30)] for shard in range(3)])

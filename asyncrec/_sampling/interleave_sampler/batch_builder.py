@@ -152,12 +152,13 @@ class BatchBuilder:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
         shards, queues = len(self._inputs), self._queues
+        last_batch = values.flag("last_batch")
         return BuilderState(
             values.whole("batches"),
             values.whole("in_pass"),
-            values.flag("last_batch"),
+            last_batch,
             values.flag("ended"),
-            self.passes.parsed(values),
+            self.passes.parsed(values, extra=last_batch),
             parse_sources(values, "gathered", shards),
             None if queues is None else queues.parsed(values.part("queues")),
             [] if queues is None else parse_sources(values, "queued", shards),

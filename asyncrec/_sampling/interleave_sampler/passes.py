@@ -98,13 +98,13 @@ class Passes:
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
-    def parsed(self, values: StateValues) -> PassesState:
-        """Parse a state that was taken with the same inputs and plan.
+    def parsed(self, values: StateValues, *, extra: bool) -> PassesState:
+        """Parse a state that was taken with the same inputs and plan, with ``extra``, perhaps in one more pass.
 
         Raises:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.
         """
-        last = None if self._num_repeat < 0 else self._num_repeat - 1
+        last = None if self._num_repeat < 0 else self._num_repeat - (not extra)
         return PassesState(
             values.whole("seed", least=None, most=None),
             values.whole("epoch") if last is None else values.whole("epoch", most=last),

@@ -7,6 +7,7 @@ bits. The set takes 1.4 MB for a data set of ten million records.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,10 @@ class RecordSet:
 
     def __len__(self) -> int:
         return int(self._before[-1])
+
+    def digest(self) -> str:
+        """Return a digest of the set, as 16 bytes of blake2b in hexadecimal. Blocks."""
+        return blake2b(self._bits.data, digest_size=16).hexdigest()
 
     def has(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Return whether each of these records is in the set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -243,3 +244,43 @@ async def test_failing_store_leaves_no_temporary_files(little_memory: Path) -> N
             assert list(little_memory.iterdir()) == []
         failing.left = 1 << 20
         assert {number_of(record) async for record in dataset} == site.newest()
+
+
+@pytest.mark.parametrize("mode", ["block", "buffer", "global"])
+async def test_damage_to_newest_version_refuses_earlier_states(mode: Any, tmp_path: Path) -> None:
+    schema = asyncrec.Schema({"key": asyncrec.FixedLen((), "str"), "date": asyncrec.FixedLen((), "int64")})
+    async with asyncrec.open_sharded_writer(
+        tmp_path / "x", schema=schema, key_feature="key", max_shard_records=100, on_duplicate="write"
+    ) as writer:
+        for number in range(200):
+            await writer.write({"key": f"k{number}", "date": 0})
+        await writer.write({"key": "k5", "date": 1})
+    options: dict[str, Any] = {"seed": 1, "mode": mode, "on_corrupt": "skip"}
+
+    async def read(state: Any = None, *, early: bool = False) -> tuple[list[list[bytes]], Any]:
+        async with asyncrec.open_dataset(tmp_path / "x", newest="date") as dataset:
+            stream = dataset.shuffled(**options)
+            if early:
+                stream.load_state_dict(state)
+            async with stream:
+                if state is not None and not early:
+                    stream.load_state_dict(state)
+                batches = stream.batches(10)
+                first = [await anext(batches) for _ in range(5)]
+                return first, json.loads(json.dumps(stream.state_dict()))
+
+    _, intact = await read()
+    following, _ = await read(intact)
+    assert await read(intact, early=True) == await read(intact)
+    shard = max(tmp_path.glob("*.tfrecord"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    _, damaged = await read()
+    await read(damaged)
+    for early in (False, True):
+        with pytest.raises(ValueError, match="the newest versions are not the same records"):
+            await read(intact, early=early)
+    shard.write_bytes(whole)
+    with pytest.raises(ValueError, match="the newest versions are not the same records"):
+        await read(damaged)
+    assert (await read(intact))[0] == following

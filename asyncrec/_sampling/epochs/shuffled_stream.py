@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
@@ -157,10 +158,16 @@ class ShuffledStream:
         self._ahead: ReadAheadItems[bytes | None] = ReadAheadItems(path=dataset.manifest.path, what="stream")
         self._records = self._ahead.items  # `None` is a damaged record
         self._told = False
+        # With ``newest=``, the digest of the records in the order. Before entering, the digest in the loaded state.
+        self._digest: str | None = None
 
     async def __aenter__(self) -> ShuffledStream:
         self._ahead.check_new()
         self._batches.recount(await self._order.choose(self._damage if self._skips else None))
+        if self._order.chosen is not None:
+            digest = await in_thread(self._order.chosen.digest)
+            _check_digest(self._dataset.manifest.path, self._digest, digest)
+            self._digest = digest
         await self._ahead.__aenter__()
         return self
 
@@ -210,7 +217,7 @@ class ShuffledStream:
 
     def _state_at(self, place: tuple[int, int]) -> dict[str, Any]:
         epoch, position = place
-        return ordered_state(
+        state = ordered_state(
             _KIND,
             self._identity(self._order),
             self._dataset.versions.packed,
@@ -219,6 +226,7 @@ class ShuffledStream:
             epoch=epoch,
             position=position,
         )
+        return state if self._digest is None else {**state, "newest_records": self._digest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from this state. Call this method before iterating.
@@ -227,7 +235,8 @@ class ShuffledStream:
 
         Raises:
             ValueError: the state belongs to another snapshot of the data set, to another order or to other epochs, or
-                has another version.
+                has another version. With ``newest=``, also if a record was damaged or restored, so that other records
+                are the newest versions; if the stream has not been entered, entering it raises this error.
             DatasetError: the files have no manifest, and a file was replaced since the state was taken.
             RuntimeError: iteration has begun.
         """
@@ -243,7 +252,12 @@ class ShuffledStream:
         values = StateValues(state)
         epoch, position = values.whole("epoch"), values.whole("position")
         run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
+        digest = None if self._dataset.newest is None else values.plain("newest_records")
+        if self._order.chosen is not None:
+            _check_digest(self._dataset.manifest.path, digest, self._digest)
         self._batches.go_on(epoch, position, run)
+        if self._order.chosen is None:
+            self._digest = digest
         order.chosen = self._order.chosen
         self._order = order
 
@@ -301,6 +315,15 @@ class ShuffledStream:
         if self._skips:
             return await self._dataset.get_whole(numbers, self._damage)
         return await self._dataset.get_many(numbers)
+
+
+def _check_digest(path: str, theirs: Any, ours: str | None) -> None:
+    """Check that a state, if it has a digest, was taken with the same newest versions."""
+    if theirs not in (None, ours):
+        raise ArgumentValueError(
+            f"{path}: the newest versions are not the same records as when the state was taken, so the order would "
+            "differ: a record was damaged or restored since; restore the shards, or start again without the state"
+        )
 
 
 def _tell_cost(path: str, records: int) -> None:

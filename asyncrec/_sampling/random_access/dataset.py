@@ -307,7 +307,8 @@ class Dataset:
                 number.
             on_corrupt: ``"raise"`` raises an error for a damaged record. ``"skip"`` omits the record, so its batch is
                 shorter or even empty, and lists the record in `ShuffledStream.damage`. All other batches, and the
-                state, stay the same.
+                state, stay the same. With ``newest=``, a damaged newest version changes the order, so all workers must
+                read the same bytes, and earlier states are refused.
 
         Raises:
             ValueError: an argument is out of range.

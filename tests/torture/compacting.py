@@ -183,9 +183,7 @@ async def _judge(what: str, path: str) -> list[str]:
     if verified.damaged or verified.conflicts or verified.orphans:
         wrong.append(f"verify: {verified.damaged} {verified.conflicts} {verified.orphans}")
     files = _files(path)
-    if any(
-        map(_UNNAMED.fullmatch, files)
-    ):  # only `recover` removes the header of a job that was killed before its link
+    if any(map(_UNNAMED.fullmatch, files)):  # the header of a job that was killed before its link
         await asyncrec.recover(path)
         files = _files(path)
     # `compact` keeps replaced shards for readers: the original ones, and those that the killed call made.

@@ -65,7 +65,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes in memory from ``byte`` on. If it is empty, feed bytes from ``byte`` on again."""
+        """Return the bytes in memory from ``byte`` on. If the result is empty, feed bytes from ``byte`` on again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]

@@ -99,7 +99,7 @@ class Passes:
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues, *, extra: bool) -> PassesState:
-        """Parse a state that was taken with the same inputs and plan, with ``extra``, perhaps in one more pass.
+        """Parse a state that was taken with the same inputs and plan. ``extra`` allows the pass after the last one.
 
         Raises:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.

@@ -43,7 +43,7 @@ class _Snapshots:
         self._made = self._since = 0
 
     def renew(self) -> None:
-        """Take a snapshot if there is none, or if enough records were made since the last snapshot."""
+        """Take a snapshot before the first batch, and later if enough records were made since the last snapshot."""
         if not (self.possible and self.wanted):
             return
         if self._snapshot is None or self._since >= self._builder.snapshot_cost:

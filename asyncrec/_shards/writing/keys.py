@@ -171,12 +171,10 @@ class KeySet:
         self._added.add(digest)
         return True
 
-    def forget(self, dropped: tuple[bytes, bytes]) -> None:
-        """Remove the digests in the first string that are not in the second, unless the snapshot has them."""
-        before, after = (
-            {digests[at : at + KEY_BYTES] for at in range(0, len(digests), KEY_BYTES)} for digests in dropped
-        )
-        self._added -= before - after
+    def forget(self, before: bytes, after: bytes) -> None:
+        """Remove the digests in ``before`` that are not in ``after``, except those of the snapshot."""
+        had, has = ({each[at : at + KEY_BYTES] for at in range(0, len(each), KEY_BYTES)} for each in (before, after))
+        self._added -= had - has
 
     def add_files(self, contents: Iterable[bytes]) -> None:
         """Add the digests of all files of a snapshot, in one call before any other digest is added. Blocks.

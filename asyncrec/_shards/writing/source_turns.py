@@ -86,7 +86,7 @@ class SourceTurns:
         self._taking = anyio.Lock()  # held while a turn is taken, because the next call reuses the loaded manifest
         self._known: LoadedManifest | None = None
         self._has_dropped = False  # whether records were dropped with a lost source
-        self.forget_keys: Callable[[tuple[bytes, bytes]], None] = lambda digests: None
+        self.forget_keys: Callable[[bytes, bytes], None] = lambda before, after: None
         self.get = self._sources.get
         self.to_take: set[str] = set()
         coordinator.job.manifest.progress.lift = self._lifted
@@ -162,7 +162,6 @@ class SourceTurns:
         Raises:
             ConflictError: another writer has some of the sources, and no call has reported that. All are released.
         """
-        self._acknowledgements.check()
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
             for source in found.values():
@@ -260,7 +259,7 @@ class SourceTurns:
         again = batch.with_turns(self._turn_now)
         if again is None or again.count < batch.count:
             self._has_dropped = True
-            self.forget_keys((digests or b"", b"" if again is None else again.digests or b""))
+            self.forget_keys(digests or b"", b"" if again is None else again.digests or b"")
         return again
 
     def _turn_now(self, name: str, turn: int) -> int:

@@ -259,8 +259,9 @@ class BatchBuilder:
         if plan.on_exhausted == "repeat" and queues.ready:
             if not self._in_pass and self.passes.epoch:
                 raise self._no_batch(queues)
-            self._last_batch = self.passes.is_last
+            last = self.passes.is_last
             await self._begin_pass()
+            self._last_batch = last
             return True
         if not self.batches:
             # A training run that ends before its first batch is a mistake.

@@ -61,7 +61,7 @@ class Run:
         replaces: whether it replaces its whole target.
         first_flush: the records accepted before its first flush began; `None` until then. Any promise that a caller
             received, or was about to receive when the process died, applies to all of them.
-        given_up: whether a process called `recover` to abandon it.
+        given_up: the number of calls of `recover` that may have abandoned it.
         outcome: ``"running"`` (permanently, if its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: the times of these events; `None` before.
     """
@@ -80,7 +80,7 @@ class Run:
     ended: float | None = None
     writer: str = ""
     first_flush: list[Record] | None = None
-    given_up: bool = False
+    given_up: int = 0
     error: str = ""
     records: list[Record] = field(default_factory=list)
     tickets: set[int] = field(default_factory=set)

@@ -50,15 +50,15 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
     # Declare writers dead as an operator would, who may be wrong. A writer that is proven alive stays.
     for run in world.book.of(spec["target"]):
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
-            before = run.given_up
-            run.given_up = before or not (spec.get("says_dead") and run.flushes_to_store)
+            gives_up_now = not (spec.get("says_dead") and run.flushes_to_store)
+            run.given_up += gives_up_now
             how = {"dead": [run.writer]} if spec.get("says_dead") else {"abandon": [run.writer]}
             try:
                 await asyncrec.recover(spec["path"], to=spec.get("to"), **how)
             except ObjectNotFoundError:
-                run.given_up = before
+                run.given_up -= gives_up_now
             except ConflictError as error:
-                run.given_up = before or "is still running" not in str(error)
+                run.given_up += ("is still running" not in str(error)) - gives_up_now
 
 
 @operation("verify")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,27 @@ async def test_state_is_rejected_after_class_fn_changes_classes() -> None:
             async with made(class_fn) as sampler:
                 sampler.load_state_dict(state)
                 assert await anext(sampler) == expected
+
+
+async def test_order_of_set_classes_is_the_same_for_slow_threads() -> None:
+    storage = MemoryStorage()
+    of = await stored(storage, classes=8)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        first, last = await dataset.get(0), await dataset.get(len(dataset) - 1)
+        found = []
+        for waits in (False, True):
+            began = threading.Event()
+
+            def class_fn(record: bytes, waits: bool = waits, began: threading.Event = began) -> frozenset[int]:
+                if record == last:
+                    began.set()
+                elif record == first and waits:
+                    assert began.wait(60), "another thread gets the last shard"
+                return frozenset([of[record]])
+
+            async with asyncrec.ClassBalancedSampler(dataset, 4, 2, class_fn=class_fn, seed=1) as sampler:
+                found.append((sampler.classes, [await anext(sampler) for _ in range(8)]))
+        assert found[0] == found[1]
 
 
 async def test_class_fn_error_names_record() -> None:

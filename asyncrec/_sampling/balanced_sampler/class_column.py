@@ -9,14 +9,16 @@ this data set is overwritten.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import logging
 import threading
 import zipfile
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import anyio
@@ -90,22 +92,17 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         raise ArgumentTypeError(
             "pass either class_feature (the name of a feature) or class_fn (a function of a record)"
         )
-    key = None
-    if feature is not None:
-        what = f"{dataset.manifest.id}\0{feature}"
-        if dataset.versions.packed:
-            what += f"\0{json.dumps(dataset.versions.packed)}"
-        digest = hashlib.blake2b(what.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        key = f"_classes/{dataset.name or 'all'}-{digest}.npz"
-        column = await _load(dataset, key)
-        if column is not None:
-            return column
-    if feature is not None:
-        column = await _read(dataset, _by_feature(feature))
-    else:
+    if feature is None:
         assert class_fn is not None, "feature or class_fn is passed"
-        column = await _read(dataset, _by_function(class_fn))
-    if key is not None:
+        return await _read(dataset, _by_function(class_fn))
+    what = f"{dataset.manifest.id}\0{feature}"
+    if dataset.versions.packed:
+        what += f"\0{json.dumps(dataset.versions.packed)}"
+    digest = hashlib.blake2b(what.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    key = f"_classes/{dataset.name or 'all'}-{digest}.npz"
+    column = await _load(dataset, key)
+    if column is None:
+        column = await _read(dataset, _by_feature(feature))
         await _store(dataset, key, column)
     return column
 
@@ -208,14 +205,24 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     tasks = _SHARDS_AT_ONCE_REMOTE if dataset.files.remote else _SHARDS_AT_ONCE
     await concurrently(read, range(len(dataset.manifest.shards)), tasks=tasks)
     coded = [part for shard in sorted(parts) for part in parts[shard]]
-    # Sort the labels, because the order in which they were found depends on timing.
-    try:
-        labels = sorted(codes)
-    except TypeError:  # labels of several types
-        labels = sorted(codes, key=repr)
+    found = np.concatenate(coded) if coded else np.empty(0, np.int32)
+    labels = _ordered(codes, found)
     renumbered = np.empty(len(codes), np.int32)
     renumbered[[codes[label] for label in labels]] = np.arange(len(labels), dtype=np.int32)
-    return ClassColumn(renumbered[np.concatenate(coded)] if coded else np.empty(0, np.int32), tuple(labels))
+    return ClassColumn(renumbered[found], tuple(labels))
+
+
+def _ordered(codes: Mapping[Any, int], found: NDArray[np.int32]) -> list[Any]:
+    """Return the labels in an order that does not depend on the order in which threads found them.
+
+    Labels that cannot be sorted, such as sets or labels of several types, are in the order of their first records.
+    """
+    with contextlib.suppress(TypeError):
+        labels = sorted(codes)
+        if all(one < other for one, other in pairwise(labels)):  # false for sets, for which < means "is a subset of"
+            return labels
+    _, firsts = np.unique(found, return_index=True)
+    return sorted(codes, key=lambda label: firsts[codes[label]])
 
 
 class _FailedAt(Exception):

@@ -62,7 +62,8 @@ class ClassBalancedSampler:
         worker: ``(i, n)``: worker i of n returns the batches whose number is i modulo n.
 
     Attributes:
-        classes: the labels of the classes, sorted; empty until the sampler is entered.
+        classes: the labels of the classes, sorted, or in the order of their first records if labels cannot be sorted;
+            empty until the sampler is entered.
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.

@@ -44,9 +44,9 @@ async def from_csv(
 ) -> SplitsReport:
     """Make train, eval and test splits from the rows of a CSV file, whose first row names the columns.
 
-    A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. An
-    empty cell in a column of numbers is an absent value, and makes the feature a ``VarLen``; in a column of text, it is
-    the empty string. If a few cells turn a column of numbers into text, ``notes`` of the report locates the first of
+    A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. A
+    number that does not fit the type, such as an identifier of 20 digits, counts as text. An empty cell in a column of
+    numbers is an absent value, and makes the feature a ``VarLen``; in a column of text, it is the empty string. If a few cells turn a column of numbers into text, ``notes`` of the report locates the first of
     these cells. The file is held in memory.
 
     Args:
@@ -250,21 +250,25 @@ _KINDS = ("int64", "float32", "str")
 _MANY_CLASSES = 1000
 # The number of bytes of the first line to read, to determine whether it is JSON.
 _MOST_LINE = 1 << 20
+# The largest float32. Larger numbers would become infinite.
+_LARGEST = (2 - 2**-23) * 2.0**127
 # The number of characters of a cell to show in a message.
 _SHOWN_CELL = 80
 
 
 def _kind(cell: str) -> str:
-    """Return the first type that can hold a cell. Numbers with underscores are text, although Python accepts them."""
+    """Return the first type that can hold a cell. Numbers with underscores are text, although Python accepts them.
+
+    Integers that do not fit int64 are text, because they may be identifiers, and many would become the same float32.
+    """
     if "_" in cell:
         return "str"
     try:
-        if -(1 << 63) <= int(cell) < 1 << 63:
-            return "int64"
+        return "int64" if -(1 << 63) <= int(cell) < 1 << 63 else "str"
     except ValueError:
         pass
     try:
-        float(cell)
+        number = float(cell)
     except ValueError:
         return "str"
-    return "float32"
+    return "float32" if abs(number) <= _LARGEST or "inf" in cell.lower() or number != number else "str"

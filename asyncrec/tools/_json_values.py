@@ -112,7 +112,10 @@ def _plain(value: Any) -> Any:
         return _value(value)
     values = [_value(each) for each in value]
     if any(isinstance(each, float) for each in values) and all(type(each) in (int, float) for each in values):
-        return np.array(values, np.float32)
+        try:
+            return [float(each) for each in values]
+        except OverflowError:
+            raise SchemaError("an integer in a list with floats is out of range for float32") from None
     if any(isinstance(each, bytes) for each in values):
         return [each.encode() if isinstance(each, str) else each for each in values]
     return values

@@ -68,6 +68,16 @@ def test_single_float64_makes_entire_list_float64() -> None:
     assert prepare({"f": [[0.1, np.float64(0.2)]]})["f"].dtype == np.float64
 
 
+@pytest.mark.parametrize("rows", [[[1e39, 1.0]], [[2**63, -1], [2**63 + 1, 5]], [[2**64, 0]], [[-(2**63) - 1, 0]]])
+def test_nested_numbers_out_of_range_are_rejected(rows: list[list[float]]) -> None:
+    with pytest.raises(SchemaError, match="feature 'x'"):
+        encode_example(prepare({"x": rows}))
+
+
+def test_nested_infinity_is_stored_as_infinity() -> None:
+    assert prepare({"x": [[float("inf"), 1.0]]})["x"].tolist() == [[float("inf"), 1.0]]
+
+
 def test_ragged_nested_list_is_rejected() -> None:
     with pytest.raises(
         SchemaError, match="feature 'x': the rows of the nested list differ in length, so it has no shape; pad"

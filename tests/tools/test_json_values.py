@@ -71,6 +71,12 @@ def test_record_values_convert_to_expected_json() -> None:
     assert to_json(record, lists={"n"}, only={"n"}) == {"n": [3]}
 
 
+@pytest.mark.parametrize("value", [1e39, [1e39, 1.0], [10**50, 0.5], [10**400, 0.5], [-(10**39), 0.5]])
+def test_number_too_large_for_float_is_rejected(value: object) -> None:
+    with pytest.raises(SchemaError, match="feature 'x'"):
+        from_json({"x": value})
+
+
 def test_json_values_convert_to_expected_features() -> None:
     record = from_json({"n": 3, "x": [1, 2.5], "t": "text", "yes": True, "nothing": None, "empty": []})
     decoded = decode_example(record)

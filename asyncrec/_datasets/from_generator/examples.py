@@ -111,10 +111,22 @@ def _as_array(name: str, value: Any) -> Any:
             "pass a flat list"
         ) from None
     if array.dtype == np.float64 and not _holds_float64(value):
-        return array.astype(np.float32)  # encoding always rounds Python floats to float32
+        return _rounded(name, value, array)
     if array.dtype.kind in "SU":  # NumPy would strip trailing zero bytes
         return _objects(value, array.shape)
     return array
+
+
+def _rounded(name: str, value: Any, array: Any) -> Any:
+    """Return an array of Python numbers as float32, because encoding always rounds Python floats to float32."""
+    with np.errstate(over="ignore"):
+        rounded = array.astype(np.float32)
+    if (np.isinf(rounded) & ~np.isinf(array)).any():
+        raise SchemaError(f"feature {name!r}: the nested list contains a number that is out of range for float32")
+    # NumPy makes floats of integers that do not fit int64.
+    if (abs(array) >= 1 << 63).any() and not any(isinstance(each, float) for each in np.array(value, object).flat):
+        raise SchemaError(f"feature {name!r}: the nested list contains an integer that is out of range for int64")
+    return rounded
 
 
 def _holds_float64(value: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -236,7 +237,7 @@ def _kind(value: Any) -> _Kind:
     if known is not None:
         return known
     if isinstance(value, list | tuple):
-        return (_kind(value[0])[0] if len(value) else None), (len(value),)
+        return _common(value), (len(value),)
     if isinstance(value, str):
         return "str", ()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -246,6 +247,18 @@ def _kind(value: Any) -> _Kind:
     return _SCALARS[next(kind for kind in (bool, int, float) if isinstance(value, kind))]
 
 
+def _common(values: Sequence[Any]) -> str | None:
+    """Return the type of a list of values, or `None` if it is empty. One float makes it a list of floats."""
+    one_of_each_type = dict(zip(map(type, values), values, strict=True)).values()
+    dtypes = [str(_kind(value)[0]) for value in one_of_each_type]
+    return reduce(_wider, dtypes) if dtypes else None
+
+
+def _wider(one: str, other: str) -> str:
+    floats = FLOAT in (kind_of(one), kind_of(other))
+    return common_dtype(one, other) or _PLAIN[FLOAT if floats else kind_of(one)]
+
+
 def _dtype_of(array: Any) -> str | None:
     kind = array.dtype.kind
     if kind in "biu":
@@ -253,7 +266,7 @@ def _dtype_of(array: Any) -> str | None:
     if kind in "SUT":
         return "bytes" if kind == "S" else "str"
     if kind == "O":
-        return _kind(array.reshape(-1)[0])[0] if array.size else "bytes"
+        return _common(array.reshape(-1)) if array.size else "bytes"
     return "float16" if array.dtype.name == "float16" else "float32"
 
 

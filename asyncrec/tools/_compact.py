@@ -18,10 +18,9 @@ from typing import Any
 
 import anyio
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
-from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.compaction import GRACE_SECONDS, check_grace, compact_manifest
 from asyncrec._shards.manifest.origins import SORTED, times_of
 from asyncrec._shards.manifest.shard_columns import format_micros
@@ -39,7 +38,7 @@ from asyncrec.tools._compact_report import CompactReport
 from asyncrec.tools._duplicates import NO_DUPLICATES, Duplicates, find_duplicates
 from asyncrec.tools._joining import Piece, planned
 from asyncrec.tools._keyed_records import KeptCompression
-from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs, shard_bytes
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Joining, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
@@ -121,9 +120,7 @@ async def compact(
     check_jobs(jobs)
     check_grace(grace)
     target = None if compression == "keep" else parse_compression(compression)
-    size = MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
-    if size < 1:
-        raise ArgumentValueError(f"max_shard_bytes must be at least 1, not {size}")
+    size = shard_bytes(max_shard_bytes)
     if manifest_only and (max_shard_bytes is not None or target is not None or drop_duplicates or dry_run):
         raise ArgumentValueError(
             "manifest_only joins no shards, so it cannot be combined with max_shard_bytes, compression, "

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from asyncrec._arguments import Size, byte_count, record_limit
+from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.map import side_by_side
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
-from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.names import is_data
@@ -43,7 +42,7 @@ from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
-from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs, shard_bytes
 from asyncrec.tools._selection import selected
 
 
@@ -144,9 +143,7 @@ async def convert(
             return report
         async with dataset_at(target, storage=target_storage, storage_options=target_options) as (folder, name):
             advance = Advance(progress, sum(info.size for _, info in files))
-            limits = Limits(
-                max_bytes=MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
-            )
+            limits = Limits(max_bytes=shard_bytes(max_shard_bytes))
             there = await load_manifest(folder, name, path=report.target)
             before = ConvertedBefore(
                 {} if there is None else there.metadata, source=report.source, target=report.target

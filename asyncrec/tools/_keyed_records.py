@@ -13,13 +13,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
-from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
@@ -31,7 +30,7 @@ from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._formats import FORMATS, RECORDS
-from asyncrec.tools._parameters import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress, shard_bytes
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
@@ -81,11 +80,12 @@ class NewTarget:
     storage_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Reject the name of a file in another format.
+        """Reject the name of a file in another format, and an invalid size.
 
         Raises:
-            ArgumentValueError: the path is the name of such a file.
+            ArgumentValueError: the path is the name of such a file, or ``max_shard_bytes`` is less than 1.
         """
+        shard_bytes(self.max_shard_bytes)
         path = os.fspath(self.path)
         if (kind := FORMATS.of(path)) != RECORDS:
             raise ArgumentValueError(
@@ -119,7 +119,6 @@ async def write_new(
         FormatError: the source is damaged; no part of the target remains.
     """
     report = WriteReport(sources=[each.path for each in selections], target=redact(os.fspath(target.path)))
-    size = MAX_SHARD_BYTES if target.max_shard_bytes is None else byte_count(target.max_shard_bytes, "max_shard_bytes")
     compression = await kept_compression(target.compression, selections)
     options = None if target.storage_options is None else dict(target.storage_options)
     if target.is_file:
@@ -142,7 +141,7 @@ async def write_new(
             folder,
             name,
             batches,
-            limits=Limits(max_bytes=size),
+            limits=Limits(max_bytes=shard_bytes(target.max_shard_bytes)),
             compression=compression,
             schema=schema_of_all(selections),
             metadata=metadata_of(selections, made),
@@ -190,11 +189,24 @@ def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
 
 
 def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of the data sets, combined with the description of how the target was made."""
+    """Return the metadata of the data sets, combined with the description of how the target was made.
+
+    Raises:
+        DatasetError: two data sets have different labels, so the same number is a different class in each.
+    """
     metadata: dict[str, Any] = {}
+    labelled = ""
     for selection in selections:
         for dataset in selection.datasets:
-            metadata.update(dataset.manifest.metadata)
+            found = dataset.manifest.metadata
+            if "labels" in found:
+                if found["labels"] != metadata.get("labels", found["labels"]):
+                    raise DatasetError(
+                        f"{dataset.manifest.path} has other labels than {labelled}, so the same number means another "
+                        "class. Make both data sets with the same labels first"
+                    )
+                labelled = dataset.manifest.path
+            metadata.update(found)
     return {**metadata, **made}
 
 

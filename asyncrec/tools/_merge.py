@@ -51,7 +51,7 @@ async def merge(
             records that a manifest allows are read in any case.
 
     Raises:
-        DatasetError: the sources have different schemas, or only some have a schema.
+        DatasetError: the sources have different schemas or labels, or only some have a schema.
         FormatError: a source is damaged; no part of the target remains.
         ObjectExistsError: the target exists.
     """

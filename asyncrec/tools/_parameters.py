@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.processors import processors
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
@@ -38,6 +40,19 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
     By default, this is the number of processors that this process may use, but at least ``far`` for a remote store.
     """
     return jobs or max(processors(), far if storage.read_ahead else 1)
+
+
+def shard_bytes(max_shard_bytes: Size | None) -> int:
+    """Return the maximum size of a shard in bytes. The default is 256 MiB.
+
+    Raises:
+        ValueError: the size is less than 1, or is not a size.
+        TypeError: the size is neither a number nor text.
+    """
+    size = MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
+    if size < 1:
+        raise ArgumentValueError(f"max_shard_bytes must be at least 1, not {size}")
+    return size
 
 
 Progress = Callable[[int, int | None], None]

@@ -247,3 +247,35 @@ async def test_target_named_for_another_format_is_rejected(storage: Storage, com
     with pytest.raises(ValueError, match=r"this is the name of a \w+ file.*convert"):
         await command(source, target, **options, **into(storage))
     assert await names(storage) == before
+
+
+@pytest.mark.parametrize("tool", ["merge", "filter", "sample", "dedupe", "convert"])
+async def test_shards_of_no_bytes_are_refused(storage: Storage, tool: str) -> None:
+    await write_pages(storage)
+    await storage.put("x.jsonl", b'{"n": 1}\n')
+    before = await names(storage)
+    options: dict[str, Any] = {"max_shard_bytes": 0, **into(storage)}
+    with pytest.raises(ValueError, match="max_shard_bytes must be at least 1, not 0"):
+        if tool == "merge":
+            await tools.merge(["pages"], "made", **options)
+        elif tool == "filter":
+            await tools.filter("pages", "made", where=where("label=1"), **options)
+        elif tool == "sample":
+            await tools.sample("pages", "made", records=3, **options)
+        elif tool == "dedupe":
+            await tools.dedupe("pages", "made", **options)
+        else:
+            await tools.convert("x.jsonl", "made", **options)
+    assert await names(storage) == before
+
+
+async def test_data_sets_with_different_labels_are_not_merged(storage: Storage) -> None:
+    for name, labels in (("one", ["cat", "dog"]), ("other", ["ant", "cat"]), ("same", ["cat", "dog"])):
+        async with asyncrec.open_sharded_writer(name, metadata={"labels": labels}, storage=storage) as writer:
+            await writer.write(example(1))
+    before = await names(storage)
+    with pytest.raises(DatasetError, match="other has other labels than one"):
+        await tools.merge(["one", "other"], "both", **into(storage))
+    assert await names(storage) == before
+    await tools.merge(["one", "same"], "both", **into(storage))
+    assert (await asyncrec.read_manifest("both", storage=storage)).metadata["labels"] == ["cat", "dog"]

@@ -46,9 +46,9 @@ async def from_csv(
 
     A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. A
     number that does not fit the type, such as an identifier of 20 digits, counts as text. An empty cell in a column of
-    numbers is an absent value, and makes the feature a ``VarLen``; in a column of text, it is the empty string. If a few
-    cells turn a column of numbers into text, ``notes`` of the report locates the first of these cells. The file is held
-    in memory.
+    numbers is an absent value, and makes the feature a ``VarLen``; in a column of text, it is the empty string. If a
+    few cells turn a column of numbers into text, ``notes`` of the report locates the first of these cells. The file is
+    held in memory.
 
     Args:
         label: a column of classes, which are numbered in sorted order. Each split gets its share of each class.

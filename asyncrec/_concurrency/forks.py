@@ -48,11 +48,16 @@ class OfOneProcess:
     def forked(self) -> None:
         """Make every later use of the object raise an error."""
         _alive.discard(self)  # a child of this child inherits the class
-        self.__class__ = _refusing(type(self))  # type: ignore[arg-type]  # a class is hashable
+        refuse_use(self)
+
+
+def refuse_use(owner: Any) -> None:
+    """Make every later use of an object in this forked child raise a RuntimeError, by replacing its class."""
+    owner.__class__ = _refusing(type(owner))  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache
-def _refusing(kind: type[OfOneProcess]) -> type[OfOneProcess]:
+def _refusing(kind: type) -> type:
     """Return the class that replaces ``kind`` in the child."""
 
     def refuse(self: object, name: str) -> Any:
@@ -60,7 +65,7 @@ def _refusing(kind: type[OfOneProcess]) -> type[OfOneProcess]:
             return object.__getattribute__(self, name)  # attributes that Python itself looks up on any object
         raise forked_error(f"this {kind.__name__}")
 
-    namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__getattribute__": refuse}
+    namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__getattribute__": refuse, "__slots__": ()}
     return types.new_class(kind.__name__, (kind,), exec_body=lambda body: body.update(namespace))
 
 

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
+from asyncrec._concurrency.forks import on_fork, refuse_use
 from asyncrec.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -44,6 +45,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 class SharedClients(Generic[K, C]):
     """The clients in use, one for each key and event loop. The first user creates a client, and the last closes it.
+
+    In a forked child, the parent's clients raise RuntimeError, because the connections are the parent's.
 
     Args:
         name: a name for this kind of client.
@@ -74,6 +77,7 @@ class SharedClients(Generic[K, C]):
             async with shared.making:
                 if shared.client is None:
                     shared.client = await self._make(key)
+                    on_fork(shared)
             yield shared.client
         finally:
             shared.users -= 1
@@ -91,6 +95,12 @@ class _Shared(Generic[C]):
         self.users = 0
         self.making = anyio.Lock()
         self.client: C | None = None
+
+    def forked(self) -> None:
+        """Make every later use of the client raise an error. It is never closed in the child."""
+        if self.client is not None:
+            refuse_use(self.client)
+            self.client = None
 
 
 def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False) -> ssl.SSLContext:

@@ -69,13 +69,13 @@ class Container:
         Raises:
             StorageError: the SDK's error, translated and not chained to the original.
         """
+        secrets, sent = self._client.secrets, self._client.sent  # raises an error in a forked child
         try:
             return await operation()
         except StorageError as error:  # from the transport
             failure = StorageError(f"{what}: {error}")
         except (AzureError, OSError, TimeoutError, ValueError, TypeError, KeyError, AttributeError) as error:
-            client = self._client
-            failure = translate(error, what, condition=condition, secrets=client.secrets, sent=client.sent)
+            failure = translate(error, what, condition=condition, secrets=secrets, sent=sent)
         raise failure
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:

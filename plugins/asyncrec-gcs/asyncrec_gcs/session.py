@@ -150,6 +150,7 @@ class Client:
         # In this emulator mode, the library does not send the token itself. `_authorization` adds it.
         self.gcloud = GcloudStorage(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
         self._asking: set[asyncio.Task[str | None]] = set()
+        self._had_token = False
 
     def __repr__(self) -> str:
         return f"<Client of {self.endpoint}>"
@@ -235,6 +236,7 @@ class Client:
         task.add_done_callback(self._asked)
         try:
             token = await asyncio.shield(task)
+            self._had_token = True
             return {} if token is None else {"Authorization": f"Bearer {token}"}
         except Exception as error:
             failure = self._of_token(error, what)
@@ -247,15 +249,18 @@ class Client:
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
         """Return the error for a failure to obtain a token, for which the library has already tried five times."""
-        name, kind = type(error).__name__, self.gcloud.token.token_type.name
-        if kind == "GCE_METADATA":
+        name = type(error).__name__
+        status = error.status if isinstance(error, aiohttp.ClientResponseError) else None
+        # A metadata server that did not answer the first request probably does not exist.
+        passing = self._had_token if status is None else status == 429 or status >= 500
+        if self.gcloud.token.token_type is Type.GCE_METADATA and not passing:
             return StoragePermissionError(
                 f"{what}: no credentials were found ({name} from the metadata server): set "
                 "GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or pass the option "
                 "token or service_file; for a public bucket, pass anonymous=True"
             )
-        if isinstance(error, aiohttp.ClientResponseError) and error.status in (400, 401, 403):
-            return StoragePermissionError(f"{what}: the token server rejected these credentials: HTTP {error.status}")
+        if status in (400, 401, 403):
+            return StoragePermissionError(f"{what}: the token server rejected these credentials: HTTP {status}")
         if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
             return TransientStorageError(f"{what}: no token could be obtained: {name}")
         return StoragePermissionError(f"{what}: the credentials are not usable: {name}")

@@ -99,6 +99,19 @@ async def test_token_request_succeeds_after_transient_failure(gcs: FakeGcs, serv
         assert (await storage.head("key")).size == len(DATA)
 
 
+@pytest.mark.parametrize("fault", [Fault("status", 503), Fault("status", 429), Fault("reset")])
+async def test_metadata_server_outage_is_transient_after_first_token(gcs: FakeGcs, fault: Fault) -> None:
+    gcs.put("key", DATA)
+    async with open_quick(endpoint=gcs.url, attempts=2) as storage:
+        await storage.head("key")
+        gcs.tokens.append("withdraws the one before")
+        gcs.plan = lambda kind, n: fault if kind == "token" else None
+        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*no token could be obtained"):
+            await storage.head("key")
+        gcs.plan = lambda kind, n: None
+        assert (await storage.head("key")).size == len(DATA)
+
+
 @asyncio_only
 async def test_cancelled_token_request_leaves_no_task_running(gcs: FakeGcs, service_file: str) -> None:
     gcs.plan = lambda kind, n: Fault("stall") if kind == "token" else None

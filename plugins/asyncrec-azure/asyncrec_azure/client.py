@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import ClientAuthenticationError
 from azure.storage.blob.aio import BlobServiceClient, ContainerClient
 
 from asyncrec.errors import ArgumentValueError
@@ -15,6 +16,7 @@ from asyncrec.storage import in_thread
 from asyncrec.storage.http import SharedClients, trusting
 
 from .access import Access
+from .errors import NoNewTokenError
 from .transport import Transport
 
 
@@ -59,6 +61,37 @@ class Client:
                 await self._identity.close()
 
 
+class _Identity:
+    """An identity that the SDK looks up. Once it has given a token, its failures are those of a service that is down.
+
+    The SDK raises the same error if a machine has no identity and if the service of its identity does not respond.
+    """
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+        self._had_token = False
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        """Return a token. The SDK calls this method.
+
+        Raises:
+            NoNewTokenError: the identity gave a token before, and gives none now.
+        """
+        try:
+            token = await self._credential.get_token(*scopes, **options)
+        except ClientAuthenticationError as error:
+            if error.response is not None or not self._had_token:
+                raise
+            failure = NoNewTokenError(type(error).__name__)
+        else:
+            self._had_token = True
+            return token
+        raise failure
+
+    async def close(self) -> None:
+        await self._credential.close()
+
+
 def _credential(access: Access) -> Any:
     if access.account_key is not None:
         return AzureNamedKeyCredential(access.account, access.account_key)
@@ -84,7 +117,7 @@ def _prepare(access: Access) -> tuple[ssl.SSLContext, Any]:
     from azure.identity.aio import DefaultAzureCredential
 
     options = {} if access.client_id is None else {"managed_identity_client_id": access.client_id}
-    return context, DefaultAzureCredential(**options)
+    return context, _Identity(DefaultAzureCredential(**options))
 
 
 async def _make(access: Access) -> Client:

@@ -65,6 +65,10 @@ class HeaderUnknownError(StorageError):
     """The store, which must be an emulator or a gateway, does not support a header of the request."""
 
 
+class NoNewTokenError(AzureError):
+    """The identity gave a token before, but now does not respond. The message is the type of the SDK's error."""
+
+
 def translate(
     error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = (), sent: str = ""
 ) -> StorageError:
@@ -83,6 +87,8 @@ def translate(
             "account_key or sas_token, run `az login`, or use a machine with a managed identity; for a public "
             "container, pass anonymous=True"
         )
+    if isinstance(error, NoNewTokenError):
+        return TransientStorageError(f"{what}: no new token could be obtained: {error}")
     return _of_transport(error, what)
 
 

@@ -11,13 +11,14 @@ import anyio
 import pytest
 from asyncrec_azure.access import Access
 from asyncrec_azure.container import info_of
+from asyncrec_azure.errors import translate
 from asyncrec_azure.options import Options
 from asyncrec_azure.plugin import open_azure
 from azure_api import FakeAzure
 from azure_opening import KEY, open_quick
 from serving import Server
 
-from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
 
 ADDRESS = "https://data.blob.core.windows.net"
 
@@ -162,12 +163,42 @@ async def test_managed_identity_obtains_tokens_through_sdk(azure: FakeAzure, mon
         _, credential = _prepare(access(account="data"))
 
         async def token() -> str:
-            async with credential:
+            try:
                 return str((await credential.get_token("https://storage.azure.com/.default")).token)
+            finally:
+                await credential.close()
 
         if anyio.get_cancelled_exc_class().__module__.startswith("asyncio"):
             assert await token() == "c4n4ry-t0ken"
             assert identity.log == ["token"]
+
+
+@pytest.mark.anyio
+async def test_identity_failure_is_transient_after_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    from asyncrec_azure.client import _prepare
+    from azure.core.credentials import AccessToken
+    from azure.identity import CredentialUnavailableError
+
+    unavailable = CredentialUnavailableError("no answer")
+    answers: list[Any] = [unavailable, AccessToken("c4n4ry-t0ken", 0), unavailable]
+
+    class Credential:
+        async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            assert isinstance(answer, AccessToken)
+            return answer
+
+    monkeypatch.setattr("azure.identity.aio.DefaultAzureCredential", Credential)
+    _, credential = _prepare(access(account="data"))
+    raised: list[type] = []
+    for _ in range(3):
+        try:
+            assert (await credential.get_token("scope")).token == "c4n4ry-t0ken"
+        except Exception as error:
+            raised.append(type(translate(error, "az://crawl/key: looking")))
+    assert raised == [StoragePermissionError, TransientStorageError]
 
 
 @pytest.mark.anyio

@@ -111,7 +111,7 @@ class SeenBodies:
         return None if identity is None else content_digest(identity)
 
     def digest_of_revisit(self, page: Page) -> bytes | None:
-        """Return the digest that links a page that already is a revisit to its body; `None` if it is not known."""
+        """Return the digest that links a page that is already a revisit to its body; `None` if it is unknown."""
         if not is_revisit(page) or not isinstance(self._seen, str):
             return None
         identity = self.identity(page)

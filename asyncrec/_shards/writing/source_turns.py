@@ -1,4 +1,4 @@
-"""`SourceTurns` keeps track of a writer's sources, which the writer takes, releases, or loses to another writer.
+"""`SourceTurns` keeps track of the sources that a writer takes and releases, or loses to another writer.
 
 Before it writes the first record of a source, the writer takes the source's next turn. The previous owner's log has
 then ended, or states that the turn was released, and it also states the source's position

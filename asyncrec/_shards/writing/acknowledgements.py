@@ -45,9 +45,7 @@ class Acknowledgements:
         return self._error
 
     def failed(self, error: BaseException) -> None:
-        """Record the first error of an object writer or uploader. If it was only a cancellation, a later error replaces
-        it.
-        """
+        """Record the first error of an object writer or uploader. A later error replaces a cancellation."""
         if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
             self._error = error
 

@@ -74,8 +74,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
             writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
         )
         try:
-            # Not shielded: if this is cancelled, the next call finds out the outcome, and each clean-up has its own
-            # time limit.
+            # Not shielded: a cancelled one is settled by the next call, and each clean-up has a limit of its own.
             await create(folder, segment_key(name, writer, number + 1), tombstone.encode(), shield=False)
         except ObjectExistsError:
             continue

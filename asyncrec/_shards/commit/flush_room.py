@@ -64,8 +64,7 @@ class FlushRoom:
             self._budget.give(-more)
 
     def make(self) -> None:
-        """If callers wait for memory that nothing else will free, stop repeating earlier entries and flush all records.
-        """
+        """If callers wait for memory that nothing else will free, stop repeating entries and flush all records."""
         if not self._budget.starving:
             return
         self.ledger.forget_tail()

@@ -35,8 +35,7 @@ class LogProgress:
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 
     def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
-        """Record the positions of a shard that will be committed. ``forget`` removes the copy stored next to the shard.
-        """
+        """Record the positions of a shard that will be committed. ``forget`` removes the copy next to the shard."""
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:

@@ -94,8 +94,7 @@ class ManifestWriter:
 
         ``fates`` are its shards' states. ``promised`` returns whether `asyncrec.recover` must complete a failed commit.
         ``recovered_by`` names the machine of another process that closes the log. ``last`` is the last segment's
-        number, or `None` to look it up. Each commit makes its records in the ``flush_log`` void, and states the log's
-        last number.
+        number, or `None` to look it up. Commits make records in the ``flush_log`` void, and state its last number.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()

@@ -31,7 +31,9 @@ class CommitClock:
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Return the current time, or a slightly later time if needed to be later than all previous times and commits.
+        """Return the current time, or a slightly later time if necessary.
+
+        The result is later than all times that were returned before, and than all commits that the job found.
         """
         now = format_time(time.time())
         if now <= self._last:
@@ -129,8 +131,7 @@ class Shard:
         return self._keeper
 
     async def publish_positions(self) -> None:
-        """Store the sources' positions, unless they are on a disk, for another process that may commit the shard later.
-        """
+        """Store the sources' positions, unless they are on a disk, so that another process can commit the shard."""
         if self._keeper is None:
             self._has_object = True
             line = positions_line(self.output.records, self.output.sources.positions)

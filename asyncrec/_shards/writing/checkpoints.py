@@ -97,8 +97,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
 
 
 async def _take_up_silent(job: Job, path: str) -> None:
-    """Recover silent writers now, and once more when a writer that has only just died has been silent for long enough.
-    """
+    """Recover silent writers now, and again when a writer that has just died will have been silent long enough."""
     module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
     silent = job.header.silent_after
     for seconds in (0.0, silent):

@@ -124,7 +124,9 @@ def digest_of(key: str | bytes) -> bytes:
 
 
 def content_digest(content: str | bytes) -> bytes:
-    """Return the 16-byte digest of a body. Its last bit is 0; its revisits have a last bit of 1 (see `shared_digests`).
+    """Return the 16-byte digest of a body.
+
+    Its last bit is 0. For revisits of the body, the last bit is 1 (see `shared_digests`).
     """
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     digest = hashlib.blake2b(data, digest_size=KEY_BYTES, person=b"asyncrec content").digest()

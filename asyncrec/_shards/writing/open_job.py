@@ -1,5 +1,4 @@
-"""`open_job` begins a job: it creates the job's mark, and claims the name if necessary. If it fails, it deletes both.
-"""
+"""`open_job` begins a job: it creates the job's mark and, if necessary, a claim. If it fails, it deletes both."""
 
 from __future__ import annotations
 
@@ -226,8 +225,7 @@ async def _claimed(
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
                 await put_claim(folder, header.name, claim)
-            # Another job may have claimed a different number in the meantime. It also looks for other claims after
-            # making its own, so at least one of the two jobs sees the other's claim.
+            # A job that came to another number meanwhile has looked, or will, and sees this claim.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
                 raise ConflictError(
                     f"{path}: another writer claimed this name at the same moment; open a writer again later, or "

@@ -170,8 +170,7 @@ class OpenShards:
         self.begin(job)
 
     def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
-        """Switch to a new job. The previous job, if there was one, has ended after committing the ``earlier`` shards.
-        """
+        """Switch to a new job. The previous job, if any, has ended after committing the ``earlier`` shards."""
         self._earlier += earlier
         self.job = self.coordinator.job = job
         self._deadlines.append(job.manifest.deadline)
@@ -206,7 +205,7 @@ class OpenShards:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     async def flush(self) -> None:
-        """Flush every shard, with all records that were accepted before this call."""
+        """Flush every shard, with all records taken so far."""
         requests = []
         for queue in self.queues:
             frames = queue.pending_since is not None
@@ -218,8 +217,7 @@ class OpenShards:
         self.acknowledgements.check()
 
     def _flush_unasked(self) -> None:
-        """Start flushing every shard that is not already being flushed. If that fails, the next call raises the error.
-        """
+        """Start flushing each shard that is not being flushed yet. If that fails, the next call raises the error."""
         before = self._unasked or [None] * len(self.queues)
         self._unasked = [
             queue.flush() if request is None or request.done.is_set() else request

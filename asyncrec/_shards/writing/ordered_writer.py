@@ -90,8 +90,7 @@ _EXACT = 1 << 53  # a float can represent every integer up to this exactly
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A batch of records. If they have keys, each record comes with the digest of its key, and perhaps of its content.
-    """
+    """A batch of records. If they have keys, there is a digest of each key, and perhaps of each record's content."""
 
     records: list[bytes]
     keys: list[bytes] | None = None

@@ -91,8 +91,7 @@ class SeenBodies:
         return page_in(record, self._schema)
 
     def identity(self, page: Page) -> str | bytes | None:
-        """Return the value that distinguishes a page's body from other bodies, or `None` if the page has no such value.
-        """
+        """Return the value that distinguishes a page's body from others; `None` if the page has no such value."""
         value = page.get(self._seen) if isinstance(self._seen, str) else self._seen(page)
         if value is not None and not isinstance(value, str | bytes):
             raise ArgumentTypeError(f"{self._path}: seen must return str, bytes or None, not {type(value).__name__}")

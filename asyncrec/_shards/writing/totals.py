@@ -1,5 +1,4 @@
-"""The counts of a sharded writer, and `writer_totals`, which adds up those of all writers in this process, for metrics.
-"""
+"""The counts of a sharded writer, and `writer_totals`, which sums those of all writers in this process, for metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer's log: the log's segments are numbered from 1, and the last segment ends the log.
+"""Read and end the logs of writers. A log's segments are numbered from 1, and its last segment ends it.
 
 Suppose writer A is suspended for an hour in the middle of a commit. Process B considers A dead, and wants to delete A's
 uncommitted objects. If B only checked that A had not committed, A could resume after the check, and its commit would

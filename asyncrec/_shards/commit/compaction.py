@@ -186,8 +186,8 @@ async def compact_unasked(
 ) -> Compaction | None:
     """Call `compact_manifest` if at least ``least`` segments are in no checkpoint; otherwise return `None`.
 
-    To find out, list the manifest, and read the first lines of the newest checkpoint. If ``behind`` is passed and is
-    not the number of the newest checkpoint, the listing is enough, because another process has just compacted.
+    The check lists the manifest, and reads the first lines of the newest checkpoint. If ``behind`` is passed and is not
+    the number of the newest checkpoint, the listing is enough, because another process has just compacted the manifest.
 
     Raises:
         ManifestError: the manifest cannot be read.

@@ -134,6 +134,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
         if number in listed.pointers and over and not stays:
             keys.append(checkpoint_pointer_key(name, number))
-    for key in keys:  # the pointer is last: without its checkpoint, it is found again, but not the reverse
+    # Delete a pointer after its checkpoint: a pointer without a checkpoint is found again, but not the reverse.
+    for key in keys:
         await folder.delete(key)
     return keys

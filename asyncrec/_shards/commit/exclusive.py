@@ -1,8 +1,8 @@
-"""`create` creates a small object exclusively: only one of several processes succeeds, and each learns the outcome.
+"""`create` creates a small object exclusively: if several processes try to create it, exactly one of them succeeds.
 
 All decisions about a data set are made in this way: commits, closing segments, tombstones, claims, and places in the
-log of removals. Such an object is sent in one part, so every tested store can create it exclusively (`asyncrec doctor`
-checks a store). Sometimes the outcome remains unknown.
+log of removals. Each process learns the outcome, if possible. Such an object is sent in one part, so every tested store
+can create it exclusively (`asyncrec doctor` checks a store).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`FlushLog` has the records that a writer without a disk has flushed to its store, as entries that commits make void.
+"""`FlushLog` stores the records that a writer without a disk flushes. Once their shard is committed, they are void.
 
 If a machine is lost together with its disk, all records since the last commit are lost, which may be an entire shard.
 The writer could commit more often, but each commit makes a shard, and a data set with a million small shards stays
@@ -71,7 +71,7 @@ class FlushPlace:
 
 
 class FlushSweeper:
-    """A task that deletes the entries that the ledger no longer needs. `run` is the body of the task."""
+    """A task that deletes entries when the ledger allows it. `run` is the body of the task."""
 
     def __init__(self, place: FlushPlace, ledger: FlushLedger) -> None:
         self._place = place
@@ -147,7 +147,7 @@ class FlushLog:
     # -- for the object writers ---------------------------------------------------------------------------------------
 
     def shard(self, key: str) -> ShardRecords:
-        """Register an open shard. Return the object that keeps the shard's records until they are flushed."""
+        """Register an open shard. Return the object that keeps the shard's records."""
         self.shards[key] = shard = ShardRecords(self, self.room, key)
         return shard
 
@@ -272,7 +272,7 @@ class FlushLog:
         self._changed()
 
     def _changed(self) -> None:
-        """Record that the store has accepted a request, which frees room and makes some entries unnecessary."""
+        """Record that the store has accepted a request, which frees memory and makes some entries unnecessary."""
         self.changed = anyio.current_time()
         self.room.account()
         self._answer()

@@ -38,7 +38,7 @@ class FlushRoom:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether callers are waiting for room."""
+        """Whether callers are waiting for memory."""
         return self._budget.callers_waiting > 0
 
     def keep(self, *, open: int = 0, finished: int = 0) -> None:

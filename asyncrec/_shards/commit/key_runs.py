@@ -209,7 +209,7 @@ class _Blocks:
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """Return the last block, which is not full, or an empty list if no entries are left."""
+        """Return a list of the last block, which is not full; an empty list if no entries are left."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:

@@ -110,7 +110,7 @@ class Shard:
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
-        """Open the keys file in the same way as the index in `open_index`.
+        """Open the keys file, in the same way as `open_index` opens the index.
 
         The file begins with ``zeros`` zero bytes, for the records before the first one with a key.
         """

@@ -1,4 +1,4 @@
-"""`ShardPublisher` publishes objects in an order that, even after a crash, lets no manifest name a missing object.
+"""`ShardPublisher` publishes objects in an order that keeps manifests from naming missing objects, even after a crash.
 
 The index and keys are published first, then the shard, and finally the segment that names all three with their sizes
 and checksums (`asyncrec._shards.commit.manifest_writer`). A crash in between leaves objects that no manifest names.
@@ -39,7 +39,7 @@ class ShardPublisher:
 
     Attributes:
         fates: the states of the job's shards in the store.
-        say: the method `ManifestWriter.say`, if the job commits shard by shard.
+        say: the method `ManifestWriter.say`, if the job commits one shard at a time.
         flush_log: the log to which records are flushed, if they are not flushed to a disk.
     """
 

@@ -110,7 +110,7 @@ class _Gate:
         self._open = anyio.Event()
 
     async def wait(self) -> None:
-        """Wait until all of the tasks are waiting."""
+        """Wait until all of the tasks have arrived at the gate."""
         self._missing -= 1
         if self._missing == 0:
             self._open.set()

@@ -136,7 +136,7 @@ class Job:
 
     @property
     def spools(self) -> bool:
-        """Whether flushed records survive the process, because they reach a disk or the store, and are recovered."""
+        """Whether flushed records survive a crash of the process, and are then recovered from a disk or the store."""
         if self.header.kind == "whole":
             return False
         return self.staging_folder.flush_level == "spooled" or self.flush_log is not None

@@ -117,7 +117,7 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was passed twice; nothing was committed")
-        in_order = sorted(entries, key=lambda entry: entry.path)  # the order of the manifest
+        in_order = sorted(entries, key=lambda entry: entry.path)  # the manifest lists shards in this order
         stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in in_order)
         await self.job.commit(stamped)
         self.committed = stamped

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_KEY = bytes(KEY_BYTES)
-# How many of a writer's first keys are checked for duplicates, in 7 MB. A program that repeats keys does so early.
+# How many of a writer's first keys are checked for duplicates. They take 7 MB. A program that repeats keys usually does
+# so early.
 _WATCHED = 1 << 16
 
 _path_log = PathLog("asyncrec.shards")
@@ -139,7 +140,7 @@ def shared_digests(digest: bytes) -> tuple[bytes, bytes]:
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:
-    """Return the number of a value's shard, below ``partitions``. It is the same in every process and release."""
+    """Return a value's shard number, which is below ``partitions`` and the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
     return int.from_bytes(key_digest(data)[:8], "little") % partitions
 
@@ -182,7 +183,7 @@ class KeySet:
         self._added -= had - has
 
     def add_files(self, contents: Iterable[bytes]) -> None:
-        """Add the digests of all files of a snapshot, in one call before any other digest is added. Blocks.
+        """Add the digests in all keys files of a snapshot. Call this once, before any other digest is added. Blocks.
 
         Raises:
             ValueError: the size of a file is not a multiple of 16.

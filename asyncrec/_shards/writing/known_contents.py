@@ -42,7 +42,7 @@ async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeyS
     A run contains the sorted keys of many shards in one object. The runs are named by the checkpoint. Each shard that
     is in no run takes an extra request.
     """
-    keys = await in_thread(KeySet)  # imports NumPy
+    keys = await in_thread(KeySet)  # in a thread, because this imports NumPy
     if before is None:
         return keys
     runs = await open_runs(folder, name, before.shards)

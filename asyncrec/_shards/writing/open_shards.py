@@ -184,7 +184,7 @@ class OpenShards:
 
     @property
     def spools(self) -> bool:
-        """Whether flushed records survive the process, because they reach a disk or the store."""
+        """Whether flushed records survive a crash of the process, because they are on a disk or in the store."""
         return self.job.spools
 
     @property
@@ -234,7 +234,7 @@ class OpenShards:
             await in_thread(staging.acknowledge)
 
     async def commit(self, last: int) -> None:
-        """Finish the open shards, one per iteration of the event loop, and commit the records up to this ticket."""
+        """Finish the open shards, one per iteration of the event loop, and wait until ticket ``last`` is committed."""
         for queue in self.queues:
             queue.end_object()
             await cancel_shielded_checkpoint()  # let other tasks run between writing the last chunks

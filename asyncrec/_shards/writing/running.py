@@ -22,7 +22,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
     With ``commits``, they are committed even if the body raised an exception, which may take ``exit_timeout`` seconds.
     """
     async with TaskScope() as scope:
-        with shards.job.manifest.deadline.applied():  # for the tasks started here
+        with shards.job.manifest.deadline.applied():  # this applies to the tasks started here
             await shards.start(scope)
         finishing = False
         try:
@@ -63,7 +63,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
                 await shards.finish()
             except anyio.get_cancelled_exc_class():
                 raise
-            except BaseException as error:  # raised below, so that it is not in a group
+            except BaseException as error:  # raised below, outside of an exception group
                 failure = error
             ended = True
             group.cancel_scope.cancel()

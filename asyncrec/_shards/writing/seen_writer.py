@@ -1,4 +1,4 @@
-"""`SeenWriter` is the sharded writer for ``seen=``. It stores a page as a revisit if the page's body is already stored.
+"""`SeenWriter` is the sharded writer that is used with ``seen=``. It stores a page as a revisit if its body is known.
 
 Suppose a revisit is on the disk, but the body that it refers to, which goes to a different shard, is not. A crash would
 leave the revisit without a body. Therefore, until a body is committed, its revisits are written to the same queue,
@@ -42,7 +42,9 @@ async def open_seen_writer(
     keys: KeySet | None,
     encoder: RecordEncoder | None,
 ) -> AsyncIterator[SeenWriter]:
-    """Open a writer that knows the bodies in the snapshot that its job started from. It leaves no files behind.
+    """Open a writer that knows all bodies in the snapshot that its job started from.
+
+    It leaves no temporary files behind.
 
     Raises:
         TypeError, ValueError: ``seen`` is neither the name of a feature nor a function, or the records are not pages.
@@ -126,7 +128,7 @@ class SeenWriter(ShardedWriter):
                 self._budget.give(size)
             else:
                 break
-        # No await from here on.
+        # There must be no await from here on, so that no other task runs in between.
         queue = queue or next(self._queues_in_turn)
         ticket = self._next_tickets(1)
         both = digest + choice.digest

@@ -55,8 +55,8 @@ def one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
 _FLUSH_SECONDS = 1.0
 # At this interval, the requests of one writer cost $0.43 a month on S3 in us-east-1.
 _STORE_FLUSH_SECONDS = 30.0
-# By default, a store gets this time to recover. The minimum is the shortest silence that times in whole seconds can
-# show.
+# The default and the minimum of ``dead_after``, in seconds. The default gives a store time to recover. The minimum is
+# the smallest difference that times in whole seconds can show.
 _DEAD_AFTER, _LEAST_DEAD_AFTER = 120.0, 2.0
 
 

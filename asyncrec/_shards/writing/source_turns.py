@@ -89,7 +89,7 @@ class SourceTurns:
         self._queues_in_turn = cycle(queues)
         self._taking = anyio.Lock()  # held while taking a turn, so that the next call can reuse the manifest
         self._known: LoadedManifest | None = None
-        self._has_dropped = False  # whether records were dropped with a lost source
+        self._has_dropped = False  # whether records were dropped because their source was lost
         self.forget_keys: Callable[[bytes, bytes], None] = lambda before, after: None
         self.get = self._sources.get
         self.to_take: set[str] = set()
@@ -160,7 +160,7 @@ class SourceTurns:
                     lifted[name] = source.turn, source.position
         return lifted
 
-    # -- letting go, and losing ---------------------------------------------------------------------------------------
+    # -- releasing and losing sources ---------------------------------------------------------------------------------
 
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
         """Commit the records of these sources, and release their turns. Skip sources that the writer does not have.
@@ -241,7 +241,7 @@ class SourceTurns:
                         raise
                     error.sources = (name,)
                     taken[source] = error
-        # No await from here on.
+        # There must be no await from here on, so that no other task runs in between.
         for source, found in taken.items():
             if isinstance(found, TakenSource):
                 source.turn, source.start = found.turn, found.position

@@ -169,7 +169,7 @@ class Sources:
                 kept = self._without_known(taken)
                 records = [record for record, _ in kept]
                 keyed = any(digest is not None for _, digest in kept)
-                if _size(kept) <= BATCH_BYTES and len(kept) <= BATCH_RECORDS:  # so no record is large
+                if _size(kept) <= BATCH_BYTES and len(kept) <= BATCH_RECORDS:  # then no record is large
                     break
                 batches = await in_thread(framed, records, [each or NO_KEY for _, each in kept] if keyed else None)
                 self._shards.check()
@@ -179,7 +179,7 @@ class Sources:
         except BaseException:
             budget.give(size)
             raise
-        # No await from here on.
+        # There must be no await from here on, so that no other task runs in between.
         if len(kept) < len(taken):
             self.skipped += len(taken) - len(kept)
             budget.give(size - _size(kept))

@@ -126,7 +126,7 @@ class _Writers:
         return WriterTotals(writers=len(found), **sums)  # type: ignore[arg-type]
 
     def _settle(self) -> None:
-        """Add the final counts of ended writers to the totals. The caller must hold the lock."""
+        """Add the growing counts of ended writers to the totals. The caller must hold the lock."""
         while self._last:
             key, last = self._last.popleft()
             if self._open.pop(key, None) is not None:

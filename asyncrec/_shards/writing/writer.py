@@ -39,7 +39,7 @@ _TOGETHER = "fixed shards, and shards that replace others, are committed togethe
 Partition = str | bytes | int
 
 # With several shards, records are collected in lists of this many batches, because each list has a cost per shard.
-# Below a limit of _AMPLE batches, a list has only one batch, because a list waits until all of it fits in memory.
+# Below a memory limit of _AMPLE batches, a list has one batch, because a list waits until all of it fits in memory.
 _SPREAD = 2
 _AMPLE = 32  # batches
 

@@ -1,1 +1,1 @@
-"""Publish shards and commit segments of the manifest, each in one step."""
+"""Publish shards, and commit segments of the manifest. Each of them appears complete or not at all."""

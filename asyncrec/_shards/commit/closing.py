@@ -1,15 +1,15 @@
-"""A writer's log: its segments are numbered from 1, and the last one ends it.
+"""Read and end the logs of writers. A log's segments are numbered from 1, and its last segment ends it.
 
-Suppose a writer A is suspended for an hour in the middle of a commit. B considers A dead and wants to delete A's
+Suppose writer A is suspended for an hour in the middle of a commit. Process B considers A dead, and wants to delete A's
 uncommitted objects. If B only checked that A had not committed, A could resume after the check, and its commit would
-name a deleted shard. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and
-exactly one of them succeeds. B deletes objects only if it has succeeded, because then A can commit nothing more: its
-next number is taken.
+name a deleted shard. The log's next number therefore decides: A creates it exclusively for its commit, B creates it for
+a tombstone, and exactly one of them succeeds. B deletes objects only if it has succeeded, because then A can commit
+nothing more: its next number is taken.
 
-B must know the next number. The segments that a checkpoint covers may be deleted, but never the last segment of a log,
-so a listing shows it. But B's listing may be an hour old: A may have continued since, and the number that B creates may
-have been used, covered and deleted. So B lists the log again after creating its tombstone, which counts only if no
-segment follows it.
+B must know the next number. Segments that a checkpoint covers may be deleted, but the last segment of a log never is,
+so a listing shows it. But B's listing may be an hour old: A may have continued since then, and the number that B
+creates may already have been used, covered and deleted. B therefore lists the log again after creating its tombstone,
+which counts only if no segment follows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, Obj
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# With this many attempts, even the fastest writer is ended between two of its commits.
+# With this many attempts, even the fastest writer can be ended between two of its commits.
 _ATTEMPTS = 100
 
 
@@ -61,7 +61,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
     """End a job with a tombstone, unless it has already ended. Return the segment that ended it.
 
     Raises:
-        ConflictError: the job commits faster than it can be ended.
+        ConflictError: the job commits so fast that it could not be ended.
         StorageError: it is unknown whether the job has ended.
     """
     for _ in range(_ATTEMPTS):
@@ -84,7 +84,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
 
 
 def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:
-    """Return the error for a job that finds its own tombstone."""
+    """Return the error for a job that finds its own log ended by a tombstone."""
     by = closing.extra.get("abandoned_by")
     return ConflictError(
         f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at "

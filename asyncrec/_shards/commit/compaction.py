@@ -1,10 +1,10 @@
-"""`compact_manifest` merges the segments of a data set into a checkpoint, and deletes segments covered long ago.
+"""`compact_manifest` merges a data set's segments into a checkpoint, and deletes segments that were covered long ago.
 
-The data is written first, under a name that is unique to its maker. Then a small object takes the checkpoint's number
-exclusively. A compaction that finds its number taken deletes its data. So checkpoints form a chain: each covers
-everything that the earlier ones cover, and the newest contains everything that was deleted. The age of a checkpoint is
-measured by the store's clock, relative to another checkpoint. docs/design/checkpoints.md describes the effects of races
-and crashes. `covered_objects` deletes the covered objects.
+First, the checkpoint's data is written under a name that no other process uses. Then a small object with the
+checkpoint's number is created exclusively. If the number is already taken, the compaction deletes its data. Checkpoints
+therefore form a chain: each covers everything that the earlier ones cover, and the newest contains everything that was
+deleted. The age of a checkpoint is measured by the store's clock, relative to another checkpoint.
+docs/design/checkpoints.md describes the effects of races and crashes. `covered_objects` deletes the covered objects.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.shards")
 _path_log = PathLog("asyncrec.shards")
 
-# A reader reads a segment within seconds of listing it. A reader that was suspended for an hour starts again.
+# A reader reads a segment within seconds of listing it. A reader that was suspended for an hour starts over.
 GRACE_SECONDS = 3600.0
 _ATTEMPTS = 20
 
@@ -67,12 +67,14 @@ class Compaction:
     """The result of one call of `compact_manifest`.
 
     Attributes:
-        manifest: the snapshot that this call read.
-        checkpoint: the path of the newest checkpoint in the data set's folder, or `None`.
-        covered: the number of segments merged by this call that were in no checkpoint.
-        written: whether this call made a checkpoint; false if there was nothing new, or if another call was faster.
+        manifest: the snapshot that this call has read.
+        checkpoint: the path of the newest checkpoint in the data set's folder, or `None` if the data set has no
+            checkpoint.
+        covered: the number of segments that were in no checkpoint before this call merged them.
+        written: whether this call has made a checkpoint; false if there was nothing new, or if another process was
+            faster.
         deleted: the segments, checkpoints, runs of keys and turns of sources that this call deleted.
-        latest: the object with a fixed name that names the checkpoint, if requested.
+        latest: the path of the object with a fixed name that names the checkpoint, if such an object was requested.
     """
 
     manifest: Manifest
@@ -99,12 +101,13 @@ async def compact_manifest(
     Args:
         path: the path of the data set, for error messages.
         grace: the grace period in seconds, at least 60.
-        latest: write an object with a fixed name that names the newest checkpoint, for stores that cannot list.
+        latest: whether to write an object with a fixed name that names the newest checkpoint, for stores that cannot
+            list.
         least: do nothing if fewer segments than this are in no checkpoint.
         most_deleted: the maximum number of segments to delete. The next call deletes the rest.
-        keys: make runs of keys. If false, only keep the runs whose shards all still exist.
+        keys: whether to make runs of keys. If false, only the existing runs whose shards all still exist are kept.
 
-    A call that is cancelled or fails may have made a checkpoint, which is valid.
+    A call that is cancelled or fails may still have made a checkpoint, which is then valid.
 
     Raises:
         ObjectNotFoundError: the data set has no manifest.
@@ -126,7 +129,7 @@ async def compact_manifest(
         deleted = await delete_covered(folder, name, made, timedelta(seconds=grace), most=most_deleted)
     if due:
         listed = await list_manifest(folder, name)
-    if written and listed.runs and listed.removal > manifest.removals:  # a removal since the read may make a run stale
+    if written and listed.runs and listed.removal > manifest.removals:  # a shard removed since may make a run stale
         deleted += await clean_runs(folder, name, path=path)
         listed = await list_manifest(folder, name)
     checkpoint = None
@@ -158,9 +161,10 @@ def check_grace(grace: float) -> None:
 async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
     """Ensure that no run has keys of shards that were removed before this call. Return the deleted runs.
 
-    Deleting the existing runs is not enough. Suppose D removes a shard while a compaction C has its keys in memory, and
-    C writes them to a run after D has listed the runs. So C lists again after its checkpoint, and if the log of
-    removals has a new place, C calls this function, too. Either D sees C's run, or C sees D's place.
+    Deleting the existing runs is not enough. Suppose process D removes a shard while a compaction C has the shard's
+    keys in memory, and C writes them to a run after D has listed the runs. C therefore lists the manifest again after
+    making its checkpoint, and if the log of removals has a new place, C also calls this function. Either D sees C's
+    run, or C sees D's place.
 
     Raises:
         ConflictError: other processes keep removing shards.
@@ -182,12 +186,12 @@ async def compact_unasked(
 ) -> Compaction | None:
     """Call `compact_manifest` if at least ``least`` segments are in no checkpoint; otherwise return `None`.
 
-    This check takes a listing, and a read of the first lines of the newest checkpoint. If the number of the newest
-    checkpoint is not ``behind``, the listing is enough, because another process has just compacted.
+    The check lists the manifest, and reads the first lines of the newest checkpoint. If ``behind`` is passed and is not
+    the number of the newest checkpoint, the listing is enough, because another process has just compacted the manifest.
 
     Raises:
         ManifestError: the manifest cannot be read.
-        StorageError: the store failed, or forbids deletion; in the latter case the checkpoint exists.
+        StorageError: the store failed, or does not allow deletions. In the second case, the checkpoint was made.
     """
     listed = await list_manifest(folder, name)
     if len(listed.segments) < least or behind not in (None, listed.newest):
@@ -202,14 +206,17 @@ async def compact_unasked(
 
 
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
-    """Return whether any segments were covered ``grace`` seconds ago, by this machine's clock."""
+    """Return whether any segments have been covered for ``grace`` seconds, according to this machine's clock."""
     if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
         return False
     return any(map(base.covered.may_go, listed.segments))
 
 
 async def _write(folder: Storage, name: str, history: History, manifest: Manifest, *, keys: bool) -> History | None:
-    """Write a checkpoint with its runs of keys, and take its number. Return `None` if another process has taken it."""
+    """Write a checkpoint with its runs of keys, and take its number.
+
+    Return `None` if another process has already taken the number.
+    """
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
@@ -219,7 +226,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
-        # Only the checkpoint has the content of deleted objects, so read it back before another process relies on it.
+        # Only the checkpoint has the content of deleted objects, so read it back before any process relies on it.
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:
@@ -236,7 +243,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
                 f"{folder.root}/{key}: the object in the store differs from the data written; run the command again"
             )
         asked = True
-        # Not shielded, because after a cancellation the checkpoint either counts or is deleted by the next compaction.
+        # Not shielded: after a cancellation, the checkpoint either counts, or the next compaction deletes it.
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest), shield=False)
         won = True
     except ObjectExistsError:

@@ -1,8 +1,8 @@
 """Delete covered objects: segments, older checkpoints, and runs of keys that no checkpoint names.
 
 An object is deleted only if the newest checkpoint covers it. Segments, checkpoints and turns of sources are kept for
-the grace period, and the last turn of each source is kept forever. Runs with keys of removed shards are deleted at
-once, because no trace of a deleted record's key may remain.
+the grace period, and the last turn of each source is kept forever. Runs with keys of removed shards are deleted
+immediately, because no trace of a deleted record's key may remain.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _path_log = PathLog("asyncrec.shards")
 async def delete_stale_runs(folder: Storage, name: str, newest: History) -> list[str]:
     """Delete the runs of keys that the newest checkpoint, read as ``newest``, does not name. Return the deleted runs.
 
-    Older checkpoints may name these runs, but can be opened without them. Runs made for a later checkpoint are kept.
+    Older checkpoints may name these runs, but can be opened without them. Runs that were made for a later checkpoint
+    are kept.
     """
     listed = await list_manifest(folder, name)
     named = {run.name for run in newest.runs}
@@ -46,7 +47,8 @@ async def delete_covered(
 ) -> list[str]:
     """Delete the objects that were covered at least ``grace`` before the checkpoint of ``merged`` was made.
 
-    Delete at most ``most`` small objects, and only those that this checkpoint covers, too. Return the deleted objects.
+    Delete at most ``most`` small objects, and only objects that this checkpoint also covers. Return the deleted
+    objects.
     """
     number = merged.checkpoint + 1
     listed = await list_manifest(folder, name)
@@ -65,7 +67,8 @@ async def delete_covered(
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints
         unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
-        # The maker of the next checkpoint may still name its runs. A process that lost its number names none.
+        # The next checkpoint may still name runs that were made for it. If a process failed to get its number, no
+        # checkpoint names its runs.
         runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
         await for_each(folder.delete, runs)
         keys += runs
@@ -78,8 +81,8 @@ async def unnamed_runs(
     """Return the listed runs of keys that no checkpoint names.
 
     Args:
-        made: the history from which the newest checkpoint was made, with the runs that it names.
-        gone: listed checkpoints that have been deleted since.
+        made: the history from which the newest checkpoint was made, including the runs that this checkpoint names.
+        gone: listed checkpoints that have been deleted since the listing.
 
     Raises:
         ObjectNotFoundError: another process has deleted a listed checkpoint.
@@ -120,7 +123,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
     keys = []
     for number in sorted({*listed.pointers, *listed.checkpoints}):
         if number > listed.newest:
-            break  # the maker of this checkpoint may still win its number
+            break  # the process that made this checkpoint may still win its number
         makers = listed.checkpoints.get(number, {})
         winner = (
             await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
@@ -131,6 +134,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
         if number in listed.pointers and over and not stays:
             keys.append(checkpoint_pointer_key(name, number))
-    for key in keys:  # the pointer last: one without a checkpoint is found again, but not the reverse
+    # Delete a pointer after its checkpoint: a pointer without a checkpoint is found again, but not the reverse.
+    for key in keys:
         await folder.delete(key)
     return keys

@@ -1,8 +1,8 @@
-"""`create`: exactly one of several processes can create a small object, and each learns the outcome if possible.
+"""`create` creates a small object exclusively: if several processes try to create it, exactly one of them succeeds.
 
-All decisions about a data set are made this way: commits, closing segments and tombstones, claims, places in the log of
-removals. Such an object is sent in one part, so every tested store can create it exclusively (`asyncrec doctor` checks
-a store).
+All decisions about a data set are made in this way: commits, closing segments, tombstones, claims, and places in the
+log of removals. Each process learns the outcome, if possible. Such an object is sent in one part, so every tested store
+can create it exclusively (`asyncrec doctor` checks a store).
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# The time limit for creating a small object, including the backend's retries, and again for reading it back.
+# The time limit, in seconds, for creating a small object, including the backend's retries. Reading it back has the same
+# limit again.
 _SECONDS = 60
 
 
 async def create(
     storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
-    """Create an object exclusively, with unique content. If the store does not answer, find out by reading it back.
+    """Create an object exclusively. The content must be unique.
 
-    The request is shielded and has a time limit.
+    If the store does not respond, the object is read back to find out whether it was created.
 
-    ``deadline`` ends it earlier, even if the deadline is brought forward in the meantime. Without ``shield``, a
-    cancellation leaves it unknown whether the object exists, and the caller must handle both cases.
+    The request is shielded and has a time limit. ``deadline`` ends it earlier, even if the deadline is brought forward
+    in the meantime. Without ``shield``, a cancellation leaves it unknown whether the object exists, and the caller must
+    handle both cases.
 
     Raises:
         ObjectExistsError: an object of another writer exists.
@@ -53,20 +55,20 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # If an answer is lost, the request seems to fail, and its retry to find another writer's object. A commit is worth
-    # waiting for as long again.
+    # If a response is lost, the request seems to fail, and a retry of it seems to find an object of another writer. For
+    # a commit, it is worth waiting as long again.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
             if await storage.get(key) == content:
                 return
         except ObjectNotFoundError:
-            # A rejection is an answer. After any other failure, the request may still be in flight, and take effect
-            # after this read.
+            # A rejection is a definite response. After any other failure, the request may still be in flight, and take
+            # effect after this read.
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            # A caller that opens a job raises the first failure, and nothing is lost.
+            # A caller that opens a job raises the first failure anyway, and nothing is lost.
             level = logging.WARNING if shield else logging.DEBUG
             _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure

@@ -1,18 +1,18 @@
-"""`FlushLog`: the records that a writer without a disk flushes to its store, in entries that its commits make void.
+"""`FlushLog` stores the records that a writer without a disk flushes. Once their shard is committed, they are void.
 
-If a machine is lost with its disk, all records since the last commit are lost, up to a whole shard. The writer could
-commit more often, but each commit makes a shard, and a data set of a million small shards stays slow. Or it could also
-write each record to a separate log, and delete that log when the shard is committed. But if the deletion or the request
-for an entry is delayed, a process that recovers the writer finds the same records in the log and in a shard, and stores
-them twice.
+If a machine is lost together with its disk, all records since the last commit are lost, which may be an entire shard.
+The writer could commit more often, but each commit makes a shard, and a data set with a million small shards stays
+slow. The writer could also write each record to a separate log, and delete this log when the shard is committed. But if
+the deletion or the request for an entry is delayed, a process that recovers the writer finds the same records in the
+log and in a shard, and stores them twice.
 
-So an entry states the shard of each record. The names of all committed shards remain known, and records of these shards
-in the log are void, however late an entry arrives. Each commit states the last number in the log (`Segment.flushed`).
-Only then may the last entry be deleted, because a process that ends the writer needs its number.
+Therefore, an entry states the shard of each record. The names of all committed shards remain known, and the records of
+these shards in the log are void, however late an entry appears. Each commit states the last number in the log
+(`Segment.flushed`). Only then may the last entry be deleted, because a process that ends the writer needs its number.
 
-One entry is in flight at a time, and all records that become ready in the meantime go into the next one. Shards do not
-wait for an entry: they are uploaded in parallel, and a callback reports the outcome of their flush. If the store does
-not answer, the same bytes are sent again, as for a commit.
+Only one entry is in flight at a time, and all records that become ready in the meantime go into the next one. Shards do
+not wait for entries: they are uploaded in parallel, and a callback reports the outcome of each flush. If the store does
+not respond, the same bytes are sent again, as for a commit.
 
 `FlushLedger` decides which entries are needed and which a later entry repeats, `FlushRoom` counts the memory in use,
 and `FlushSweeper` deletes entries.
@@ -71,7 +71,7 @@ class FlushPlace:
 
 
 class FlushSweeper:
-    """A task that deletes the entries that the ledger releases. `run` is its body."""
+    """A task that deletes entries when the ledger allows it. `run` is the body of the task."""
 
     def __init__(self, place: FlushPlace, ledger: FlushLedger) -> None:
         self._place = place
@@ -91,7 +91,7 @@ class FlushSweeper:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Delete entries for a few seconds. The remaining and failed deletions are retried later."""
+        """Delete entries for a few seconds. Entries that remain, and failed deletions, are left to a later call."""
         if self._may_delete and (numbers := self._ledger.deletable()):
             with anyio.move_on_after(CLEAN_UP_SECONDS):
                 await for_each(self._delete, numbers)
@@ -111,7 +111,7 @@ class FlushSweeper:
 
 _path_log = PathLog("asyncrec.shards")
 
-# The first and longest pause, in seconds, before a failed flush is retried while callers wait.
+# The first and the longest pause, in seconds, before a failed flush is retried while callers wait.
 _PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
@@ -121,8 +121,8 @@ class FlushLog:
     Attributes:
         room: the memory in use.
         ledger: the records in each entry.
-        sweeper: deletes entries.
-        shards: the records of the uncommitted shards.
+        sweeper: the task that deletes entries.
+        shards: the records of each shard that is not yet committed.
         changed: the time when the store last accepted an entry or commit of the writer, by the event loop's clock.
         beats: the number of entries without records since the last entry with records.
         error: the reason why flushing stopped: another process ended the writer, or the store rejected an entry.
@@ -138,7 +138,7 @@ class FlushLog:
         self._place = FlushPlace(storage, name, writer)
         self.sweeper = FlushSweeper(self._place, self.ledger)
         self._compression = compression
-        self._asked: deque[tuple[int, Outcome]] = deque()  # pending flushes, each with the last section it awaits
+        self._asked: deque[tuple[int, Outcome]] = deque()  # pending flushes, each with the last section it waits for
         self._stored: int | None = None  # the value of `stored` when flushing failed permanently
         self._beat_due = False
         self._to_send = anyio.Event()
@@ -147,15 +147,16 @@ class FlushLog:
     # -- for the object writers ---------------------------------------------------------------------------------------
 
     def shard(self, key: str) -> ShardRecords:
-        """Register an open shard. Return the object that keeps its records."""
+        """Register an open shard. Return the object that keeps the shard's records."""
         self.shards[key] = shard = ShardRecords(self, self.room, key)
         return shard
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
         """Add the kept records of a shard to an entry, which may also have records of other shards.
 
-        ``done`` is called with the outcome: whether all the records are in the store, or the error. If the store does
-        not answer, the next flush retries. Return the value of `stored` once all of them are there.
+        ``done`` is called with the outcome: whether all of the records are in the store, or the error. If the store
+        does not respond, the next flush tries again. Return the value that `stored` will have once all of the records
+        are in the store.
         """
         if batches:
             self.ledger.take(shard, batches)
@@ -168,14 +169,17 @@ class FlushLog:
 
     @property
     def stored(self) -> int:
-        """The count up to which all flushed records are in an entry, or void; after an error, the last count."""
+        """A count of flushed sections. All sections up to this one are in an entry, or are void.
+
+        After an error, the count does not change any more.
+        """
         return self.ledger.stored if self._stored is None else self._stored
 
     def _answer(self) -> None:
-        """Report success to each flush whose records are all in an entry or in a committed shard."""
+        """Report success to each flush whose records are all in an entry, or in a committed shard."""
         while self._asked and self._asked[0][0] <= self.ledger.stored:
             self._asked.popleft()[1](True)
-        self.room.make()  # records kept in the meantime had to wait for these answers
+        self.room.make()  # records that were kept since had to wait for these flushes
 
     def _answer_all(self, outcome: bool | Exception) -> None:
         self._answer()
@@ -185,7 +189,7 @@ class FlushLog:
     # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Create an entry even without records, to show that a writer with records in the log is alive."""
+        """Create an entry even if it has no records, to show that a writer with records in the log is alive."""
         self._beat_due = True
         self._wake()
 
@@ -193,7 +197,10 @@ class FlushLog:
         self._to_send.set()
 
     async def send(self) -> None:
-        """Create entries until cancelled, as the body of a task. A cancellation leaves the entry in flight in doubt."""
+        """Create entries until cancelled. This is the body of a task.
+
+        After a cancellation, it is unknown whether the entry in flight was created.
+        """
         try:
             while self.error is None:
                 await self._to_send.wait()
@@ -207,9 +214,9 @@ class FlushLog:
             self._answer_all(False)
 
     async def _send_all(self) -> None:
-        """Create entries until no section is waiting. If the store does not answer, leave the retry to the next flush.
+        """Create entries until no section is waiting. If the store does not respond, the next flush tries again.
 
-        But if callers wait for the memory that these records use, retry after a pause.
+        However, if callers wait for the memory that the records use, try again after a pause.
         """
         pause = _PAUSE
         while self.error is None and (self._beat_due or self.ledger.is_waiting):
@@ -227,7 +234,7 @@ class FlushLog:
                 pause = min(2 * pause, _MOST_PAUSE)
 
     async def _send_entry(self) -> None:
-        """Create the entry in doubt, or else the next one."""
+        """Create the entry that is in doubt, or otherwise the next entry."""
         entry, place = self.ledger.ask(), self._place
         if not entry.content:
             packed = FlushEntry(writer=place.writer, since=entry.since, sections=tuple(entry.sections))
@@ -237,8 +244,8 @@ class FlushLog:
         except ObjectExistsError as error:
             raise _conflict(place, await _fenced_by(place, entry.number)) from error
         except IntegrityError as error:
-            # The entry was created, but a process that ended the writer recovered and deleted it before this writer
-            # could read it back.
+            # The entry was created. But before this writer could read it back, a process that ended the writer
+            # recovered and deleted it.
             if by := await _fenced_by(place, entry.number + 1):
                 raise _conflict(place, by) from error
             raise
@@ -255,7 +262,7 @@ class FlushLog:
     def committed(self, shards: Collection[str], flushed: int) -> None:
         """Record a commit, after which the log's records of these shards are void.
 
-        ``flushed`` is the last number in the log, as stated by the commit.
+        ``flushed`` is the last number in the log that the commit states.
         """
         self.beats = 0
         self.ledger.committed(shards, flushed)
@@ -265,7 +272,7 @@ class FlushLog:
         self._changed()
 
     def _changed(self) -> None:
-        """Record that the store has accepted a request, which frees room and makes some entries unnecessary."""
+        """Record that the store has accepted a request, which frees memory and makes some entries unnecessary."""
         self.changed = anyio.current_time()
         self.room.account()
         self._answer()
@@ -276,11 +283,11 @@ class FlushLog:
         if self.error is None:
             self.error, self._stored = error, self.ledger.stored
         self._answer_all(self.error)
-        self.room.on_full()  # each open shard flushes and receives the error
+        self.room.on_full()  # each open shard flushes, and so receives the error
         self._wake()
 
     async def end(self) -> None:
-        """Delete all entries of a writer that has ended and committed all its records."""
+        """Delete all entries of a writer that has ended after committing all of its records."""
         self.ledger.end()
         self.room.account()
         await self.sweeper.sweep()
@@ -305,5 +312,5 @@ def _conflict(place: FlushPlace, by: str) -> ConflictError:
 
 
 def fence_of(writer: str, number: int, *, by: str) -> bytes:
-    """Return the content of a new fence, which is unique."""
+    """Return the content of a new fence. The content is unique."""
     return FlushEntry(writer=writer, since=number, fenced_by=f"{by} {secrets.token_hex(8)}").encode()

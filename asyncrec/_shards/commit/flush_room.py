@@ -1,4 +1,4 @@
-"""`FlushRoom` charges records kept for a flush to the writer's memory budget, and flushes if callers wait for room."""
+"""`FlushRoom` charges unflushed records to the writer's memory budget, and flushes them if callers wait for memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from asyncrec._shards.journal.flush_ledger import FlushLedger
 
 
 class FlushRoom:
-    """The memory used by a flush log.
+    """The memory that a flush log uses.
 
     Attributes:
-        ledger: the records that wait for an entry, and those that later entries may repeat.
-        on_full: called when the records kept for a flush almost fill an entry.
-        on_waiting: called when records wait for an entry and callers wait for their memory.
+        ledger: the records that wait for an entry, and those in earlier entries that a later entry may repeat.
+        on_full: a function that is called when the records kept for the next flush almost fill an entry.
+        on_waiting: a function that is called when records wait for an entry while callers wait for the memory of these
+            records.
     """
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -29,29 +30,32 @@ class FlushRoom:
         self.on_full: Callable[[], None] = lambda: None
         self.on_waiting: Callable[[], None] = lambda: None
         self._budget = budget
-        self._finished = 0  # bytes of shards that are being published
+        self._finished = 0  # bytes of records in shards that are being published
         self._held = 0
         self._is_closed = False
         budget.when_starving(self.make)
-        budget.account(self._most)  # for an encoded entry, in addition to its records
+        budget.account(self._most)  # for one encoded entry, in addition to the records in it
 
     @property
     def is_wanted(self) -> bool:
-        """Whether callers are waiting for room."""
+        """Whether callers are waiting for memory."""
         return self._budget.callers_waiting > 0
 
     def keep(self, *, open: int = 0, finished: int = 0) -> None:
-        """Change the number of bytes kept for open shards, and for finished shards, which are not flushed any more."""
+        """Change the number of bytes that are kept for open shards and for finished shards.
+
+        Records of finished shards are not flushed any more.
+        """
         if self._is_closed:
             return
         self.ledger.kept += open
         self._finished += finished
         self.account()
-        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more would need two entries
+        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more records would need two entries
             self.on_full()
 
     def account(self) -> None:
-        """Adjust the budget to the number of bytes in memory."""
+        """Adjust the budget to the number of bytes that are now in memory."""
         held = self.ledger.held + self._finished
         more, self._held = held - self._held, held
         if more > 0:
@@ -60,7 +64,7 @@ class FlushRoom:
             self._budget.give(-more)
 
     def make(self) -> None:
-        """If callers wait and nothing else will free room for them, stop repeating entries and flush all records."""
+        """If callers wait for memory that nothing else will free, stop repeating entries and flush all records."""
         if not self._budget.starving:
             return
         self.ledger.forget_tail()
@@ -71,7 +75,7 @@ class FlushRoom:
             self.on_waiting()
 
     def close(self) -> None:
-        """Free all room, because no more records will be flushed. Records kept by shards can still be read."""
+        """Free all memory, because no more records will be flushed. Records that shards have kept can still be read."""
         if not self._is_closed:
             self.ledger.forget()
             self._finished = 0
@@ -82,11 +86,11 @@ class FlushRoom:
 
 
 class Flushing(Protocol):
-    """The destination of a shard's flushed records.
+    """The log to which a shard's records are flushed.
 
     Attributes:
-        error: the reason why nothing more can be flushed, if any.
-        stored: the count up to which all flushed records are in an entry, or void.
+        error: the reason why nothing more can be flushed; `None` if records can be flushed.
+        stored: a count of flushed sections. All sections up to this one are in an entry, or are void.
     """
 
     error: Exception | None
@@ -95,19 +99,19 @@ class Flushing(Protocol):
     def stored(self) -> int: ...
 
     def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
-        """Add records to an entry. Return the value that `stored` reaches once they are all in the store."""
+        """Add records to an entry. Return the value that `stored` will have when all of them are in the store."""
 
 
 class ShardRecords:
-    """The `KeptRecords` of one uncommitted shard."""
+    """The `KeptRecords` of one shard that is not yet committed."""
 
     def __init__(self, log: Flushing, room: FlushRoom, shard: str) -> None:
         self._log = log
         self._room = room
         self._shard = shard
         self._kept: list[WriteBatch] = []
-        self._flushed: deque[tuple[int, list[WriteBatch]]] = deque()  # batches not known to be in the store
-        self._stored = 0  # records known to be in the store
+        self._flushed: deque[tuple[int, list[WriteBatch]]] = deque()  # batches that may not yet be in the store
+        self._stored = 0  # the number of records known to be in the store
         self._last = 0
         self._is_open = True
 
@@ -135,12 +139,12 @@ class ShardRecords:
         self._is_open = False
 
     def committed(self) -> None:
-        """Discard the kept records."""
+        """Discard the kept records, because the shard has been committed."""
         size, self._kept = self._kept_bytes, []
         self._room.keep(open=-size * self._is_open, finished=-size * (not self._is_open))
 
     def unstored(self) -> tuple[int, list[WriteBatch], int]:
-        """Return the number of records known to be in the store, the batches after them, and the last ticket."""
+        """Return how many records are known to be in the store, the batches that follow them, and the last ticket."""
         self._forget_stored()
         return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
 

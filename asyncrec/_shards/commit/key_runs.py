@@ -1,13 +1,13 @@
-"""`RunMaker` writes the runs of keys for a checkpoint, from shards that are in no run yet and from small runs.
+"""`RunMaker` writes the runs of keys for a checkpoint. It merges the keys of new shards with small existing runs.
 
-A run is kept if all of its shards are still in the data set, so that no run holds the key of a deleted record, and if
-it has at least four times as many keys as all smaller runs and the new keys together. All other runs and the new keys
-are merged into one new run. So there are few runs (six hold a billion keys), and a key is rewritten only when its run
-has grown by a quarter. New keys are sorted a million at a time. If there are more, each part is a temporary run until
-all are merged.
+An existing run is kept if all of its shards are still in the data set, so that no run contains the key of a deleted
+record, and if it has at least four times as many keys as the new keys and all smaller runs together. All other runs are
+merged with the new keys into one new run. As a result, there are only a few runs (six of them contain a billion keys),
+and a key is rewritten only after its run has grown by a quarter. New keys are sorted a million at a time. If there are
+more, each million is written to a temporary run, and these runs are merged at the end.
 
-Runs only repeat the shards' own keys, so a shard whose keys cannot be read is skipped, and the compaction does not
-fail.
+Runs only repeat keys that are also stored with each shard. If the keys of a shard cannot be read, the shard is
+therefore skipped, and the compaction does not fail.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _path_log = PathLog("asyncrec.shards")
 
 _RATIO = 4
-# A smaller run is always merged, because writing 1.5 MiB takes no longer than a few requests.
+# A run with fewer keys than this is always merged, because writing 1.5 MiB takes no longer than a few requests.
 _LEAST_ENTRIES = 1 << 16
 # The number of new keys to sort at once. They take 32 MiB, and three times as much during the sort.
 _MOST_AT_ONCE = 1 << 20
@@ -48,14 +48,14 @@ _LEAST_STEP = 64
 
 
 class RunMaker:
-    """A maker of the runs for one checkpoint of a data set.
+    """Makes the runs for one checkpoint of a data set.
 
     Attributes:
-        made: the keys of the runs that were written and not deleted.
+        made: the names of the objects with new runs, except those that were deleted again.
     """
 
     def __init__(self, folder: Storage, name: str, number: int, shards: ShardList) -> None:
-        """``shards`` are the shards of the snapshot in checkpoint ``number``."""
+        """``shards`` are the shards in the snapshot that becomes checkpoint ``number``."""
         self.made: list[str] = []
         self._folder = folder
         self._name = name
@@ -63,7 +63,7 @@ class RunMaker:
         self._shards = shards
 
     async def clean(self) -> tuple[KeyRun, ...]:
-        """Return the existing runs, except those with keys or contents of removed shards."""
+        """Return the existing runs, except those that contain keys or contents of removed shards."""
         if not await in_thread(lambda: bool(self._shards.keyed.any())):
             return ()
         there = [await open_runs(self._folder, self._name, self._shards, contents=kind) for kind in (False, True)]
@@ -86,7 +86,7 @@ class RunMaker:
             return tuple(each.run for each in stay)
         before = len(self.made)
         try:
-            for part in parts[:-1]:  # more keys than can be sorted together
+            for part in parts[:-1]:  # if there are more keys than can be sorted at once
                 old.append(await self._write(part, [], contents))
             new = await self._write(parts[-1] if parts else _NONE.shards, old, contents)
         except UNFIT as error:
@@ -107,7 +107,7 @@ class RunMaker:
             del self.made[first]
 
     async def _read(self, rows: NDArray[np.int64], contents: bool) -> tuple[Entries, NDArray[np.int64]]:
-        """Return the sorted keys of some shards, and the shards whose keys could be read."""
+        """Read the keys of some shards. Return them sorted, and the rows of the shards whose keys could be read."""
 
         async def read(row: int) -> tuple[Entries, int] | None:
             entry = self._shards[row]
@@ -127,7 +127,10 @@ class RunMaker:
         return await in_thread(_sorted, found), there
 
     async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun], contents: bool) -> OpenRun:
-        """Write one run from the keys or contents of ``part``, shards that are in no run, and from the runs ``old``."""
+        """Write one run from the runs ``old`` and from the shards ``part``, which are in no run yet.
+
+        The run has the contents of these shards if ``contents`` is true, otherwise their keys.
+        """
         fresh, rows = await self._read(part, contents)
         rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
         run = run_name(self._number, new_writer_id())
@@ -153,7 +156,7 @@ class RunMaker:
 
 
 class _Merging:
-    """A merge of sorted parts that returns the entries in chunks."""
+    """Merges sorted parts, and returns their entries in chunks."""
 
     def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
         self._runs = [(run, 0) for run in runs]
@@ -172,7 +175,7 @@ class _Merging:
         return await in_thread(self._cut)
 
     def _cut(self) -> Entries:
-        """Remove and return the entries of the heads that no later entry can precede."""
+        """Remove and return all loaded entries that come before any entry that has not been loaded yet."""
         ends = [head.digests[-1, 0] for head in self._heads if len(head.shards)]
         bound = min(ends)
         taken = []
@@ -184,14 +187,14 @@ class _Merging:
 
 
 class _Blocks:
-    """A splitter of merged entries into blocks, for use in a worker thread.
+    """Splits merged entries into blocks. Use it in a worker thread.
 
     Attributes:
-        entries: the number of entries so far.
+        entries: the number of entries in the blocks returned so far.
     """
 
     def __init__(self, rows: NDArray[np.int64]) -> None:
-        """``rows`` are the numbers of the run's shards in the snapshot, ascending."""
+        """``rows`` are the row numbers of the run's shards in the snapshot, in ascending order."""
         self.entries = 0
         self._rows = rows
         self._left = _NONE
@@ -206,7 +209,7 @@ class _Blocks:
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """Return the last block, if any."""
+        """Return a list of the last block, which is not full; an empty list if no entries are left."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:
@@ -231,7 +234,7 @@ _NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, 
 def _planned(
     shards: ShardList, there: OpenRuns, contents: bool
 ) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
-    """Return the parts of the shards that are in no run yet, the runs to keep, and the runs to merge."""
+    """Return the shards that are in no run yet, split into parts, the runs to keep, and the runs to merge."""
     having = shards.with_contents if contents else shards.keyed
     rows = np.flatnonzero(having & ~there.covered & (shards.counts <= MOST_RECORDS))
     counts = shards.counts[rows]
@@ -258,7 +261,7 @@ def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[Ope
 
 
 def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Split the shards into parts whose keys are sorted together. A shard with too many keys is a part of its own."""
+    """Split shards into parts whose keys are sorted together. A shard with too many keys gets a part of its own."""
     if not len(rows):
         return []
     number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
@@ -273,7 +276,7 @@ def _sorted(found: list[tuple[Entries, int]]) -> Entries:
 
 
 def _of_file(content: bytes, row: int, entry: ShardEntry, contents: bool) -> Entries:
-    """Return the digests of keys or contents in the keys file of one shard.
+    """Return the digests of keys or of contents from the keys file of one shard.
 
     Raises:
         DatasetError: the file does not match the manifest.

@@ -1,8 +1,8 @@
-"""`LogProgress`: the progress of a writer's sources, which its log states along with the committed shards.
+"""`LogProgress` is the progress of a writer's sources. The writer's log states it along with the committed shards.
 
-All records of a source go through one queue, whose shards are committed in order. So the commit of a shard may state
-the shard's positions, because all earlier records are in committed shards, too. A segment states the changes since the
-last segment, and the end of the log states all positions.
+All records of a source go through one queue, whose shards are committed in order. When a shard is committed, all
+earlier records of its sources are already in committed shards, so the commit may state the shard's positions. Each
+segment states the changes since the previous segment, and the last segment of the log states all positions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class LogProgress:
     """The positions that one log has stated or will state.
 
     Attributes:
-        stated: the turn and the last position of each source that the log has stated.
-        lift: returns the positions that a commit will state, plus those without a record that may be stated with them.
+        stated: the turn and the last position of each source, as stated by the log.
+        lift: a function that takes the positions that a commit will state, and adds later ones that have no record and
+            may be stated, too.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class LogProgress:
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 
     def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
-        """Record the positions of a shard that will be committed. ``forget`` removes the copy stored beside it."""
+        """Record the positions of a shard that will be committed. ``forget`` removes the copy next to the shard."""
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
@@ -52,14 +53,14 @@ class LogProgress:
         self.stated.update(progress)
 
     async def forget(self, shard: str) -> None:
-        """Remove the positions stored beside a committed shard."""
+        """Remove the positions that are stored next to a committed shard."""
         _, forget = self._shards.pop(shard, (None, None))
         if forget is not None:
             await forget()
 
 
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
-    """Load the positions stated by the uncovered segments of a log. A process that ends the log repeats them."""
+    """Load the positions that a log's uncovered segments state. A process that ends the log states them again."""
     prefix = manifest_prefix(name)
     listed = [info.key async for info in folder.list_objects(f"{prefix}{writer}-")]
     stated: Positions = {}
@@ -67,7 +68,7 @@ async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
         if (segment_of(key[len(prefix) :]) or ("", 0))[0] == writer:
             try:
                 content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
-            except ObjectNotFoundError:  # a checkpoint covers the segment by now
+            except ObjectNotFoundError:  # a checkpoint now covers the segment
                 continue
             segment = await in_thread(partial(parse_segment, content, name=key))
             for source, reached in segment.progress.items():

@@ -1,11 +1,11 @@
 """`ManifestWriter` commits shards by creating the segments of one writer's log, each completely or not at all.
 
-A segment is created exclusively under the log's next number (`asyncrec._shards.commit.closing`). So a commit is atomic,
-and the writer detects that another process has ended its log.
+Each segment is created exclusively, under the next number of the log (`asyncrec._shards.commit.closing`). A commit is
+therefore atomic, and the writer detects if another process has ended its log.
 
-If the store does not answer, the same bytes are sent again under the same number before any other request. If A
-continued with the next number instead, its request for 7 could be delayed until 8 exists. B would list 6 and 8, unaware
-that 7 may still appear. Shards that become ready while a request is in flight go into the next segment.
+If the store does not respond, the same bytes are sent again under the same number before any other request. Otherwise,
+if the request for number 7 were delayed until 8 exists, another process would list 6 and 8, unaware that 7 may still
+appear. Shards that become ready while a request is in flight go into the next segment.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _path_log = PathLog("asyncrec.shards")
 
-# The number of commits to log before other tasks run. Logging each takes two microseconds.
+# The number of commits to log before other tasks may run. Logging each one takes two microseconds.
 _TOLD_AT_ONCE = 250
 _ATTEMPTS = 100
 
 
 @dataclass(eq=False)
 class _Group:
-    """Shards to be committed by one segment."""
+    """Shards that will be committed together by one segment."""
 
     entries: list[ShardEntry] = field(default_factory=list)
     sent: bool = False
@@ -67,8 +67,8 @@ class ManifestWriter:
 
     Attributes:
         clock: the clock for the times of commits.
-        deadline: the deadline of all requests. A failed exit brings it forward.
-        entries: all shards that the writer committed.
+        deadline: the deadline for all requests. An exit after an error or a cancellation brings it forward.
+        entries: the entries of all shards that the writer has committed.
         closed: whether its closing segment exists.
         progress: the progress of its sources.
     """
@@ -92,9 +92,9 @@ class ManifestWriter:
     ) -> None:
         """``after`` is the manifest that the writer found, and ``committed`` the shards that it had already added.
 
-        ``fates`` are its shards' states. ``promised`` returns whether `asyncrec.recover` must finish a failed commit.
-        ``recovered_by`` names the machine if another process closes the log. ``last`` is the number of the last
-        segment, or `None` to look it up. Commits make records in the ``flush_log`` void, and state its last number.
+        ``fates`` are its shards' states. ``promised`` returns whether `asyncrec.recover` must complete a failed commit.
+        ``recovered_by`` names the machine of another process that closes the log. ``last`` is the last segment's
+        number, or `None` to look it up. Commits make records in the ``flush_log`` void, and state its last number.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -124,12 +124,12 @@ class ManifestWriter:
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
-        """Commit a published rolling shard, together with others that are ready.
+        """Commit a published rolling shard, together with other shards that are ready.
 
         If the call is cancelled before it sends the request, the shard is not committed.
 
         Raises:
-            ConflictError: another process has ended the writer, or commits in its place.
+            ConflictError: another process has ended the writer's log, or commits in the writer's place.
             StorageError: the shard was not committed, or this is unknown and `unsettled` is set.
         """
         await checkpoint_if_cancelled()
@@ -164,10 +164,10 @@ class ManifestWriter:
             raise
 
     async def say(self, **said: Any) -> None:
-        """Commit a segment that adds no shard, with these attributes of `Segment`. Raise the same errors as `commit`.
+        """Commit a segment that adds no shard. ``said`` are attributes of `Segment`. The errors are those of `commit`.
 
-        The segment states the progress of the sources and of the flush log, which may be its only purpose. If it
-        removes a damaged shard that no commit names, no process can commit that shard before it is deleted.
+        The segment states the progress of the sources and of the flush log, which may be its only purpose. It may also
+        remove a damaged shard that no commit names, so that no process can commit the shard before it is deleted.
         """
         async with self._turn:
             # No segment may follow the end of the log.
@@ -183,10 +183,10 @@ class ManifestWriter:
         abandoned_by: str = "",
         carried: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the last segment, which commits all new shards together and repeats the earlier ones.
+        """Write the last segment, which commits all new shards together and lists the earlier ones again.
 
-        ``metadata`` is added to the metadata of the other segments. ``abandoned_by`` names the machine if the segment
-        is a tombstone. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
+        ``metadata`` is added to that of the other segments. If the segment is a tombstone, ``abandoned_by`` names its
+        machine. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another job with this id has ended.
@@ -223,10 +223,10 @@ class ManifestWriter:
                 await cancel_shielded_checkpoint()
 
     async def _settle(self, error: BaseException) -> None:
-        """Determine whether the job has ended well, by trying to create a tombstone in place of its last segment.
+        """Find out whether the last segment was created, by trying to create a tombstone in its place.
 
         Raises:
-            StorageError: the job has not ended well and never will, or this is unknown and left to `recover`.
+            StorageError: the segment was not created and never will be, or this is unknown and left to `recover`.
         """
         if self._promised():
             raise error
@@ -237,7 +237,7 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled again
                 raise error from None
-            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job gets here, and it has one segment
+            doubt, self._doubt = self._doubt, None  # only an all-or-nothing job gets here, and it has only one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
@@ -257,9 +257,9 @@ class ManifestWriter:
         return Segment(writer=self._writer, time=time, add=add, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
-        """Create the log's next segment, which commits its shards.
+        """Create the next segment of the log, which commits the shards that it adds.
 
-        A segment in doubt is sent first. Then ``make`` returns the segment and its new shards, or `None`.
+        A segment in doubt is sent first. Then ``make`` returns the next segment and its shards, or `None` to stop.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
@@ -268,18 +268,18 @@ class ManifestWriter:
                 await self._look()
             if (made := make()) is None:
                 return
-            content = await in_thread(made[0].encode)  # takes microseconds per shard, and a closing segment has all
+            content = await in_thread(made[0].encode)  # takes microseconds per shard; a closing segment has all
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return
             except ConflictError:
-                # A delayed request of the dead writer took effect, or another process also recovers the writer.
+                # A delayed request of the dead writer took effect, or another process is also recovering the writer.
                 if not (self._recovers and attempts_left):
                     raise
                 self._last = self._doubt = None
 
     async def _look(self) -> None:
-        """Read the log of another process's writer, to avoid committing its shards again.
+        """Read the log of a writer of another process, so that no shard is committed twice.
 
         Raises:
             ConflictError: the log has ended.
@@ -287,7 +287,7 @@ class ManifestWriter:
         self._last, last = await load_last(self._storage, self._name, self._writer)
         if last is not None and last.closed:
             raise self._lost(last)
-        # Read this after the last segment, so that a closing segment repeats that segment's shards, too.
+        # Read this after the last segment, so that a closing segment also lists the shards of that segment.
         history = await load_history(self._storage, self._name)
         known = {entry.path for entry in self.entries}
         for entry in await in_thread(history.added_by, self._writer):

@@ -1,4 +1,4 @@
-"""`Shard`: one shard while it is written and published, with its index and keys."""
+"""`Shard` is one shard while it is being written and published, along with its index and keys."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ from asyncrec.storage._url import join
 
 
 class CommitClock:
-    """A wall clock whose times ascend and are later than all commits that the job found."""
+    """A wall clock whose times always increase, and are later than all commits that the job found when it began."""
 
     def __init__(self, after: Manifest | None = None) -> None:
-        """``after`` is the manifest that the job found."""
+        """``after`` is the manifest that the job found when it began."""
         self._last = max((state.last_commit for state in after.writers.values()), default="") if after else ""
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """Return a time that is later than all times returned or read before, usually the current time."""
+        """Return the current time, or a slightly later time if necessary.
+
+        The result is later than all times that were returned before, and than all commits that the job found.
+        """
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)
@@ -48,12 +51,15 @@ class Shard:
 
     Attributes:
         key: the name of the shard.
-        output: the output for the records, set once it is open.
-        published: the object in the store, once published.
+        output: the output to which records are written; it is set when the shard is open.
+        published: the description of the object in the store; `None` until the shard is published.
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
-        """The index and keys are named after ``sidecar_name``. ``share`` limits the memory for a chunk of each."""
+        """``sidecar_name`` is the name from which the names of the index and of the keys file are made.
+
+        ``share`` limits the memory that a chunk of each of them may take.
+        """
         self.key = key
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
@@ -66,16 +72,16 @@ class Shard:
 
     @property
     def sidecars(self) -> tuple[str, ...]:
-        """The names of the index, the keys and the sources' positions, as far as these objects exist."""
+        """The names of the index, the keys file and the object with the sources' positions, if these exist."""
         return (*self._opened, *((self._positions_key,) if self._has_object else ()))
 
     @property
     def has_maker(self) -> bool:
-        """Whether the shard's name contains its maker's id, so that no other process uses the name."""
+        """Whether the shard's name contains its writer's id, so that no other process uses this name."""
         return self.key == self._sidecar_name
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Write records, with the digests of their keys if they have keys."""
+        """Write records and, if they have keys, the digests of the keys."""
         await self.output.write(await in_thread(framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
@@ -104,10 +110,13 @@ class Shard:
         return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
-        """Open the keys like `open_index`, beginning with ``zeros`` zero bytes for the records before the first key."""
+        """Open the keys file, in the same way as `open_index` opens the index.
+
+        The file begins with ``zeros`` zero bytes, for the records before the first one with a key.
+        """
         key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
-            # After a crash, no record lacks its key, and the records before the first one with a key are not lost.
+            # After a crash, no record is missing its key, and the records before the first one with a key are not lost.
             keys_sink = self._staging.open_sink_of_zeros(key, zeros)
             chunks = await self._open_sidecar(stack, key, keys_sink)
             sink.write_behind(keys_sink, chunks.tail)
@@ -122,21 +131,21 @@ class Shard:
         return self._keeper
 
     async def publish_positions(self) -> None:
-        """Store the progress of the sources, unless it is on a disk, for a process that commits the shard later."""
+        """Store the sources' positions, unless they are on a disk, so that another process can commit the shard."""
         if self._keeper is None:
             self._has_object = True
             line = positions_line(self.output.records, self.output.sources.positions)
             await self._staging.put(self._positions_key, line)
 
     async def forget_positions(self) -> None:
-        """Remove the stored progress, once the shard is committed or all of its objects are deleted."""
+        """Remove the stored positions. The shard must be committed, or all of its objects must be deleted."""
         if self._keeper is not None:
             await self._keeper.remove()
         elif self._has_object:
             await self._staging.delete(self._positions_key)
 
     async def close_positions(self) -> None:
-        """Close the file of positions, but keep it for the process that recovers the shard."""
+        """Close the file of positions, but keep it, because a process that recovers the shard needs it."""
         if self._keeper is not None:
             await self._keeper.close()
 
@@ -148,7 +157,7 @@ class Shard:
         """Compare the index and keys in the store with the bytes that were sent.
 
         Raises:
-            IntegrityError: they differ.
+            IntegrityError: one of them differs from what was sent.
         """
         for key, (sent, sink) in self._opened.items():
             path, then = join(self._staging.root, key), f"the shard {self.key} was not published"
@@ -158,7 +167,7 @@ class Shard:
         """Compare the shard in the store with the bytes that were sent.
 
         Raises:
-            IntegrityError: they differ.
+            IntegrityError: the shard differs from what was sent.
         """
         path, sent = join(self._staging.root, self.key), self.output
         check_sent(path, self.published, size=sent.size, crc32c=sent.crc32c, then="it was removed")

@@ -1,8 +1,9 @@
-"""`ShardPublisher` publishes objects in an order that never lets a manifest name a missing object after a crash.
+"""`ShardPublisher` publishes objects in an order that keeps manifests from naming missing objects, even after a crash.
 
-The index and keys are published first, then the shard, and last the segment that names all three with their sizes and
-checksums (`asyncrec._shards.commit.manifest_writer`). A crash in between leaves objects that no manifest names. Their
-names contain their maker's id, so readers of the data set ignore them, and the process that ends the job deletes them.
+The index and keys are published first, then the shard, and finally the segment that names all three with their sizes
+and checksums (`asyncrec._shards.commit.manifest_writer`). A crash in between leaves objects that no manifest names.
+Their names contain the writer's id, so readers of the data set ignore them, and the process that ends the job deletes
+them.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _path_log = PathLog("asyncrec.shards")
 
 
 class ShardPublisher:
-    """A publisher of the shards of one job to its store or staging folder.
+    """Publishes the shards of one job to the job's store or staging folder.
 
     Attributes:
         fates: the states of the job's shards in the store.
-        say: `ManifestWriter.say`, if the job commits shard by shard.
-        flush_log: the log to which records are flushed, if not to a disk.
+        say: the method `ManifestWriter.say`, if the job commits one shard at a time.
+        flush_log: the log to which records are flushed, if they are not flushed to a disk.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class ShardPublisher:
         staging: Storage | None = None,
         keep_sidecars: bool = False,
     ) -> None:
-        """``staging`` is the folder to which shards are written, if that is not the store itself.
+        """``staging`` is the folder to which shards are written, if it is not the store itself.
 
         With ``keep_sidecars``, the index and keys of a shard that could not be published are kept for the next attempt.
         """
         self.fates = fates if fates is not None else Fates()
         self._store = store
         self._staging = staging or store
-        # A shard published in a spool is uploaded by an uploader, which records its state in the store.
+        # A shard in a spool is uploaded by an `Uploader`, which records the state of the shard in the store.
         self._staged = Fates() if header.spool else self.fates
         self._header = header
         self._budget = budget
@@ -74,7 +75,9 @@ class ShardPublisher:
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
-        """Open a shard with its index and keys. A clean exit publishes them; an error deletes all that may be deleted.
+        """Open a shard with its index and keys.
+
+        If the context exits cleanly, they are published. After an error, every object that may be deleted is deleted.
 
         Raises:
             ObjectExistsError: a shard with this name exists.
@@ -136,7 +139,7 @@ class ShardPublisher:
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:
-        """Record the state of a failed shard, and delete its published objects if that is allowed."""
+        """Record the state of a shard that has failed, and delete its published objects if that is allowed."""
         key, staging = shard.key, self._staging
         if self._staged[key] == "sending":
             self._staged.move(key, "drop")
@@ -155,7 +158,7 @@ class ShardPublisher:
             await self._delete(staging, self._staged, "drop", {key: own if keeps_sidecars else (*own, *shard.sidecars)})
 
     async def _leave_positions(self, shard: Shard) -> None:
-        """Remove the stored progress of the sources, unless an object of the shard may still exist."""
+        """Remove the stored positions of the shard's sources, unless an object of the shard may still exist."""
         with self._deadline.cleaning_up(), suppress(OSError):
             if self._staged[shard.key] != "dropped" or await self._is_left(shard.key):
                 await shard.close_positions()
@@ -163,7 +166,7 @@ class ShardPublisher:
                 await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
-        """Return whether a failed disk may have kept the unfinished file, which `recover` can turn into a shard."""
+        """Return whether a failed disk may still have the unfinished file, from which `recover` can make a shard."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):
@@ -171,7 +174,7 @@ class ShardPublisher:
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
-        """Return whether a flush has acknowledged records of the shard."""
+        """Return whether a flush has acknowledged any records of the shard."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_void(self, key: str) -> bool:
@@ -189,7 +192,7 @@ class ShardPublisher:
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
         """Delete the objects of each shard, beginning with the shard itself.
 
-        If that fails, keep the index and keys. Otherwise, recovery would commit a shard without its keys.
+        If that fails, keep the index and keys, because otherwise recovery would commit a shard without its keys.
         """
         left, key = dict(shards), ""
         with self._deadline.cleaning_up() as scope:

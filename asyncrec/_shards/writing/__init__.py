@@ -1,1 +1,1 @@
-"""Writers of data sets, which distribute the records of many tasks over their open shards."""
+"""Writers of data sets. A writer distributes the records of many tasks over its open shards."""

@@ -1,7 +1,7 @@
-"""`Acknowledgements` returns the level that a write has reached, and lets callers wait for a level.
+"""`Acknowledgements` knows which level each write has reached, and lets callers wait for a level.
 
-A ticket stands for a write and all earlier writes. It has reached a level when no queue holds one of these writes below
-that level. So the minimum over the queues decides, and nothing is counted per record.
+A ticket covers one write and all earlier ones. It has reached a level when no queue contains any of these writes below
+that level. The minimum over all queues is therefore enough, and nothing has to be counted for each record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncrec.errors import TransientStorageError
 
 _log = logging.getLogger("asyncrec.shards")
 
-# A wait for a commit that lasts longer than this is logged, because probably no event will end it.
+# If a caller waits longer than this for a commit, a warning is logged, because probably nothing will cause the commit.
 _LONG_WAIT_SECONDS = 30
 
 
@@ -41,26 +41,29 @@ class Acknowledgements:
     def error(self) -> BaseException | None:
         """The error of the first object writer or uploader that failed."""
         if self._error is None:
-            self._error = self._queues[0].error  # a fork sets the error of all queues, but calls no method here
+            self._error = self._queues[0].error  # a fork sets it only in the queues
         return self._error
 
     def failed(self, error: BaseException) -> None:
-        """Record the first error of an object writer or uploader, or a later error if it was only a cancellation."""
+        """Record the first error of an object writer or uploader. A later error replaces a cancellation."""
         if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
             self._error = error
 
     def check(self) -> None:
-        """Raise a copy of the error of a failed shard, for one more caller."""
+        """Raise the error of a failed shard, if there is one. Each caller gets its own copy."""
         if (error := self.error) is not None:
             raise copy_for_reraise(error)
 
     def raise_failure(self) -> None:
-        """Raise the error itself at the exit. A shard that was cancelled with the writer has no error of its own."""
+        """Raise the original error of a failed shard, if there is one, when the writer exits.
+
+        If the shard was only cancelled together with the writer, raise ClosedResourceError instead.
+        """
         if (error := self.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """Wake the tasks in `wait`, after a shard has progressed or failed."""
+        """Wake the tasks in `wait` after a shard has made progress or failed."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -87,13 +90,13 @@ class Acknowledgements:
 
     @property
     def first_uncommitted(self) -> int:
-        """The first uncommitted ticket; more than `sys.maxsize` if all are committed."""
+        """The first uncommitted ticket, or a value greater than `sys.maxsize` if all are committed."""
         uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         return min(uncommitted, default=sys.maxsize + 1)
 
     @property
     def last_spooled(self) -> int:
-        """The last ticket that is spooled or committed, with all earlier ones; `sys.maxsize` if all tickets are."""
+        """The last ticket that, like all earlier ones, is spooled or committed; `sys.maxsize` if all tickets are."""
         unspooled = [first for queue in self._queues if (first := queue.levels.first_unspooled) is not None]
         return min(unspooled) - 1 if unspooled else sys.maxsize
 
@@ -105,7 +108,7 @@ class Acknowledgements:
             Exception: a shard failed.
         """
         for queue in self._queues:
-            # Wait for one queue after another, because checking all after each change would take quadratic time.
+            # Wait for one queue after another, because checking all queues after each change would take quadratic time.
             while (first := queue.levels.first_uncommitted) is not None and first <= ticket:
                 self.check()
                 if self.ended:

@@ -1,18 +1,19 @@
 """`tending` lets a rolling writer maintain its data set while it is open, so that no data set needs a cron job.
 
-The writer shows that it is alive, recovers dead writers, and makes a checkpoint now and then.
+The writer shows that it is alive, recovers dead writers, and occasionally makes a checkpoint.
 
-Each commit is an object of its own, and opening a data set takes a request for each commit that no checkpoint covers.
-So some process has to merge them. The naive way is that a reader merges them if it finds many, but a reader may have no
-permission to write. Another way is that each writer merges them when it ends. But if a thousand writers start and end
-together, all of them merge the same thousand segments at the same moment, and only one of their checkpoints counts.
+Each commit is a separate object, and opening a data set takes one request for each commit that no checkpoint covers.
+Some process therefore has to merge them. Readers could merge them, but a reader may have no permission to write. Each
+writer could merge them when it ends. But if a thousand writers begin and end together, all of them would merge the same
+thousand segments at the same moment, and only one of their checkpoints would count.
 
-So a writer that found a hundred uncovered segments when it opened merges them after a random delay of up to a minute.
-First it lists the segments again. If there is a new checkpoint, another writer was faster, so it reads nothing. A
-writer that found few segments does not list them then, because if a thousand writers began together, each would read
-all commits of their first minute. Later, every writer checks after a thousand shards on average, again with a random
-delay. A failure does no harm, because the next writer tries. The same rules as in ``asyncrec compact`` decide which of
-two checkpoints counts and which objects may be deleted (`asyncrec._shards.commit.compaction`).
+Instead, a writer that found at least a hundred uncovered segments when it opened merges them after a random delay of up
+to a minute. It lists the segments again first. If there is a new checkpoint, another writer was faster, so it reads
+nothing. A writer that found fewer segments does not list them at that time: if a thousand writers began together, each
+of them would read all commits of the first minute. Later, every writer checks after a thousand shards on average, again
+with a random delay. A failure does no harm, because the next writer will try. Which of two checkpoints counts, and
+which objects may be deleted, is decided by the same rules as in ``asyncrec compact``
+(`asyncrec._shards.commit.compaction`).
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ from asyncrec.errors import StorageError
 
 _path_log = PathLog("asyncrec.shards")
 
-# The maximum random delay before a check. The check may take as long as the opening did.
+# The maximum random delay before a check, which may take as long as opening the data set did.
 DELAY_SECONDS = 60.0
-# Reading fewer segments than this adds little to an opening. They are listed, read and counted as in every opening:
-# long work runs in worker threads, and segments from other processes are parsed without trust.
+# Reading fewer segments than this adds little to the time for opening a data set. They are listed, read and counted in
+# the same way as in every opening: long work runs in worker threads, and segments from other processes are not trusted.
 MANY_SEGMENTS = 100
 # The average number of shards between checks. At one commit a minute, this takes most of a day.
 SHARDS_FOR_A_LOOK = 1000
 # An idle writer commits its flushed records after this many signs of life, by default after a quarter of an hour.
 BEATS = 20
-# The requests to delete this many objects take a few seconds. The next checkpoint deletes the rest.
+# Deleting this many objects takes a few seconds. The next checkpoint deletes the rest.
 MOST_DELETED = 1000
 
 
 @asynccontextmanager
 async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
-    """Maintain the data set until the context ends: make checkpoints, send signs of life, and recover silent writers.
+    """Maintain the data set until the context exits: make checkpoints, send signs of life, and recover silent writers.
 
-    A checkpoint in progress is abandoned when the context ends.
+    A checkpoint in progress is abandoned when the context exits.
 
     Args:
         recovers: whether to commit the flushed records of writers that have been silent for too long.
     """
     job, path = shards.job, shards.path
-    if job.header.kind != "rolling":  # its log has only one segment
+    if job.header.kind != "rolling":  # the log of any other job has only one segment
         yield
         return
     async with TaskScope() as scope:
@@ -74,10 +75,10 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
 
 
 async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
-    """Keep a writer that flushes nothing from being considered dead. In the end, commit its flushed records.
+    """Show that a writer is alive even if it flushes nothing. After some time, commit its flushed records.
 
-    After that, no record in the log is needed, and no more requests are sent. An entry that was created while its
-    shards were being committed is deleted only if another commit states its number.
+    After that commit, no record in the flush log is needed, so no more requests are sent. An entry that was created
+    while its shards were being committed is deleted only when another commit has stated its number.
     """
     quiet = job.header.silent_after / 3
     while log.error is None:
@@ -96,7 +97,7 @@ async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
 
 
 async def _take_up_silent(job: Job, path: str) -> None:
-    """Recover silent writers now, and again when a writer that has just died would have been silent for long enough."""
+    """Recover silent writers now, and again when a writer that has just died will have been silent long enough."""
     module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
     silent = job.header.silent_after
     for seconds in (0.0, silent):
@@ -118,7 +119,10 @@ async def _make_checkpoints(job: Job, path: str) -> None:
 
 
 async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
-    """Compact if many segments are in no checkpoint, and no checkpoint is newer than ``behind``. Log failures."""
+    """Compact the manifest if many segments are in no checkpoint. Log failures.
+
+    With ``behind``, do nothing if the newest checkpoint has a different number.
+    """
     compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
     try:
         done = await compaction.compact_unasked(

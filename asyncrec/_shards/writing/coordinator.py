@@ -1,7 +1,7 @@
 """A `CommitCoordinator` decides when the shards of a sharded writer are published and committed.
 
 Rolling shards are committed one by one. Shards that belong together (fixed shards, and shards that replace others) are
-all written before the first is published, and are committed by one segment.
+all written before the first of them is published, and are committed together by one segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ConflictError, StorageError
 
-# The number of shards that are opened, flushed or published at once, enough to keep a disk or a store busy.
+# The number of shards that are opened, flushed or published at once. It is enough to keep a disk or a store busy.
 _AT_ONCE = 16
 
 
@@ -32,21 +32,22 @@ async def _fails(job: Job, shard: str | None, levels: Levels, error: Exception) 
 
 
 class CommitCoordinator:
-    """The part of a sharded writer that names and commits shards, shared by all open shards.
+    """The part of a sharded writer that names and commits shards. All open shards share one coordinator.
 
     Attributes:
         job: the job that makes the shards.
         fixed: whether the number of shards is fixed.
-        turn: a semaphore held during each short step that many shards may take at the same time.
-        written: a gate that opens when all fixed shards are written. Only then is the first published.
-        sent: a gate that opens when all fixed shards are sent. Only then does the first upload end.
-        go_on: returns the records of a failed shard to write again in another job; `None` if the writer fails.
+        turn: a semaphore that limits how many shards can be opened, flushed or published at the same time.
+        written: a gate that opens when all fixed shards have been written. No shard is published before that.
+        sent: a gate that opens when all fixed shards have been sent. No upload is completed before that.
+        go_on: a function that returns the records of a failed shard, to be written again in a new job, or `None` if the
+            writer fails.
     """
 
     def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
         self.job = job
         self.fixed = job.header.num_shards is not None
-        # Every step awaits anyway. Yielding before each step, too, would take each shard three more turns of the loop.
+        # Every step awaits anyway. Without fast_acquire, each shard would take three more iterations of the event loop.
         self.turn = anyio.Semaphore(_AT_ONCE, fast_acquire=True)
         self.written = _Gate(open_shards)
         self.sent = _Gate(open_shards)
@@ -57,34 +58,34 @@ class CommitCoordinator:
         self._unlisted: list[ShardEntry] = []
 
     def next_name(self, index: int) -> str:
-        """Return the name of the next shard that the object writer with this number opens."""
+        """Return the name of the next shard that is opened by the object writer with this number."""
         if self.fixed:
             return self.job.shard_name(index)
         self._sequence += 1
         return self.job.shard_name(self._sequence - 1)
 
     async def published(self, job: Job, levels: Levels, entry: ShardEntry, ticket: int) -> None:
-        """Commit a stored shard, with the records up to a ticket, unless all shards are committed together."""
+        """Commit a published shard, whose last ticket is ``ticket``, unless all shards are committed together later."""
         if job.header.together:
             self._unlisted.append(entry)
             return
         await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
-        with suppress(StorageError):  # a file that remains belongs to a committed shard, so it is not read
+        with suppress(StorageError):  # a leftover file is never read, because its shard is committed
             await job.manifest.progress.forget(entry.path)
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:
-        """Wake waiting callers when a ticket reaches its next durability level, or a step fails with ``error``."""
+        """Wake waiting callers after a ticket has reached its next level, or after a step has failed with ``error``."""
         if error is not None:
             self._acknowledgements.failed(error)
             self._budget.release_all()
         self._acknowledgements.changed()
 
     async def close(self) -> None:
-        """End the job once all shards are in the store."""
-        while not self.job.committed:  # a cancelled attempt may have taken effect
+        """Commit and end the job. All shards must already be in the store."""
+        while not self.job.committed:  # an earlier attempt may have succeeded although it was cancelled
             try:
                 await self.job.commit(self._unlisted)
             except ConflictError as error:
@@ -102,14 +103,14 @@ class CommitCoordinator:
 
 
 class _Gate:
-    """A gate that opens when ``size`` tasks wait at it."""
+    """A gate that opens when ``size`` tasks are waiting at it."""
 
     def __init__(self, size: int) -> None:
         self._missing = size
         self._open = anyio.Event()
 
     async def wait(self) -> None:
-        """Wait until all other tasks wait, too."""
+        """Wait until all of the tasks have arrived at the gate."""
         self._missing -= 1
         if self._missing == 0:
             self._open.set()

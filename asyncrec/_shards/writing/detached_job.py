@@ -1,18 +1,20 @@
-"""`DetachedJob` is a joint job whose steps run in different processes, so that no process can hold it.
+"""`DetachedJob` is a joint job that begins in one process and is committed in another, so no single process owns it.
 
-Spark begins a write in one process, and commits or aborts it in another. A lock that proves the job alive would be
-released when the first process ends. The naive way is an extra process that keeps the lock. But then the others have to
-find it, trust it and end it, and the job dies with a process that does none of its work.
+Spark begins a write in one process, and commits or aborts it in another. Usually, a lock shows that a job is alive, but
+here the lock would be released as soon as the first process exits. A helper process could keep the lock instead. But
+then the other processes would have to find it, trust it and stop it, and the job would fail if this helper died,
+although it does none of the work.
 
-So the header declares the job detached. Nothing proves such a job dead, so other processes leave it alone, like a job
-on another machine. Its ``job_id`` replaces the proof: a run with an id ends the earlier runs with that id, alive or
-not. Suppose A begins run 1, and B run 2. B creates the tombstone of run 1; A creates the closing segment of run 1 when
-its tasks are done. Both have the same name and are created exclusively, so one of them wins. If A was first, B finds
-the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and no record of run 1
-is in the data set. No clock is involved. If B's own process dies, run 3 ends run 2 in the same way.
+The header therefore declares the job detached. Nothing can prove such a job dead, so other processes leave it alone,
+just like a job on another machine. Its ``job_id`` takes the place of the proof: a run with an id ends all earlier runs
+with the same id, whether or not they are alive. Suppose A begins run 1, and B begins run 2. B creates the tombstone of
+run 1, and A creates the closing segment of run 1 when its tasks are done. Both objects have the same name and are
+created exclusively, so only one of the two can succeed. If A was first, B finds the commit and has nothing to do. If B
+was first, A's `DetachedJob.commit` raises ConflictError, and no record of run 1 is in the data set. No clock is
+involved. If B's own process dies, run 3 ends run 2 in the same way.
 
-Without a ``job_id``, no other run can show that the job is over. If its processes were killed, `asyncrec.recover`
-reports it as unfinished, and gives it up on request (``abandon``).
+Without a ``job_id``, no other run can tell that the job is over. If its processes are killed, `asyncrec.recover`
+reports it as unfinished, and gives it up only on request (``abandon``).
 """
 
 from __future__ import annotations
@@ -44,13 +46,16 @@ from asyncrec.storage._url import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachedJob:
-    """A job begun by `begin_detached_job`. It can be pickled, and any process can end it, once.
+    """A job begun by `begin_detached_job`. It can be pickled, and any process can commit it or give it up, once.
 
     Attributes:
-        share: the share for `asyncrec._shards.writing.joint_job.open_share`, in any process.
-        header: the job's header; `None` if an earlier run with its id has committed, so that no work is left.
-        replaced: the paths of the shards to replace, as JSON that is compressed for sending; `None` if the job appends.
-        removals: the last place in the log of removals when the job began.
+        share: the information with which any process can make shards for the job, with
+            `asyncrec._shards.writing.joint_job.open_share`.
+        header: the job's header; `None` if an earlier run with the same id has already committed, so that there is
+            nothing to do.
+        replaced: the paths of the shards to replace, as JSON, compressed to make the pickled job small; `None` if the
+            job appends.
+        removals: the last place that was taken in the log of removals when the job began.
     """
 
     share: JobShare
@@ -61,13 +66,14 @@ class DetachedJob:
     async def commit(
         self, entries: Collection[ShardEntry], *, records: int | None = None, storage_options: dict[str, Any] | None
     ) -> None:
-        """Commit these shards in one step, and end the job, like `JointJob.commit`.
+        """Commit these shards in one step, and end the job, as `JointJob.commit` does.
 
         Raises:
-            ConflictError: another run with its id has ended the job, it was given up, or the data set was replaced;
-                nothing is committed.
-            DatasetError: the shards do not have ``records`` records; nothing is committed.
-            StorageError: nothing is committed, unless a note says that this is unknown; the next run finds out.
+            ConflictError: another run with the same id has ended the job, the job was given up, or the data set was
+                replaced; nothing is committed.
+            DatasetError: the shards do not contain exactly ``records`` records; nothing is committed.
+            StorageError: nothing is committed, unless a note on the error says that this is unknown; the next run then
+                finds out.
         """
         if (header := self.header) is None:
             return
@@ -101,24 +107,26 @@ class DetachedJob:
                 await settle_dead(folder, name, header.writer, take_over=True)
 
     async def give_up(self, *, storage_options: dict[str, Any] | None) -> None:
-        """End the job without a commit, and delete its tasks' objects. If the job has committed, its records stay.
+        """End the job without committing it, and delete the objects that its tasks have created.
+
+        If the job has already committed, its records stay in the data set.
 
         Raises:
             ConflictError: another process is currently ending the job.
-            StorageError: the job may not have ended; a run with the same id ends it.
+            StorageError: the job may not have ended; the next run with the same id ends it.
         """
         if (header := self.header) is None:
             return
         async with dataset_at(self.share.path, storage_options=storage_options) as (folder, name):
             if not await settle_dead(folder, name, header.writer, take_over=True):
-                # Another run has ended the job, but its tasks may have continued.
+                # Another run has ended the job, but the job's tasks may have created more objects since.
                 await end_job(folder, FoundJob(header), Verdict(abandon=True))
 
     def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:
-        """Return the data set as it was when the job began. Blocks.
+        """Return the manifest with only the shards that this job replaces. Blocks.
 
         Raises:
-            ConflictError: some of its shards have since been removed.
+            ConflictError: some of these shards were removed after the job began.
         """
         paths = set(json.loads(zlib.decompress(self.replaced or b"")))
         entries = [] if now is None else [entry for entry in now.shards if entry.path in paths]
@@ -131,10 +139,12 @@ class DetachedJob:
 
 
 async def begin_detached_job(path: str | os.PathLike[str], **options: Any) -> DetachedJob:
-    """Begin a job that no process holds, or find that it has committed. End earlier runs with its id.
+    """Begin a job that no single process owns, and end all earlier runs with the same id.
+
+    If an earlier run has already committed, the returned job has no header, and there is nothing left to do.
 
     Args:
-        path, options: as for `asyncrec._shards.writing.joint_job.open_joint_job`, which also lists the errors.
+        path, options: passed to `asyncrec._shards.writing.joint_job.open_joint_job`, which also lists the errors.
     """
     async with open_joint_job(path, take_over=True, detached=True, **options) as joint:
         if (job := joint.job) is None:

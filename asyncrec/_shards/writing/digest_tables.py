@@ -1,8 +1,9 @@
-"""`DigestTables` keeps digests, each with a number, in temporary files of 24 bytes per digest.
+"""`DigestTables` finds the number that was stored for a digest. It keeps 24 bytes per digest in temporary files.
 
-A table is sorted, and written once. A large table is in an unnamed file that is mapped into memory, so only the pages
-that are read take memory. Tables are merged, so that a look-up searches only a few. A file of the data set itself is
-never mapped, because if another process truncated it, reading it would kill this process.
+Each table is sorted, and written only once. A large table is stored in an unnamed file that is mapped into memory, so
+it takes memory only for the pages that are read. Tables are merged, so that a look-up searches only a few of them. A
+file of the data set itself is never mapped, because reading it would kill this process if another process truncated the
+file.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from asyncrec.storage._local.disk import mapped_errors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A smaller table is held in memory: 1.5 MiB.
+# A table with at most this many rows is kept in memory: 1.5 MiB.
 _SMALL = 1 << 16
-# A table is not merged while it has at least this many times the digests of all newer tables together.
+# A table is not merged as long as it has at least this many times as many digests as all newer tables together.
 _RATIO = 4
-# Tables are merged in this number of parts, by the first bits of the digests. One part is in memory at a time.
+# Tables are merged in this many parts, which are split by the first bits of the digests. Only one part is in memory at
+# a time.
 _PARTS = 256
 
 
 class Rows(NamedTuple):
-    """Digests, as two halves of 64 bits each, and the number of each digest."""
+    """Digests, each stored as two halves of 64 bits, and the number that belongs to each digest."""
 
     first: NDArray[np.uint64]
     last: NDArray[np.uint64]
@@ -37,14 +39,14 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, digests: NDArray[np.uint64], value: NDArray[np.uint64]) -> Rows:
-        """Return sorted rows of digests and numbers, without digests of zeros."""
+        """Create sorted rows from digests and their numbers. Leave out digests that are all zeros."""
         order = np.argsort(digests[:, 0], kind="stable")
         order = order[digests[order].any(axis=1)]
         return cls(digests[order, 0], digests[order, 1], value[order])
 
     @classmethod
     def joined(cls, parts: Iterable[Rows]) -> Rows:
-        """Merge rows into sorted rows."""
+        """Merge several sets of rows into one sorted set."""
         none = [np.empty(0, np.uint64)] * 3
         first, last, value = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
         order = np.argsort(first, kind="stable")
@@ -95,7 +97,7 @@ class TableMaker:
 
 
 class DigestTables:
-    """Tables, the oldest first. Its methods block. Several threads may call `find` while one adds tables."""
+    """A list of tables, the oldest first. Its methods block. Several threads may call `find` while one adds tables."""
 
     def __init__(self) -> None:
         self._tables: tuple[Rows, ...] = ()
@@ -108,7 +110,7 @@ class DigestTables:
         self._tables = (*self._tables, table)
 
     def add(self, table: Rows) -> None:
-        """Add a table, and merge it with older tables that are too small in comparison."""
+        """Add a table, and merge it with older tables that are not much larger."""
         keep, merged, count = list(self._tables), [table], len(table.first)
         while keep and len(keep[-1].first) < _RATIO * count:
             merged.append(keep.pop())
@@ -116,10 +118,10 @@ class DigestTables:
         self._tables = (*keep, _merged(merged, count))
 
     def find(self, digests: Sequence[bytes]) -> list[int | None]:
-        """Return the number of each digest; `None` if the digest is not known."""
+        """Return the number for each digest, or `None` for each digest that is not known."""
         wanted = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
         found = np.zeros(len(wanted), np.uint64)
-        left = np.argsort(wanted[:, 0])  # look up neighbouring digests one after the other
+        left = np.argsort(wanted[:, 0])  # neighbouring digests are looked up one after another
         for table in reversed(self._tables):
             left = _find_in(table, wanted, left, found)
         absent = set(left.tolist())
@@ -129,10 +131,13 @@ class DigestTables:
 def _find_in(
     table: Rows, wanted: NDArray[np.uint64], left: NDArray[np.int64], found: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Set the numbers of the digests at ``left`` that are in the table. Return the places of those that are not."""
+    """Look up the digests ``wanted[left]`` in a table, and store the numbers in ``found``.
+
+    Return the indexes in ``wanted`` of the digests that are not in the table.
+    """
     at = table.first.searchsorted(wanted[left, 0])
     places, absent = left, [left[:0]]
-    while len(places):  # once, unless two digests have the same beginning
+    while len(places):  # this runs once, unless two digests share their first half
         inside = at < len(table.first)
         absent.append(places[~inside])
         at, places = at[inside], places[inside]
@@ -170,7 +175,7 @@ def _merged(tables: Sequence[Rows], count: int) -> Rows:
 
 
 def _parts(tables: Sequence[Rows]) -> Iterator[Rows]:
-    """Yield the rows of all tables, in order, in chunks."""
+    """Yield the rows of all tables together, in order, in chunks."""
     bounds = (np.arange(1, _PARTS, dtype=np.uint64) << np.uint64(56)).astype(np.uint64)
     cuts = [[0, *table.first.searchsorted(bounds).tolist(), len(table.first)] for table in tables]
     for number in range(_PARTS):

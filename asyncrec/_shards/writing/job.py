@@ -1,14 +1,14 @@
-"""`Job` makes shards for one data set, from the mark before the first object to the object that ends the job.
+"""`Job` makes shards for one data set. It lasts from the creation of its mark to the segment that ends its log.
 
-Every writer and every tool that makes shards is a job, so these rules are implemented once:
+Every writer and every tool that makes shards is a job, so that these rules are implemented only once:
 
-1. Before its first object, a job has a mark that names its owner, and a lock that is released when its process ends.
-2. A job that needs the data set's name exclusively claims it, and fails at once if another job has claimed it.
+1. Before its first object, a job has a mark that names its owner, and a lock that is released when its process exits.
+2. A job that needs exclusive use of the data set's name claims it, and fails at once if another job has claimed it.
 3. Shards, indexes and keys have names that no other job uses.
 4. The closing segment is created exclusively, and commits everything that was not yet committed. A process that gives
    up a dead job first creates a tombstone under the same name, so only one of the two can exist.
-5. A job that replaces shards takes a place in the log of removals before its commit, and deletes the old shards after
-   it.
+5. A job that replaces shards takes a place in the log of removals before it commits, and deletes the old shards
+   afterwards.
 6. The mark shows which objects may be left behind, and which process may delete them. The mark is deleted last.
 
     async with open_job(folder, header, path=path) as job:
@@ -57,17 +57,18 @@ class Job:
         header: the description of the job.
         store: the data set's folder, in which the job commits.
         staging_folder: the folder in which the shards are first written and published: a spool, or else ``store``.
-        spool: the staging folder, if it is a spool.
-        before: the data set as it was when the job began, or `None`.
-        uncovered: how many segments were in no checkpoint at that time, and the number of the newest checkpoint.
+        spool: the staging folder if it is a spool, otherwise `None`.
+        before: the data set as it was when the job began; `None` if it did not exist.
+        uncovered: how many segments no checkpoint covered when the job began, and the number of the newest checkpoint
+            at that time.
         replaces: whether the new shards replace the whole data set.
         removed: the shards that the job removes; `None` until it requests a place in the log of removals.
-        staging: the files outside the store by which another process ends the job if this process dies.
+        staging: the files outside the store with which another process can end the job if this process dies.
         manifest: the writer of the segments.
         publisher: the publisher of the shards.
         fates: the states of the shards.
-        shares: whether other processes make shards under the job's names. Such shards are looked for when the job ends,
-            which happens in this process ("end here") or in another ("end elsewhere").
+        shares: whether other processes make shards under the job's names. If so, the process that ends the job looks
+            for these shards. That is either this process ("end here") or another one ("end elsewhere").
     """
 
     def __init__(
@@ -125,17 +126,17 @@ class Job:
 
     @property
     def committed(self) -> bool:
-        """Whether the job has ended well, with a closing segment."""
+        """Whether the job has ended successfully, with a closing segment."""
         return self.manifest.closed
 
     @property
     def flush_log(self) -> FlushLog | None:
-        """The log to which a job without a disk flushes records, or `None`."""
+        """The log to which a job without a disk flushes records; `None` if the job has no such log."""
         return self.publisher.flush_log
 
     @property
     def spools(self) -> bool:
-        """Whether flushed records survive the process, because they reach a disk or the store, and are recovered."""
+        """Whether flushed records survive a crash of the process, and are then recovered from a disk or the store."""
         if self.header.kind == "whole":
             return False
         return self.staging_folder.flush_level == "spooled" or self.flush_log is not None
@@ -155,11 +156,12 @@ class Job:
     ) -> int | None:
         """Add these entries to the data set, remove the shards that they replace, and end the job. Call this only once.
 
-        Return the job's place in the log of removals, if it removes any shards.
+        Return the job's place in the log of removals, or `None` if it removes no shards.
 
-        ``metadata``, known only at the end, is added to that of the header. ``carried`` is as for
-        `ManifestWriter.close`. ``removed`` are the shards that the entries replace, if the job does not replace all.
-        ``rule`` is as for `take_place`, with the last removal in the snapshot.
+        ``metadata`` is known only at the end, and is added to the header's metadata. ``carried`` is passed to
+        `ManifestWriter.close`. ``removed`` are the shards that the entries replace, unless the job replaces the entire
+        data set. ``rule`` is the rule for `take_place`, and the last place in the log of removals in the job's
+        snapshot.
 
         Raises:
             ConflictError: the job was abandoned, or another job replaced the data set; nothing is committed.
@@ -197,15 +199,15 @@ class Job:
         return place
 
     def _is_promised(self) -> bool:
-        """Return whether `asyncrec.recover` would finish the job, or the rest of it."""
+        """Return whether `asyncrec.recover` would complete the job rather than give it up."""
         if self.header.kind == "rolling":
             return True
         return self.header.kind == "fixed" and self.staging.acknowledged
 
     async def end(self, mark: Staging | None) -> None:
-        """Delete the job's marks, unless objects that need them are left. This is shielded and limited in time.
+        """Delete the job's marks, unless objects that need them remain. This is shielded and has a time limit.
 
-        ``mark`` is the lock of the mark in the store, if the header is in a spool.
+        ``mark`` is the lock of the mark in the store, if the job's header is in a spool.
         """
         ended = False
         async with AsyncExitStack() as stack:
@@ -229,9 +231,9 @@ class Job:
         _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)
 
     async def _end(self) -> bool:
-        """Delete the job's leftovers. Return whether no object is left that needs a mark."""
+        """Delete what the job has left behind. Return whether no object remains that needs a mark."""
         if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
-            return False  # the process that ends the job, or has taken it over, does this
+            return False  # this is up to the process that ends the job, or has taken it over
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)
         if self.flush_log is not None and committed:
             await self.flush_log.end()

@@ -1,18 +1,18 @@
 """`open_joint_job` begins a job whose shards are made by many processes and committed by one.
 
     async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
-        if job.committed is None:                                                     # otherwise a run has committed
+        if job.committed is None:                                                     # no earlier run has committed
             ... send job.share to the workers; each returns the entries of open_share
             await job.commit(entries)
 
-Each attempt has its own names, which contain the job's id. An object that no commit names does not count, such as a
-shard of an attempt that died or ran twice, or of a failed run. The process that ends the job deletes such objects, and
-`verify --delete` deletes those that appear later.
+Each attempt at a part of the work gives its shards unique names, which contain the job's id. Objects that no commit
+names are ignored, such as the shards of an attempt that died or was repeated, or of a failed run. The process that ends
+the job deletes these objects, and `verify --delete` deletes any that appear later.
 
-A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
-ever commits. A new run first finds out how the earlier runs ended. It gives up a dead run behind a tombstone, and a
-detached run (`detached_job`) even if it is alive. If the answer to a commit was lost, the next run finds the commit,
-and adds nothing.
+A ``job_id`` makes it safe to repeat a run. Each run is a separate job, called ``<job_id>_run1``, ``_run2`` and so on,
+and at most one of them ever commits. A new run first finds out how the earlier runs ended. It gives up a dead run by
+creating a tombstone; a detached run (`detached_job`) is given up even if it is alive. If the response to a commit was
+lost, the next run finds that commit, and adds nothing.
 """
 
 from __future__ import annotations
@@ -53,20 +53,23 @@ from asyncrec.storage._url import join, redact
 
 _path_log = PathLog("asyncrec.shards")
 
-_MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
+_MOST_ID = 50  # a writer's id has at most 64 characters; the rest is for the number of the run
 _MEMORY_LIMIT = 256 << 20
-# A shard's number is made of the numbers of its part, of the attempt, and in the attempt, so names sort by part.
+# A shard's number combines the numbers of its part, its attempt, and the shard within the attempt, so that names sort
+# by part.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
-    """The information that a process needs to make shards for a job. Picklable; only ``path`` may have credentials.
+    """The information that a process needs to make shards for a job. Only ``path`` may have credentials.
+
+    A share can be pickled.
 
     Attributes:
         path: the path of the data set; absolute if it is local.
-        writer: the id in the names of the shards.
-        compression, index: the options of the shards.
+        writer: the id of the job, which is part of the names of its shards.
+        compression, index: the options for the shards.
     """
 
     path: str = field(repr=False)
@@ -79,9 +82,9 @@ class JointJob:
     """A job whose shards are made by many processes, begun by `open_joint_job`.
 
     Attributes:
-        share: the share to pass to `open_share`, in any process.
-        committed: the shards that the job, or an earlier run with its id, has committed; `None` until then.
-        job: the job; `None` if an earlier run has committed.
+        share: the information to pass to `open_share`, which any process may call.
+        committed: the shards that this job, or an earlier run with the same id, has committed; `None` if neither has.
+        job: the underlying job; `None` if an earlier run has committed.
     """
 
     def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
@@ -93,13 +96,14 @@ class JointJob:
         """Commit these shards in one step, and end the job. Call this only once.
 
         Args:
-            entries: the entries of all attempts that count, from `ShareWriter.entries`.
-            records: the total number of records that the shards must have, if it is known.
+            entries: the entries of all shards to commit, taken from `ShareWriter.entries` of every successful attempt.
+            records: the total number of records that the shards must contain, if it is known.
 
         Raises:
-            DatasetError: the shards do not have ``records`` records; nothing is committed.
+            DatasetError: the shards do not contain exactly ``records`` records; nothing is committed.
             ConflictError: the job was given up, or another job replaced the data set; nothing is committed.
-            StorageError: nothing is committed, unless a note says that this is unknown; the next run finds out.
+            StorageError: nothing is committed, unless a note on the error says that this is unknown; the next run then
+                finds out.
         """
         if self.job is None:
             raise DatasetError(
@@ -113,7 +117,7 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was passed twice; nothing was committed")
-        in_order = sorted(entries, key=lambda entry: entry.path)  # the order of the manifest
+        in_order = sorted(entries, key=lambda entry: entry.path)  # the manifest lists shards in this order
         stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in in_order)
         await self.job.commit(stamped)
         self.committed = stamped
@@ -136,18 +140,20 @@ async def open_joint_job(
     """Begin a job, unless an earlier run has committed. If the context exits without a commit, the job is given up.
 
     Args:
-        path: a folder that every process can reach, and the data set's name in it.
-        job_id: an id for the work. A second run with this id adds nothing to the commit of an earlier run.
+        path: a folder that every process can access, followed by the data set's name.
+        job_id: an id for the work. If a run with this id has already committed, further runs with the same id add
+            nothing.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
-        take_over: whether to declare an earlier run on another machine dead if its state is unknown here.
-        detached: whether no process will hold the job, so that no lock proves it alive or dead.
-        schema, metadata: stored in the manifest.
-        compression, index: options of the shards.
-        storage_options: options for the backend.
+        take_over: whether to consider an earlier run on another machine dead if this machine cannot determine its
+            state.
+        detached: whether the job belongs to no single process, so that no lock can show whether it is alive or dead.
+        schema, metadata: values to store in the manifest.
+        compression, index: options for the shards.
+        storage_options: options for the storage backend.
 
     Raises:
         ConflictError: a run with this id is alive, or may be alive on another machine.
-        ObjectExistsError: with ``mode="new"``, the data set exists.
+        ObjectExistsError: ``mode`` is ``"new"``, and the data set already exists.
         ValueError: ``job_id`` is not a valid id.
     """
     options = parse_compression(compression)
@@ -187,7 +193,8 @@ class ShareWriter:
     """A writer of shards for a joint job, opened by `open_share` and used by one task.
 
     Attributes:
-        entries: the entries of the shards, for `JointJob.commit`, once the context has exited cleanly.
+        entries: the entries of the shards, to pass to `JointJob.commit`; they are set when the context has exited
+            without an error.
     """
 
     def __init__(self) -> None:
@@ -197,13 +204,16 @@ class ShareWriter:
         self._ended = anyio.Event()
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
-        """Write records, with the digests of their keys if they have keys. After an error, every call raises it."""
+        """Write records and, if they have keys, the digests of the keys.
+
+        If making the shards fails, all further calls raise the same error.
+        """
         if self._error is not None:
             raise self._error
         await self._batches.put(KeyedBatch(records, keys))
 
     async def run(self, share: JobShare, part: int, limits: Limits, storage_options: dict[str, Any] | None) -> None:
-        """Make the shards. This is the body of a task."""
+        """Make shards from the written records until `finish` is called. This is the body of a task."""
         try:
             self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
         except Exception as error:
@@ -215,7 +225,7 @@ class ShareWriter:
             self._ended.set()
 
     async def finish(self) -> None:
-        """Wait until all shards are published."""
+        """Wait until all records are written and all shards are published."""
         self._batches.end()
         await self._ended.wait()
         if self._error is not None:
@@ -231,15 +241,16 @@ async def open_share(
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
-    """Make shards for a job. They are part of the data set once `JointJob.commit` has committed their entries.
+    """Open a writer that makes shards for a job. `JointJob.commit` adds these shards to the data set.
 
-    Each attempt has its own names, even if several run at the same time. An attempt that fails deletes its shards.
+    Each attempt gives its shards unique names, so several attempts at the same part may run at the same time. An
+    attempt that fails deletes its shards.
 
     Args:
-        share: the share of the job.
-        part: a number by which the shards are ordered in the data set.
-        max_shard_bytes, max_shard_records: the limits of a shard; 256 MiB if neither is passed.
-        storage_options: options for the backend.
+        share: the job's share, such as `JointJob.share`.
+        part: the number of this part of the work. The shards in the data set are ordered by it.
+        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is passed.
+        storage_options: options for the storage backend.
     """
     if not 0 <= part < _PARTS:
         raise ArgumentValueError(f"part={part}: must be at least 0 and below {_PARTS:,}")
@@ -303,7 +314,10 @@ async def _make_shards(
 
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
-    """Return the id of the next run and `None`, or the id and the closing segment of the run that has committed."""
+    """Return the id of the next run, and `None`.
+
+    If an earlier run has committed, return its id and its closing segment instead.
+    """
     history = await load_history(folder, name)
     run = 1
     while True:
@@ -319,7 +333,7 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 @contextmanager
 def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log errors of a clean-up rather than raise them. `asyncrec.recover` removes the unlisted objects that remain."""
+    """Log errors of a clean-up instead of raising them. `asyncrec.recover` removes unlisted objects that remain."""
     try:
         yield
     except Exception as error:

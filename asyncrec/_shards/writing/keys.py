@@ -1,4 +1,4 @@
-"""`KeySet` is a set of keys that stays small, because each key is stored as 16 bytes of BLAKE2b.
+"""`KeySet` is a set of keys that stays small, because it stores only the 16-byte BLAKE2b digest of each key.
 
 A key names a record (a page's URL, a message's id). In ``_keys/<shard>.keys``, the bytes ``[16 * i, 16 * i + 16)`` are
 the digest of the key of the shard's i-th record, or zeros if the record has no key. If digests of contents are stored,
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_KEY = bytes(KEY_BYTES)
-# How many keys of a writer are checked for duplicates, in 7 MB. A program that repeats keys does so early.
+# How many of a writer's first keys are checked for duplicates. They take 7 MB. A program that repeats keys usually does
+# so early.
 _WATCHED = 1 << 16
 
 _path_log = PathLog("asyncrec.shards")
@@ -45,7 +46,7 @@ def join_digests_in_python(keys: Iterable[str | bytes | bytearray]) -> bytes:
     return b"".join(key if type(key) is bytearray else key_digest_in_python(key) for key in keys)
 
 
-# Use the C functions directly, because a wrapper would add half to the time of each call.
+# Use the C functions directly, because a wrapper would make each call 50 % slower.
 key_digest = key_digest_in_python if native is None else native.key_digest
 """``key_digest(key) -> bytes``: 16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
 
@@ -60,10 +61,11 @@ Hashing several keys together takes a third of the time of hashing them one by o
 
 
 class RepeatedKeys:
-    """`join_digests` for a writer without a policy for duplicate keys. It logs the first duplicate.
+    """A version of `join_digests` that logs the first duplicate key, for writers without a policy for duplicates.
 
-    The writer's first 65,536 keys are compared in the batches in which they are hashed. Only eight bytes of each digest
-    are compared, as numbers, because a set of numbers is built faster. The chance of a wrong warning is about 10^-10.
+    Only the writer's first 65,536 keys are compared, one batch at a time, when they are hashed. Only eight bytes of
+    each digest are compared, as integers, because a set of integers is faster to build. The chance of a wrong warning
+    is about 10^-10.
     """
 
     def __init__(self, path: str) -> None:
@@ -123,19 +125,22 @@ def digest_of(key: str | bytes) -> bytes:
 
 
 def content_digest(content: str | bytes) -> bytes:
-    """Return the 16-byte digest of a body. Its last bit is 0; for a revisit it would be 1 (see `shared_digests`)."""
+    """Return the 16-byte digest of a body.
+
+    Its last bit is 0. For revisits of the body, the last bit is 1 (see `shared_digests`).
+    """
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     digest = hashlib.blake2b(data, digest_size=KEY_BYTES, person=b"asyncrec content").digest()
     return shared_digests(digest)[0]
 
 
 def shared_digests(digest: bytes) -> tuple[bytes, bytes]:
-    """Return the digests of the record that has a body and of its revisits, given either of them."""
+    """Return the digest of a record that has a body, and the digest of the body's revisits, given either of them."""
     return digest[:-1] + bytes([digest[-1] & 0xFE]), digest[:-1] + bytes([digest[-1] | 1])
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:
-    """Return a value's shard number, below ``partitions``. It is the same in every process and release."""
+    """Return a value's shard number, which is below ``partitions`` and the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
     return int.from_bytes(key_digest(data)[:8], "little") % partitions
 
@@ -147,7 +152,8 @@ class KeySet:
     """
 
     def __init__(self) -> None:
-        # The first and last eight bytes of each digest, sorted by the first. Even of 2^32 digests, few share the first.
+        # The first and the last eight bytes of each digest, sorted by the first. Even among 2^32 digests, few have the
+        # same first eight bytes.
         self._first: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._last: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._added: set[bytes] = set()
@@ -158,7 +164,7 @@ class KeySet:
     def __contains__(self, digest: bytes) -> bool:
         if digest in self._added:
             return True
-        if not len(self._first):  # a new data set needs no NumPy look-up, which takes ten times as long as a digest
+        if not len(self._first):  # for a new data set, skip the NumPy look-up: it takes as long as ten digests
             return False
         first, last = np.frombuffer(digest, dtype="<u8")
         begin, end = np.searchsorted(self._first, first, "left"), np.searchsorted(self._first, first, "right")
@@ -177,7 +183,7 @@ class KeySet:
         self._added -= had - has
 
     def add_files(self, contents: Iterable[bytes]) -> None:
-        """Add the digests of all files of a snapshot, in one call before any other digest is added. Blocks.
+        """Add the digests in all keys files of a snapshot. Call this once, before any other digest is added. Blocks.
 
         Raises:
             ValueError: the size of a file is not a multiple of 16.

@@ -1,9 +1,9 @@
-"""`KnownContents` finds the record of a body, among the bodies of a data set and those that its writer has stored.
+"""`KnownContents` finds the record that has a given body, in the data set or among the records of the current writer.
 
-In a Python set, a digest takes 100 bytes, so 100 million would take 10 GB. Here they are in tables on a disk
-(`digest_tables`). The tables are made when the writer opens, from the runs of contents, and from the keys files of
-shards that are in no run. Bodies that the writer stores are held in memory until there are 32,768, and are then moved
-to a table.
+In a Python set, each digest would take 100 bytes, so 100 million digests would take 10 GB. They are therefore kept in
+tables on disk (`digest_tables`). The tables are built when the writer opens, from the runs of contents, and from the
+keys files of the shards that are in no run. Bodies that the writer stores itself stay in memory until there are 32,768
+of them, and are then moved to a table.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 
 
 async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeySet:
-    """Load all keys of the snapshot, from the runs that its checkpoint names and from shards that are in no run.
+    """Load the digests of all keys in the snapshot.
 
-    A run holds the sorted keys of many shards in one object. Each shard that is in no run takes a request of its own.
+    A run contains the sorted keys of many shards in one object. The runs are named by the checkpoint. Each shard that
+    is in no run takes an extra request.
     """
-    keys = await in_thread(KeySet)  # imports NumPy
+    keys = await in_thread(KeySet)  # in a thread, because this imports NumPy
     if before is None:
         return keys
     runs = await open_runs(folder, name, before.shards)
@@ -66,10 +67,10 @@ async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeyS
 
 
 async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
-    """Load the keys file of a shard that has one.
+    """Load the keys file of a shard. The shard must have keys.
 
     Raises:
-        DatasetError: the file is not the one that the manifest lists.
+        DatasetError: the file does not match the manifest.
     """
     keys = entry.keys
     assert keys is not None, "the shard has keys"
@@ -84,31 +85,33 @@ async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
 
 
 def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry]:
-    """Return the shards with keys that no run covers."""
+    """Return the shards that have keys but are in no run."""
     rows = np.flatnonzero(shards.keyed & ~covered).tolist()
     return list(shards) if len(rows) == len(shards) else list(map(shards.__getitem__, rows))
 
 
-# The feature that distinguishes bodies, or a function of a page.
+# The name of the feature that distinguishes bodies, or a function that takes a page and returns such a value.
 Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
-# The features that a schema needs so that pages can be, or have, revisits.
+# A page can be a revisit, or be the target of one, only if the schema has these features.
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
-# The number of bodies of this writer that are held in memory with their URLs, about 20 MB in total.
+# How many of this writer's own bodies are kept in memory with their URLs. They take about 20 MB in total.
 _MOST_NEW = 1 << 15
-# How many bodies of shards in no run are sorted at once.
+# How many bodies are sorted at once when shards that are in no run are loaded.
 _AT_ONCE = 1 << 17
-# A value with this bit is the place of a note on one of this writer's bodies; any other is a shard and its record.
+# In a table, a value with this bit set is the location of a note about one of this writer's own bodies. Any other value
+# is the row of a shard and the number of a record in it.
 _NOTED = 1 << 63
-# The last bits of such a value are the size of the note. If a long URL makes a note too long, the body is stored again.
+# The lowest bits of such a location are the size of the note. If a long URL makes a note too long, the body is stored
+# again.
 _SIZE_BITS = 16
 _MOST_NOTE = (1 << _SIZE_BITS) - 1
 
 
 def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
-    """Reject options that rule out revisits.
+    """Raise an error if revisits are impossible with these options.
 
     Raises:
-        TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
+        TypeError, ValueError: ``seen`` is neither the name of a feature nor a function, or the records are not pages.
     """
     if not isinstance(seen, str) and not callable(seen):
         raise ArgumentTypeError(f"seen must be a feature's name or a function, not {type(seen).__name__}")
@@ -120,13 +123,13 @@ def check_seen(path: str, seen: Seen, schema: Schema | None) -> None:
 
 
 class Body(NamedTuple):
-    """A stored body: the page that has it, and the place of the page.
+    """A stored body, described by the page that has it.
 
     Attributes:
         url, date, record_id, digest: features of the page.
-        strong: a collision-resistant digest of its content; empty if a function decides which bodies are equal.
-        ticket: the ticket of its record; 0 if another writer has stored it.
-        queue: the index of the queue that accepted the record.
+        strong: a collision-resistant digest of the page's content; empty if a function decides which bodies are equal.
+        ticket: the ticket of the page's record; 0 if this writer has not stored the record itself.
+        queue: the index of the queue to which the record was written.
     """
 
     url: str
@@ -139,20 +142,25 @@ class Body(NamedTuple):
 
     @classmethod
     def of(cls, page: Mapping[str, Any], strong: str, ticket: int = 0, queue: int = 0) -> Body:
-        """Return the body of a page."""
+        """Create the description of a page's body."""
         url, date, record, digest = (str(page.get(name) or "") for name in ("url", "date", "record_id", "digest"))
         return cls(url, date, record, digest, strong, ticket, queue)
 
 
 class Place(NamedTuple):
-    """The place of a body that existed when the writer opened: the row of the shard, and the record's number in it."""
+    """The location of a body that was stored before the writer opened.
+
+    Attributes:
+        row: the row of the shard in the snapshot.
+        record: the number of the record in the shard.
+    """
 
     row: int
     record: int
 
 
 class KnownContents:
-    """The bodies that a writer knows, for use in one event loop."""
+    """All bodies that a writer knows, for use in one event loop."""
 
     def __init__(self) -> None:
         self._tables = DigestTables()
@@ -184,7 +192,7 @@ class KnownContents:
             self._answers = dict(zip(digests, found, strict=True))
 
     async def find(self, digest: bytes) -> Body | Place | None:
-        """Return a body or its place; `None` if the body is not known."""
+        """Return the body with this digest, or the location of its record; `None` if the body is not known."""
         if len(self._new) >= _MOST_NEW and not self._leaving:
             self._leaving, self._new = self._new, {}
             self._answers = {}
@@ -205,7 +213,7 @@ class KnownContents:
         return Place(value >> 32, value & 0xFFFFFFFF)
 
     def _put_away(self, bodies: Mapping[bytes, Body]) -> None:
-        """Move bodies to a table. Blocks."""
+        """Move this writer's own bodies from memory to a table. Blocks."""
         if self._notes < 0:
             self._notes = temporary_file()
         notes = [json.dumps(body).encode()[:_MOST_NOTE] for body in bodies.values()]
@@ -218,14 +226,14 @@ class KnownContents:
         self._tables.add(Rows.of(digests, np.uint64(_NOTED) | starts << np.uint64(_SIZE_BITS) | sizes))
 
     def _note_at(self, value: int) -> Body | None:
-        """Read a note; return `None` if it was too long. Blocks."""
+        """Read the note about a body. Return `None` if the note was too long to be stored in full. Blocks."""
         size = value & _MOST_NOTE
         return None if size == _MOST_NOTE else Body(*json.loads(os.pread(self._notes, size, value >> _SIZE_BITS)))
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
     async def load(self, folder: Storage, name: str, before: Manifest) -> None:
-        """Load the bodies of a snapshot.
+        """Load the digests of all bodies in a snapshot.
 
         Raises:
             DatasetError: a keys file does not match its shard.
@@ -254,7 +262,7 @@ class KnownContents:
                 await in_thread(_add_part, maker, part)
             await in_thread(lambda: self._tables.append(maker.end()))
         finally:
-            await surely_in_thread(maker.close)  # a large file may take a while to be freed
+            await surely_in_thread(maker.close)  # freeing a large file may take a while
 
     async def _load_shards(self, folder: Storage, shards: ShardList, rows: NDArray[np.int64]) -> None:
         async def read(row: int) -> Rows:

@@ -43,13 +43,14 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-# On a local disk, 8 MiB would be as fast. For the parts of remote stores, the limit grows to up to 256 MiB.
+# On a local disk, 8 MiB would be just as fast. Stores with large parts raise the limit, up to 256 MiB.
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 _SEEN = "asyncrec._shards.writing.seen_writer"
-# Kubernetes and most supervisors allow 30 s after SIGTERM; the rest is for the program's own shutdown.
+# Kubernetes and most supervisors allow 30 s after SIGTERM. The remaining time is for the program's own shutdown.
 _EXIT_TIMEOUT = 20.0
-# A smaller first batch is not worthwhile. Of a thousand shards, only a few then have a full batch in the same turn.
+# The smallest first batch of a queue, as a fraction of a full one. A smaller one is not worthwhile: with a thousand
+# shards, only a few of them then fill a batch in the same iteration of the event loop.
 _LEAST_PART = 1 / 32
 
 
@@ -240,10 +241,10 @@ async def open_sharded_writer(
         on_disk = spool is not None or local is not None or folder.flush_level == "spooled"
         seconds = seconds_to_flush(flush_seconds, on_disk=on_disk) if header.kind == "rolling" else None
         header = replace(header, silent_after=0.0 if on_disk else silence_of_dead(seconds, dead_after))
-        if not commits:  # open shards are discarded if the body fails, but flushed records would remain
+        if not commits:  # open shards are discarded if the body fails, but their flushed records would remain
             seconds = None
         hashed: JoinDigests = RepeatedKeys(display_path) if on_duplicate is None else join_digests
-        if seen is not None:  # the digests of a record are passed with it
+        if seen is not None:  # each record is passed with its digests
             hashed = b"".join
         queues = [
             WriteQueue(
@@ -274,7 +275,7 @@ async def open_sharded_writer(
         theirs = None if job.before is None or mode == "replace" else job.before.schema
         if described is not None and job.before is not None and mode != "replace":
             await in_thread(refuse_incompatible, display_path, described, theirs)
-        elif described is None and theirs is not None:  # so that no record is stored that the schema cannot decode
+        elif described is None and theirs is not None:  # do not store records that the schema cannot decode
             encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
         before = None if mode == "replace" else job.before
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
@@ -307,7 +308,10 @@ async def open_sharded_writer(
 
 
 def commits_on_error(on_error: str | None, *, together: bool) -> bool:
-    """Return whether open shards are committed if the block fails. Shards that belong together are not by default."""
+    """Return whether open shards are committed if the block fails.
+
+    By default, they are, unless all shards are committed together.
+    """
     return (on_error or ("discard" if together else "commit")) == "commit"
 
 

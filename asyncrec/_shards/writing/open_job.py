@@ -1,4 +1,4 @@
-"""`open_job` begins a job: it makes the mark, and claims the name if necessary. If it fails, it deletes both."""
+"""`open_job` begins a job: it creates the job's mark and, if necessary, a claim. If it fails, it deletes both."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ from asyncrec.storage._url import join
 _path_log = PathLog("asyncrec.shards")
 
 _LONGEST_NAME = 255
-# The number of local names looked up in one thread hop, which takes some milliseconds and cannot be cancelled.
+# The number of local file names to look up in one call to a worker thread. Such a call takes some milliseconds and
+# cannot be cancelled.
 _NAMES_AT_ONCE = 1000
 # Without a budget, only one shard is open at a time, so the number of its chunks needs no limit.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
@@ -73,18 +74,21 @@ async def open_job(
     budget: ByteBudget | None = None,
     on_commit: OnCommit | None = None,
 ) -> AsyncIterator[Job]:
-    """Begin a job on the data set ``header.name`` in ``folder``. The job ends with the context.
+    """Begin a job on the data set ``header.name`` in ``folder``. The job ends when the context exits.
 
-    If the context exits without `Job.commit`, an all-or-nothing job deletes its shards, and the data set is unchanged.
+    If the context exits before `Job.commit` is called, an all-or-nothing job deletes its shards, and the data set is
+    unchanged.
 
     Args:
-        path: the path of the data set, for errors.
-        mode: ``"append"``; ``"new"`` raises an error if the data set exists; ``"replace"`` replaces the whole data set.
-        take_over: whether to take the name from a job on another machine, which a person declares dead.
-        spool: the folder to which shards are written first.
+        path: the path of the data set, for error messages.
+        mode: ``"append"`` adds to the data set; ``"new"`` raises an error if it exists; ``"replace"`` replaces all of
+            it.
+        take_over: whether to take the name from a job on another machine, because a person has declared that job dead.
+        spool: the local folder to which shards are written before they are uploaded.
 
     Raises:
-        ObjectExistsError: the data set or a file with a fixed shard's name exists, or the id was used before.
+        ObjectExistsError: the data set or a file with a fixed shard's name already exists, or the writer's id was used
+            before.
         ConflictError: another job is making the data set.
         StorageError: the folder is a spool.
     """
@@ -140,7 +144,7 @@ async def open_job(
             for each in await dead_among(others, looks=1):
                 _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
-            # If the folder or bucket does not exist, or is not writable, nothing can be left in it.
+            # If the folder or bucket does not exist, or is not writable, nothing can have been left in it.
             quiet = opening.now in ("nothing", "asking", "refused") and _refusal_of(error)
             if await _undo(folder, header, marked=marked, error=error, quiet=quiet):
                 opening.move("undo")
@@ -170,14 +174,17 @@ async def open_job(
 
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
-    """Return the header of an all-or-nothing job on ``name`` in ``folder``, with these fields of `JobHeader`."""
+    """Return the header of an all-or-nothing job on the data set ``name`` in ``folder``.
+
+    ``fields`` are values for other fields of `JobHeader`.
+    """
     local = home_of(folder).folder
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
     return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
-    """Reject a header that could not be written or read later, before any object is created. Blocks.
+    """Reject a header that could not be written, or be read back later, before any object is created. Blocks.
 
     Raises:
         TypeError, ValueError: schema or metadata are too large or cannot be stored as JSON, or a name is too long.
@@ -206,7 +213,7 @@ async def _claimed(
     take_over: bool,
     path: str,
 ) -> Claim | None:
-    """Claim the data set's name. Return `None` if the job replaces the data set and cannot use the plain names."""
+    """Claim the data set's name. Return `None` if the job replaces the data set and the plain shard names are taken."""
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
@@ -234,7 +241,7 @@ async def _claimed(
 
 
 async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -> str | None:
-    """Return a plain name that exists or was ever listed, or `None`."""
+    """Return a plain shard name that exists or was ever listed in the manifest, or `None` if all names are free."""
     history = await find_history(folder, plain.name)
 
     def look() -> tuple[list[str], str | None]:  # takes a microsecond per shard, of which there may be a million
@@ -262,7 +269,9 @@ async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -
 async def _before(
     folder: Storage, header: JobHeader, *, mode: Mode, path: str
 ) -> tuple[Manifest | None, tuple[int, int]]:
-    """Load the current data set, the number of its uncovered segments, and the number of its newest checkpoint.
+    """Load the current manifest.
+
+    Return it with the number of segments that no checkpoint covers, and the number of the newest checkpoint.
 
     Raises:
         ObjectExistsError: the data set exists already, or the id was used before.
@@ -289,13 +298,13 @@ async def _before(
 
 
 def _refusal_of(error: BaseException) -> bool:
-    """Return whether the store rejected the creation of the first object, so that nothing was created."""
+    """Return whether the store rejected the request to create the first object, so that nothing was created."""
     failure = error.__cause__ if isinstance(error, UnsettledError) else error
     return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 
 
 def _told_plainly(error: UnsettledError, path: str) -> StorageError:
-    """Convert the error of an unsettled mark or claim to an error that explains why no writer was opened."""
+    """Return an error that explains why no writer was opened, given the error about an unsettled mark or claim."""
     failure = error.__cause__
     if failure is None:
         return TransientStorageError(f"{path}: no writer was opened, because the store did not answer in time")
@@ -306,10 +315,11 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Delete the objects of an opening that failed with ``error``, but not those of another job with the same id.
+    """Delete what a failed opening has created, but not the objects of another job with the same id.
 
-    Return whether all were deleted. If the opening failed because the store is down, do not wait for it again. With
-    ``quiet``, do not warn about a failure, because there is probably nothing to delete.
+    Return whether everything was deleted. If the opening failed with ``error`` because the store is down, do not wait
+    long for the store again. With ``quiet``, a failure is logged only at the debug level, because there is probably
+    nothing to delete.
     """
     brief = isinstance(error, TransientStorageError)
     with (

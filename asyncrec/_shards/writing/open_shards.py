@@ -1,8 +1,8 @@
-"""`OpenShards` is the machinery of a `ShardedWriter`, from its queues to the job that commits.
+"""`OpenShards` connects the parts of a `ShardedWriter`, from its queues to the job that commits the shards.
 
-Its parts are created in the order of their dependencies: first the queues, which need only the budget; then the
-coordinator, which needs the job and the waiting callers; then the events of each queue, which need the coordinator; and
-last the tasks, each with a queue and its events.
+The parts are created in the order of their dependencies: first the queues, which need only the memory budget; then the
+coordinator, which needs the job and the acknowledgements; then the events of each queue, which need the coordinator;
+and finally the tasks, each of which needs a queue and its events.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 
 
 class ShardEvents:
-    """The `ObjectEvents` of an object writer whose objects are shards."""
+    """The `ObjectEvents` for an object writer whose objects are shards."""
 
     def __init__(
         self, coordinator: CommitCoordinator, index: int, queue: WriteQueue, uploader: Uploader | None
     ) -> None:
-        """``index`` is the object writer's number; the ``uploader`` is for shards that are written to a spool."""
+        """``index`` is the number of the object writer. ``uploader`` is passed if its shards are written to a spool."""
         self._coordinator = coordinator
         self._index = index
         self._queue = queue
@@ -99,7 +99,7 @@ class ShardEvents:
 
 
 class ShardUploadEvents:
-    """The `UploadEvents` for the uploader of one object writer, whose records came through ``queue``."""
+    """The `UploadEvents` for the uploader of one object writer, which takes its records from ``queue``."""
 
     def __init__(self, coordinator: CommitCoordinator, queue: WriteQueue) -> None:
         self._coordinator = coordinator
@@ -115,7 +115,7 @@ class ShardUploadEvents:
         job = self._coordinator.job
         if job.fates[upload.key] == "doubtful":
             job.fates.move(upload.key, "answer")
-            # Set the time once, so that the next attempt sends the same segment again.
+            # Set the time only once, so that the next attempt sends exactly the same segment.
             upload.entry = replace(upload.entry, committed=job.manifest.clock.now())
         await self._coordinator.published(job, self._queue.levels, upload.entry, upload.ticket)
 
@@ -126,7 +126,8 @@ class ShardUploadEvents:
 class OpenShards:
     """The shards that a writer has open.
 
-    Each shard has a queue and a task that writes it. If there is a spool, another task uploads it.
+    Each open shard has a queue, and a task that writes the records from the queue. With a spool, a second task uploads
+    the shard.
 
     Attributes:
         path: the path of the data set, as the caller passed it.
@@ -141,7 +142,7 @@ class OpenShards:
     def __init__(
         self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget, *, continues: bool
     ) -> None:
-        """Unless it ``continues`` sources, the writer rejects every source."""
+        """With ``continues``, the writer accepts records with a source and a position; otherwise, it rejects them."""
         self.path = path
         self.job = job
         self.queues = queues
@@ -169,7 +170,7 @@ class OpenShards:
         self.begin(job)
 
     def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
-        """Continue with another job. The previous job has ended, and has committed the ``earlier`` shards."""
+        """Switch to a new job. The previous job, if any, has ended after committing the ``earlier`` shards."""
         self._earlier += earlier
         self.job = self.coordinator.job = job
         self._deadlines.append(job.manifest.deadline)
@@ -177,13 +178,13 @@ class OpenShards:
             job.flush_log.room.on_full = self._flush_unasked
 
     def end_by(self, time: float) -> None:
-        """Bring the deadline of all remaining work forward to this time, by the event loop's clock."""
+        """Bring the deadline of all remaining work forward to ``time``, measured by the event loop's clock."""
         for deadline in self._deadlines:
             deadline.bring(time)
 
     @property
     def spools(self) -> bool:
-        """Whether flushed records survive the process, because they reach a disk or the store."""
+        """Whether flushed records survive a crash of the process, because they are on a disk or in the store."""
         return self.job.spools
 
     @property
@@ -193,7 +194,7 @@ class OpenShards:
 
     @property
     def store_fails(self) -> bool:
-        """Whether an upload from the spool waits to be retried."""
+        """Whether an upload from the spool is waiting to be retried."""
         now = self._clock()
         return any(now < uploader.next_try for uploader in self._uploaders)
 
@@ -210,13 +211,13 @@ class OpenShards:
             frames = queue.pending_since is not None
             requests.append(queue.flush())
             if frames:
-                await cancel_shielded_checkpoint()  # otherwise all last batches would be framed in one turn
+                await cancel_shielded_checkpoint()  # let other tasks run between framing the last batches
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()
 
     def _flush_unasked(self) -> None:
-        """Start to flush every shard that is not already being flushed. The next caller gets the error of a failure."""
+        """Start flushing each shard that is not being flushed yet. If that fails, the next call raises the error."""
         before = self._unasked or [None] * len(self.queues)
         self._unasked = [
             queue.flush() if request is None or request.done.is_set() else request
@@ -224,19 +225,19 @@ class OpenShards:
         ]
 
     async def promise(self) -> None:
-        """Note on the disk that its records are acknowledged, before the caller's call returns.
+        """Record on the disk that records were acknowledged, before the call that acknowledges them returns.
 
-        Only fixed shards need this, because the records of a rolling writer on a disk are recovered in any case.
+        Only fixed shards need this, because records that a rolling writer has on a disk are recovered in any case.
         """
         staging = self.job.staging
         if self.coordinator.fixed and self.spools and not staging.acknowledged:
             await in_thread(staging.acknowledge)
 
     async def commit(self, last: int) -> None:
-        """End the open shards, one in each turn of the event loop, and commit the records up to this ticket."""
+        """Finish the open shards, one per iteration of the event loop, and wait until ticket ``last`` is committed."""
         for queue in self.queues:
             queue.end_object()
-            await cancel_shielded_checkpoint()  # otherwise all last chunks would be written in one turn
+            await cancel_shielded_checkpoint()  # let other tasks run between writing the last chunks
         await self.acknowledgements.committed(last)
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
@@ -312,7 +313,7 @@ class OpenShards:
         self.coordinator.progressed()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
-        """Wait for the tasks. For fixed shards, wait only until the first error, because then none is committed."""
+        """Wait for the tasks. With fixed shards, stop at the first error, because then no shard is committed."""
         for task in tasks:
             while not task.finished.is_set() and not (
                 self.coordinator.fixed and self.acknowledgements.error is not None

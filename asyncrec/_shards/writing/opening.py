@@ -1,11 +1,12 @@
-"""`Opening` is the state of a job that is being opened. `TRANSITIONS` lists every step.
+"""`Opening` keeps track of the state of a job while it is being opened. `TRANSITIONS` lists all possible steps.
 
-An opening makes a mark, and perhaps a claim, and deletes both if it fails. The naive way is to delete the objects that
-exist. Suppose A requests its mark, gets no answer, and finds nothing to delete. It releases the lock by which others
-can prove it dead. Then the mark appears, so B finds a job that it can never prove dead, and a person has to intervene.
+Opening a job creates a mark, and sometimes a claim, which must be deleted if the opening fails. Deleting the objects
+that are found to exist is not enough. Suppose process A sends a request to create its mark, gets no response, and finds
+nothing to delete. A releases the lock by which other processes can prove A dead. If the mark appears after that,
+process B finds a job that it can never prove dead, and a person has to intervene.
 
-So, as with `asyncrec._shards.commit.fates`, a request is a step of its own, and a missing answer is not an event. If an
-answer is missing, the proof of death is kept, even if there was nothing to delete.
+Therefore, as in `asyncrec._shards.commit.fates`, sending a request is a separate step, and a missing response is not an
+event. If a response is missing, the file that can prove the job dead is kept, even if there was nothing to delete.
 """
 
 from __future__ import annotations
@@ -23,50 +24,50 @@ Event = Literal["ask", "grant", "refuse", "miss", "take", "undo", "open"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     "nothing": {"ask": "asking", "undo": "nothing"},
-    # "miss": the folder or bucket does not exist, so nothing can be in it, even if a read failed.
-    # "undo" changes nothing, because a mark that was not found may still appear.
+    # "miss": the folder or bucket does not exist, so it cannot contain anything, even if a read failed.
+    # "undo" does not change the state, because a mark that was not found may still appear.
     "asking": {"grant": "marked", "refuse": "refused", "miss": "nothing", "take": "taken", "undo": "asking"},
-    # The store rejected the request. But an earlier attempt of the backend may have succeeded, so the mark may exist
-    # until an "undo" has looked for it.
+    # The store rejected the request. But an earlier attempt by the backend may have succeeded, so the mark may exist
+    # until an "undo" has checked for it.
     "refused": {"undo": "nothing"},
-    # A mark with this id exists. It belongs to another job, or to an earlier request of this opening, whose mark may
-    # also appear after the check.
+    # A mark with this id exists. It was created by another job, or by an earlier request of this opening. In the second
+    # case, it may also appear only after the check.
     "taken": {"undo": "late"},
     "late": {},
     "marked": {"ask": "claiming", "open": "open", "undo": "nothing"},
-    # The mark exists. The claim may still appear. Recovery deletes the claim if the mark's job is proven dead.
+    # The mark exists, and the claim may still appear. Recovery deletes the claim once the job is proven dead.
     "claiming": {"grant": "claimed", "refuse": "marked", "miss": "marked", "take": "marked", "undo": "claiming"},
     "claimed": {"open": "open", "undo": "nothing"},
-    # `Job.end` releases the lock from here on.
+    # From here on, `Job.end` is responsible for releasing the lock.
     "open": {},
 }
 
 
 class Opening:
-    """The state of one opening.
+    """The state of one job while it is being opened.
 
     Attributes:
         now: the current state.
     """
 
     def __init__(self, *, remote: bool) -> None:
-        """With ``remote``, an abandoned request may still succeed later.
+        """With ``remote``, the mark is an object in the store, and an abandoned request for it may still succeed later.
 
-        A disk always answers, and the mark of a job on a disk is its locked header, which is created first.
+        Otherwise, the mark is the job's locked header on a disk. It is created first, and a disk always responds.
         """
         self.now: State = "nothing" if remote else "marked"
         self._remote = remote
 
     @property
     def left(self) -> bool:
-        """Whether a mark or claim exists, or may still appear, that the header has to outlive."""
+        """Whether the header must be kept because a mark or a claim exists, or may still appear."""
         return self.now not in ("nothing", "late")
 
     def move(self, event: Event) -> None:
-        """Move to the state that follows an event.
+        """Update the state after an event.
 
         Raises:
-            AssertionError: the table has no such event in this state.
+            AssertionError: `TRANSITIONS` does not allow the event in the current state.
         """
         if event not in TRANSITIONS[self.now]:
             raise AssertionError(f"an opening: {event!r} does not follow {self.now!r}; this is a bug in asyncrec")
@@ -74,7 +75,7 @@ class Opening:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Run the body, which requests a mark or a claim, and move to the state that follows from its outcome."""
+        """Run the body, which requests a mark or a claim, and update the state according to its outcome."""
         self.move("ask")
         try:
             yield

@@ -1,8 +1,8 @@
-"""Write records in a known order to one shard after the other, and commit all shards together, in bounded memory.
+"""Write records in a known order to one shard after another, and commit all shards together, in bounded memory.
 
 Only one shard is open at a time, so memory and open files do not grow with the number of shards. No object is
-overwritten, and after a failure the new shards are deleted. The data set does not change before the job's closing
-segment.
+overwritten, and the new shards are deleted after a failure. The data set does not change until the job's closing
+segment is created.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class FramedBatch:
         return len(self.lengths)
 
     def fitting(self, size: int) -> int:
-        """Return how many of the first records have frames of at most ``size`` bytes in total."""
+        """Return how many records, counted from the first one, fit in ``size`` bytes as frames."""
         return int(np.searchsorted(self._ends(), size, side="right"))
 
     def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
-        """Split after ``count`` records."""
+        """Split the batch after the first ``count`` records."""
         at = int(self._ends()[count - 1]) if count else 0
         cut = len(self.keys or b"") // len(self) * count
         keys = (None, None) if self.keys is None else (self.keys[:cut], self.keys[cut:])
@@ -65,7 +65,7 @@ class FramedBatch:
         )
 
     def without(self, positions: NDArray[np.int64]) -> FramedBatch:
-        """Return a batch without the records at these ascending positions."""
+        """Return a batch without the records at these positions, which must be in ascending order."""
         ends = self._ends()
         begins = [0, *ends[positions].tolist()]
         stops = [*(ends - self.lengths - FRAME_OVERHEAD)[positions].tolist(), len(self.frames)]
@@ -85,12 +85,12 @@ class FramedBatch:
         return ends
 
 
-_EXACT = 1 << 53  # every integer up to this is exact as a float
+_EXACT = 1 << 53  # a float can represent every integer up to this exactly
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """A batch of records. If they have keys, each has the digest of its key, and perhaps that of its content."""
+    """A batch of records. If they have keys, there is a digest of each key, and perhaps of each record's content."""
 
     records: list[bytes]
     keys: list[bytes] | None = None
@@ -99,17 +99,17 @@ class KeyedBatch:
         return len(self.records)
 
     def fitting(self, size: int) -> int:
-        """Return how many of the first records have frames of at most ``size`` bytes in total."""
+        """Return how many records, counted from the first one, fit in ``size`` bytes as frames."""
         ends = accumulate(len(record) + FRAME_OVERHEAD for record in self.records)
         return sum(1 for _ in takewhile(size.__ge__, ends))
 
     def split(self, count: int) -> tuple[KeyedBatch, KeyedBatch]:
-        """Split after ``count`` records."""
+        """Split the batch after the first ``count`` records."""
         keys = (None, None) if self.keys is None else (self.keys[:count], self.keys[count:])
         return KeyedBatch(self.records[:count], keys[0]), KeyedBatch(self.records[count:], keys[1])
 
     def without(self, positions: NDArray[np.int64]) -> KeyedBatch:
-        """Return a batch without the records at these ascending positions."""
+        """Return a batch without the records at these positions, which must be in ascending order."""
         kept = np.delete(np.arange(len(self)), positions).tolist()
         return KeyedBatch(
             [self.records[at] for at in kept], None if self.keys is None else [self.keys[at] for at in kept]
@@ -124,10 +124,10 @@ class Limits:
     """The limits at which a shard is full.
 
     Attributes:
-        num_shards: the exact number of shards; the number of ``records`` must then be known.
-        max_bytes: the size of a shard's file, unless a single record is larger; with compression, the file may exceed
-            it by the data in the compressor.
-        max_records: the number of records in a shard.
+        num_shards: the exact number of shards; if it is set, ``records`` must be the exact number of records.
+        max_bytes: the maximum size of a shard's file, which is exceeded if a single record is larger; with compression,
+            the file may also exceed it by the data in the compressor.
+        max_records: the maximum number of records in a shard.
     """
 
     num_shards: int | None = None
@@ -145,10 +145,10 @@ def check_num_shards(num_shards: int) -> None:
 
 
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
-    """Return ``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
+    """Return ``num_shards + 1`` positions: shard i has the records ``[boundaries[i], boundaries[i + 1])``.
 
-    Position i is ``round(records * (i / num_shards))`` in floats, with halves rounded to even, as in datum and TFDS.
-    Beyond the range of exact floats, it is computed in integers.
+    Position i is ``round(records * (i / num_shards))``, computed with floats and rounding halves to even, as in datum
+    and TFDS. If there are too many records for floats to be exact, integers are used instead.
     """
     check_num_shards(num_shards)
     if records < _EXACT:
@@ -189,16 +189,16 @@ async def write_ordered(
 ) -> list[ShardEntry]:
     """Write all of ``batches`` to the data set ``name``, according to ``mode``. Return the shards in order.
 
-    With ``contents``, batches may have digests of contents. ``writer`` is the id of the commit, by which a second run
-    can find it. ``found`` returns the metadata that is known only after the last batch. ``carried`` is as for
-    `ManifestWriter.close`.
+    With ``contents``, the batches may include digests of contents. ``writer`` is the id of the commit, by which a
+    second run can find it. ``found`` is called after the last batch, and returns the metadata that is not known before
+    then. ``carried`` is passed to `ManifestWriter.close`.
 
     Raises:
-        ObjectExistsError: a data set with this name exists, or a file with a shard's name.
+        ObjectExistsError: a data set with this name already exists, or a file with the name of one of its shards.
         ConflictError: another job is making the data set, or has replaced it in the meantime.
         DatasetError: with ``num_shards``, there are more or fewer than ``records`` records.
 
-    On any exception the data set is unchanged.
+    If an exception is raised, the data set is unchanged.
     """
     header = whole_job_header(
         folder,
@@ -245,7 +245,10 @@ async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) ->
 async def write_shard(
     publisher: ShardPublisher, key: str, supply: Supply, limits: Limits, *, compressed: bool
 ) -> ShardEntry:
-    """Fill a shard with the next records, until it is full or there are no more, and publish it. Return its entry."""
+    """Write the next records to a new shard, until it is full or no records are left, and publish it.
+
+    Return the shard's entry.
+    """
     begun = anyio.current_time()
     async with publisher.open_shard(key) as shard:
         await _fill(shard, supply, limits, compressed=compressed)
@@ -271,14 +274,14 @@ async def _fill(shard: Shard, supply: Supply, limits: Limits, *, compressed: boo
 
 
 class Supply:
-    """The records that remain to be written, split wherever a shard is full."""
+    """The records that have not been written yet. Batches are split where a shard is full."""
 
     def __init__(self, batches: AsyncIterator[Batch]) -> None:
         self._batches = batches
         self._rest: Batch = KeyedBatch([])
 
     async def any(self) -> bool:
-        """Return whether there are more records."""
+        """Return whether any records are left."""
         while not len(self._rest):
             batch = await anext(self._batches, None)
             if batch is None:
@@ -287,7 +290,7 @@ class Supply:
         return True
 
     def take(self, records: int | None, size: int | None, *, at_least_one: bool) -> Batch:
-        """Return the next records: at most ``records``, with at most ``size`` bytes of frames. Call `any` first."""
+        """Remove and return up to ``records`` records, with at most ``size`` bytes of frames. Call `any` first."""
         rest = self._rest
         count = len(rest) if records is None else min(records, len(rest))
         if size is not None:

@@ -1,4 +1,4 @@
-"""`running` runs a sharded writer's tasks, and commits or discards its open shards when the body has ended."""
+"""`running` runs a sharded writer's tasks, and commits or discards its open shards when the context exits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _path_log = PathLog("asyncrec.shards")
 
 @asynccontextmanager
 async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> AsyncIterator[None]:
-    """Run the tasks of a writer. When the body ends, commit or discard its open shards.
+    """Run the tasks of a writer until the context exits. Then commit or discard its open shards.
 
-    With ``commits``, they are committed even if the body failed, which may take ``exit_timeout`` seconds.
+    With ``commits``, they are committed even if the body raised an exception, which may take ``exit_timeout`` seconds.
     """
     async with TaskScope() as scope:
-        with shards.job.manifest.deadline.applied():  # for the tasks started here
+        with shards.job.manifest.deadline.applied():  # this applies to the tasks started here
             await shards.start(scope)
         finishing = False
         try:
@@ -41,7 +41,11 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
-    """Commit all shards. After a cancellation, which shielded work does not notice, limit that work to ``timeout``."""
+    """Commit all shards.
+
+    Shielded work does not notice a cancellation. If this call is cancelled, such work may take ``timeout`` seconds
+    longer.
+    """
     ended = False
     failure: BaseException | None = None
 
@@ -59,7 +63,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
                 await shards.finish()
             except anyio.get_cancelled_exc_class():
                 raise
-            except BaseException as error:  # to be raised by itself, not in a group
+            except BaseException as error:  # raised below, outside of an exception group
                 failure = error
             ended = True
             group.cancel_scope.cancel()
@@ -71,7 +75,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
 
 
 async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: float) -> None:
-    """Commit the open shards although the body failed. Further errors are added to its error as notes."""
+    """Commit the open shards after the body has failed with ``error``. Any further error is added to it as a note."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
         try:
             await shards.finish()
@@ -85,15 +89,15 @@ async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: flo
 
 def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     stats = shards.stats(0)
-    # Tickets count the accepted records. Those before the first uncommitted ticket are committed, or were dropped with
-    # a lost source. Records that were dropped after it are still counted as not committed.
+    # Each accepted record has a ticket. Records before the first uncommitted ticket were committed, or were dropped
+    # with a lost source. Records that were dropped after that ticket are still counted as not committed.
     settled = max(shards.acknowledgements.first_uncommitted - 1, stats.committed_records)
     left = stats.records - settled
     if left <= 0:
         return
     job = shards.job
     keeps = shards.spools and (job.header.kind == "rolling" or job.staging.acknowledged)
-    # With several open shards, only a lower bound is known, because the records on disk are not counted by shard.
+    # With several open shards, only a lower bound is known, because the records on disk are not counted for each shard.
     safe = min(left, max(0, shards.acknowledgements.last_spooled - settled)) if keeps else 0
     message = f"{stats.committed_records} records were committed"
     if safe:

@@ -1,9 +1,9 @@
-"""`SeenBodies` finds a page that has the same body as another, in the data set or among the writer's own pages.
+"""`SeenBodies` finds a stored page with the same body as a new page, in the data set or among the writer's own pages.
 
-The naive way is to check whether a digest was seen. But if the record with that body has since been deleted, or the
-digest was forged, a revisit would lose the page's body. So the record is read, once for each body, and the bodies are
-compared by a strong digest, which is also kept for each body that the writer stores. If the record cannot be read for
-any reason, the page is stored whole.
+It is not enough to check whether the digest of a body is known. If the record with that body has since been deleted, or
+if the digest was forged, storing a revisit would lose the page's body. The stored record is therefore read, once for
+each body, and the bodies are compared by a collision-resistant digest, which is also kept for each body that the writer
+stores itself. If the record cannot be read for any reason, the new page is stored in full.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from asyncrec.storage._url import join
 Page: TypeAlias = Mapping[str, Any]
 
 _path_log = PathLog("asyncrec.shards")
-# The size in bytes of the cached indexes of shards, and the number of cached bodies.
+# The maximum size in bytes of all cached shard indexes together, and the maximum number of cached bodies.
 _INDEXES, _BODIES = 8 << 20, 1 << 12
-# The maximum size of a line of an index, which has three numbers.
+# The maximum size in bytes of a line of an index. A line has three numbers.
 _MOST_LINE = 64
 
 
@@ -46,12 +46,15 @@ class SeenBodies:
     """The bodies that a writer has found or stored.
 
     Attributes:
-        contents: the places of the bodies.
+        contents: the locations of the bodies.
         encoder: the encoder of the pages.
     """
 
     def __init__(self, path: str, seen: Seen, encoder: RecordEncoder | None) -> None:
-        """``seen`` is the feature that distinguishes bodies, or a function of a page.
+        """Check the options, and create an object without any bodies.
+
+        ``seen`` is the name of the feature that distinguishes bodies, or a function that takes a page and returns such
+        a value.
 
         Raises:
             TypeError, ValueError: ``seen`` is neither, or the records are not pages.
@@ -70,7 +73,7 @@ class SeenBodies:
         self._bodies: AsyncLRUCache[bytes, Body | None] = AsyncLRUCache(_BODIES, lambda _: 1)
 
     async def load(self, folder: Storage, name: str, before: Manifest | None) -> None:
-        """Load the bodies of a snapshot.
+        """Load the digests of all bodies in a snapshot.
 
         Raises:
             DatasetError: a keys file does not match its shard.
@@ -80,7 +83,7 @@ class SeenBodies:
             await self.contents.load(folder, name, before)
 
     def page_of(self, record: bytes) -> Page:
-        """Return the page in a record. Blocks if the record is large.
+        """Decode the page in a record. Blocks if the record is large.
 
         Raises:
             ExampleError: the record does not fit the schema.
@@ -88,16 +91,16 @@ class SeenBodies:
         return page_in(record, self._schema)
 
     def identity(self, page: Page) -> str | bytes | None:
-        """Return the value that distinguishes the body of a page from others, or `None`."""
+        """Return the value that distinguishes a page's body from others; `None` if the page has no such value."""
         value = page.get(self._seen) if isinstance(self._seen, str) else self._seen(page)
         if value is not None and not isinstance(value, str | bytes):
             raise ArgumentTypeError(f"{self._path}: seen must return str, bytes or None, not {type(value).__name__}")
         return value or None
 
     def digest_of(self, page: Page, key: str | bytes) -> bytes | None:
-        """Return the digest of a page's body; `None` if the page can neither have nor be a revisit.
+        """Return the digest of a page's body, or `None` if the page cannot be a revisit or the target of one.
 
-        A reader finds the body by the key of the page, so ``key`` has to be the `page_key`.
+        Readers use the page's key to find the body of a revisit, so ``key`` must be the page's `page_key`.
         """
         if not page.get("content") or not may_share(page) or "url" not in page or page.get("method", "GET") != "GET":
             return None
@@ -107,14 +110,14 @@ class SeenBodies:
         return None if identity is None else content_digest(identity)
 
     def digest_of_revisit(self, page: Page) -> bytes | None:
-        """Return the digest by which a page that already is a revisit is found with its body, or `None`."""
+        """Return the digest that links a page that is already a revisit to its body; `None` if it is unknown."""
         if not is_revisit(page) or not isinstance(self._seen, str):
             return None
         identity = self.identity(page)
         return None if identity is None else shared_digests(content_digest(identity))[1]
 
     async def find(self, digest: bytes, strong: str) -> Body | None:
-        """Return the page that has the same body; `None` if no record has it."""
+        """Return the stored body that has both digests, or `None` if no readable record has it."""
         found = await self.contents.find(digest)
         if isinstance(found, Place):
             place = found
@@ -122,7 +125,7 @@ class SeenBodies:
         return found if found is not None and found.strong == strong else None
 
     async def strong(self, page: Page) -> str:
-        """Return the digest by which a page's content is compared with others; empty if ``seen`` is a function."""
+        """Return the collision-resistant digest of a page's content; an empty string if ``seen`` is a function."""
         if not isinstance(self._seen, str):
             return ""
         content = page["content"]
@@ -180,7 +183,7 @@ class SeenBodies:
 
 
 def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
-    """Return the page in a record, with the features that the schema allows but does not name. Blocks.
+    """Decode the page in a record, including features that the schema allows but does not name. Blocks.
 
     Raises:
         ExampleError: the record does not fit the schema.
@@ -192,7 +195,7 @@ def page_in(record: bytes, schema: Schema) -> dict[str, Any]:
 
 
 def _strong(content: bytes) -> str:
-    """Return a digest that is collision-resistant, unlike SHA-1."""
+    """Return a digest of the content that, unlike SHA-1, is collision-resistant."""
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 

@@ -1,7 +1,8 @@
-"""`SeenWriter` is a sharded writer with ``seen=``, which stores a page as a revisit if its body is already stored.
+"""`SeenWriter` is the sharded writer that is used with ``seen=``. It stores a page as a revisit if its body is known.
 
-Suppose a revisit is on the disk, but its body, in another shard, is not. A crash would leave the revisit without a
-body. So until a body is durable, its revisits follow it through the same queue.
+Suppose a revisit is on the disk, but the body that it refers to, which goes to a different shard, is not. A crash would
+leave the revisit without a body. Therefore, until a body is committed, its revisits are written to the same queue,
+after the body.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.pages._revisits import repeating
 
-# How many page bodies to look up in one batch. A hop to a thread takes as long as about a hundred look-ups.
+# The number of bodies to look up at once. Switching to a worker thread takes as long as about a hundred look-ups.
 _TOGETHER = 256
 
 
@@ -41,10 +42,12 @@ async def open_seen_writer(
     keys: KeySet | None,
     encoder: RecordEncoder | None,
 ) -> AsyncIterator[SeenWriter]:
-    """Open a writer that knows the bodies of the snapshot on which its job began. It leaves no files behind.
+    """Open a writer that knows all bodies in the snapshot that its job started from.
+
+    It leaves no temporary files behind.
 
     Raises:
-        TypeError, ValueError: ``seen`` is neither a feature nor a function, or the records are not pages.
+        TypeError, ValueError: ``seen`` is neither the name of a feature nor a function, or the records are not pages.
         DatasetError: a keys file does not match its shard.
     """
     bodies = SeenBodies(shards.path, seen, encoder)
@@ -56,14 +59,15 @@ async def open_seen_writer(
 
 
 class _Choice(NamedTuple):
-    """A page as it is stored.
+    """The form in which a page will be stored.
 
     Attributes:
-        page: the page or the revisit that is stored.
-        digest: the digest of its body, or of the body that it revisits; 16 zeros if neither is known.
-        strong: the strong digest of its body; `None` if later pages may not refer to it.
-        known: the body with this digest that the writer had stored at the time of the choice.
-        queue: the only queue that may accept it; `None` if any queue may.
+        page: the page itself, or the revisit that is stored instead of it.
+        digest: the digest of the page's body or, for a revisit, of the body that it refers to; 16 zero bytes if it is
+            unknown.
+        strong: the collision-resistant digest of the page's body; `None` if later pages may not refer to this page.
+        known: the body with this digest that the writer had already stored when it made the choice, or `None`.
+        queue: the only queue to which the page may be written; `None` if it may go to any queue.
     """
 
     page: Page
@@ -74,7 +78,7 @@ class _Choice(NamedTuple):
 
 
 class SeenWriter(ShardedWriter):
-    """The writer of a data set of pages that stores each body once."""
+    """The writer of a data set of pages, which stores each body only once."""
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class SeenWriter(ShardedWriter):
             if partition is not None or self._partition_by is not None:
                 queue = self._chosen_queue(data, partition)
                 if choice.queue not in (None, queue):
-                    whole = True  # the partition is in another shard than the body, which is not yet durable
+                    whole = True  # the partition's shard differs from that of the body, which is not yet durable
                     continue
             size = len(data) + FRAME_OVERHEAD
             await self._intake.take(size)
@@ -124,7 +128,7 @@ class SeenWriter(ShardedWriter):
                 self._budget.give(size)
             else:
                 break
-        # No await from here on.
+        # There must be no await from here on, so that no other task runs in between.
         queue = queue or next(self._queues_in_turn)
         ticket = self._next_tickets(1)
         both = digest + choice.digest
@@ -176,7 +180,7 @@ class SeenWriter(ShardedWriter):
         return _Choice(revisit, shared_digests(digest)[1], queue=self._queues[body.queue] if waits else None)
 
     async def _page(self, record: Record) -> Page:
-        """Return the values of a record."""
+        """Return a record as a page, decoding it if necessary."""
         if isinstance(record, Mapping):
             return record
         data = await as_record(record)
@@ -185,7 +189,7 @@ class SeenWriter(ShardedWriter):
         return self._bodies.page_of(data)
 
     def _key(self, page: Page, key: str | bytes | None) -> str | bytes:
-        """Return the key of a page. A page without a key is rejected."""
+        """Return the key of a page, or raise an error if the page has no key."""
         found = key if key is not None else page.get(self._pages.key_feature or "")
         if found is None:
             raise ArgumentValueError(

@@ -1,4 +1,4 @@
-"""Checks of a sharded writer's options: the path, the limits of shards, times, and enumerated values."""
+"""Check a sharded writer's options: its path, shard limits, time intervals, and options with a fixed set of values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES, ObjectLimit
 from asyncrec._shards.journal.header import MOST_SHARDS
 from asyncrec.errors import ArgumentValueError
 
-# The name of a file of records, which begins with the data set's name.
+# Matches the name of a file of records. The first group is the name of the data set.
 _SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz)?")
 
 
 def check_is_no_file(path: str) -> None:
-    """Raise an error if the path names a shard or a single file, not a data set."""
+    """Raise an error if the path names a shard or a single file rather than a data set."""
     name = path.replace("\\", "/").rpartition("/")[2]
     if match := _SHARD.fullmatch(name):
         raise ArgumentValueError(
@@ -50,24 +50,30 @@ def one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ArgumentValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
-# Flushing takes about 0.8 ms of CPU time for each open shard, or 1.5 % of one core for 16 of them
+# Flushing takes about 0.8 ms of CPU time for each open shard, or 1.5 % of one core for 16 shards
 # (docs/how-to/continue-a-crawl.md).
 _FLUSH_SECONDS = 1.0
-# At this interval, the requests cost $0.43 a month on S3 in us-east-1.
+# At this interval, the requests of one writer cost $0.43 a month on S3 in us-east-1.
 _STORE_FLUSH_SECONDS = 30.0
-# The time that a store may need to recover, and the smallest difference that times in whole seconds can show.
+# The default and the minimum of ``dead_after``, in seconds. The default gives a store time to recover. The minimum is
+# the smallest difference that times in whole seconds can show.
 _DEAD_AFTER, _LEAST_DEAD_AFTER = 120.0, 2.0
 
 
 def seconds_to_flush(given: float | str | None, *, on_disk: bool) -> float | None:
-    """Return the age at which records are flushed, resolving ``"default"``; `None` means that there is no limit."""
+    """Return the age in seconds at which records are flushed, or `None` if they are flushed only on request.
+
+    ``given`` is the option as passed by the caller; if it is ``"default"``, the age depends on ``on_disk``.
+    """
     if isinstance(given, str):
         return _FLUSH_SECONDS if on_disk else _STORE_FLUSH_SECONDS
     return given
 
 
 def silence_of_dead(flush_seconds: float | None, dead_after: float | None) -> float:
-    """Return the silence after which a writer that flushes to its store may be considered dead; 0 if it does not flush.
+    """Return how many seconds a writer that flushes to its store must be silent before it may be considered dead.
+
+    If the writer does not flush to its store, return 0.
 
     Raises:
         ArgumentValueError: ``dead_after`` is too short to distinguish a dead writer from one that is about to flush.

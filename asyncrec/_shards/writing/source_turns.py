@@ -1,11 +1,12 @@
-"""`SourceTurns` keeps track of a writer's sources, which are taken, released, or lost to another writer.
+"""`SourceTurns` keeps track of the sources that a writer takes and releases, or loses to another writer.
 
-Before the first record of a source, the writer takes the source's next turn. By then, the previous owner has ended, and
-its log states the position (`asyncrec._shards.ownership.sources`).
+Before it writes the first record of a source, the writer takes the source's next turn. The previous owner's log has
+then ended, or states that the turn was released, and it also states the source's position
+(`asyncrec._shards.ownership.sources`).
 
-Suppose B takes a source from A, which has records of the source in memory. A has not acknowledged these records, and B
-reads them again, so A drops them. The naive way is to drop them silently. But then A's next flush would report that
-they are safe. So each call that would acknowledge a record raises an error, until the caller releases the source.
+Suppose writer B takes a source from writer A, which has records of that source in memory. A has not acknowledged these
+records, and B reads them again, so A drops them. If A dropped them silently, its next flush would report that they are
+safe. Therefore, every call that would acknowledge a record raises an error until the caller has released the source.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ class Source(BatchSource):
     """A source whose records this writer accepts.
 
     Attributes:
-        delays: the number of reasons why the next position may have to wait: calls in progress, and a missing turn.
-        lock: a lock that keeps waiting calls with positions in their order.
-        since: the first of this writer's turns that no turn of another owner has followed.
-        start: the position that was stored when the writer took the current turn.
-        ticket: the last ticket that stands for the accepted positions; 0 before the first.
-        lost: the error that explains why the writer has lost the source.
+        delays: the number of reasons why the next position may have to wait: the calls in progress, plus one if the
+            turn is missing.
+        lock: a lock that makes waiting calls accept their positions in the order of the calls.
+        since: the first of this writer's turns after which no other owner has had a turn.
+        start: the position that was stored when the writer took its current turn.
+        ticket: the last ticket, which covers all accepted positions; 0 before the first.
+        lost: the error that explains why the writer has lost the source; `None` if it has not.
         is_told: whether a call has raised that error.
     """
 
@@ -59,10 +61,12 @@ class SourceTurns:
     """The sources that one writer has, or has lost but not released, by name.
 
     Attributes:
-        ahead: the sources whose last position may have no record.
-        forget_keys: called with the digests of a batch before and after some of its records were dropped.
+        ahead: the sources whose last accepted position may have no record.
+        forget_keys: a function that is called with the digests of a batch before and after some of its records were
+            dropped.
         get: a function that returns the source with a name, or `None`.
-        to_take: lost and released sources, whose position the caller must request before it writes the next record.
+        to_take: sources that were lost and then released. The caller must take them, to learn their position, before
+            writing again.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class SourceTurns:
         *,
         continues: bool,
     ) -> None:
-        """Unless it ``continues`` sources, the writer rejects every source."""
+        """With ``continues``, the writer accepts records with a source and a position; otherwise, it rejects them."""
         self._path = path
         self._queues = queues
         self._coordinator = coordinator
@@ -83,9 +87,9 @@ class SourceTurns:
         self._sources: dict[str, Source] = {}
         self.ahead: dict[str, Source] = {}
         self._queues_in_turn = cycle(queues)
-        self._taking = anyio.Lock()  # held while a turn is taken, because the next call reuses the loaded manifest
+        self._taking = anyio.Lock()  # held while taking a turn, so that the next call can reuse the manifest
         self._known: LoadedManifest | None = None
-        self._has_dropped = False  # whether records were dropped with a lost source
+        self._has_dropped = False  # whether records were dropped because their source was lost
         self.forget_keys: Callable[[bytes, bytes], None] = lambda before, after: None
         self.get = self._sources.get
         self.to_take: set[str] = set()
@@ -115,7 +119,10 @@ class SourceTurns:
         return found
 
     async def open(self, name: str, source: Source) -> None:
-        """Take the next turn of a source. If the writer's log is ended meanwhile, take it for its next log."""
+        """Take the next turn of a source.
+
+        If another process ends the writer's log in the meantime, take the turn for the writer's next log.
+        """
         while True:
             self._acknowledgements.check()
             job = self._coordinator.job
@@ -139,7 +146,10 @@ class SourceTurns:
             return taken
 
     def _lifted(self, positions: Positions) -> Positions:
-        """Return the positions that a commit states: those of its shards, and later ones that need no other shard."""
+        """Return the positions that a commit can state.
+
+        These are the positions of its shards, and later positions that do not depend on any other shard.
+        """
         stated = self._coordinator.job.manifest.progress.stated
         lifted = dict(positions)
         for name, source in self.ahead.items():
@@ -150,17 +160,18 @@ class SourceTurns:
                     lifted[name] = source.turn, source.position
         return lifted
 
-    # -- letting go, and losing ---------------------------------------------------------------------------------------
+    # -- releasing and losing sources ---------------------------------------------------------------------------------
 
     async def release(self, names: Sequence[str], commit: Callable[[int], Awaitable[None]]) -> None:
-        """Commit the records of these sources, and release their turns. Ignore sources that the writer does not have.
+        """Commit the records of these sources, and release their turns. Skip sources that the writer does not have.
 
-        If the call is cancelled, or raises another error, before all records are committed, the writer still has the
-        sources that it had not lost. Afterwards it has none of them, even if the request fails, because another writer
-        may have seen the release.
+        If the call is cancelled, or raises another error, before all records are committed, the writer keeps the
+        sources that it had not lost. After that, it keeps none of them, even if the request fails, because another
+        writer may have seen the release.
 
         Raises:
-            ConflictError: another writer has some of the sources, and no call has reported that. All are released.
+            ConflictError: another writer has taken some of the sources, and no earlier call has reported that. All of
+                the sources are released.
         """
         found = {name: self._sources[name] for name in sorted(map(check_source, names)) if name in self._sources}
         async with AsyncExitStack() as stack:
@@ -182,12 +193,12 @@ class SourceTurns:
                 try:
                     await self._coordinator.job.manifest.say(releases=turns, progress=told)
                 except ConflictError as error:
-                    if not error.ended:  # all its turns ended with its log
+                    if not error.ended:  # the end of its log ended all of its turns
                         raise
         refuse(*(source for source in found.values() if not source.is_told))
 
     async def commit(self) -> None:
-        """Add the last positions without records to the log, unless an open shard has earlier records."""
+        """Commit the last positions that have no record, unless an open shard has earlier records of their source."""
         while self.ahead:
             job = self._coordinator.job
             try:
@@ -209,20 +220,20 @@ class SourceTurns:
         """Raise an error if a source is lost but not released; with ``if_dropped``, only if records were dropped.
 
         Raises:
-            ConflictError: the error names the sources.
+            ConflictError: a source is lost; the error names all such sources.
         """
         if self._has_dropped or not if_dropped:
             refuse(*self._sources.values())
 
     async def take_again(self, job: Job) -> None:
-        """Take each source again, for the log that follows an ended log, unless the source has another owner.
+        """Take each source again for a new log, after the previous log was ended, unless the source has another owner.
 
         Raises:
-            StorageError: it is unknown whether a source was taken, or the new log was ended, too.
+            StorageError: it is unknown whether a source was taken, or the new log was also ended.
         """
         taken: dict[Source, TakenSource | ConflictError] = {}
         while left := [each for each in self._sources.items() if each[1].turn and each[1] not in taken]:
-            for name, source in left:  # meanwhile, other sources may be taken for the ended log
+            for name, source in left:  # in the meantime, calls may take other sources for the ended log
                 try:
                     taken[source] = await self._take(job, name, source.turn)
                 except ConflictError as error:
@@ -230,7 +241,7 @@ class SourceTurns:
                         raise
                     error.sources = (name,)
                     taken[source] = error
-        # No await from here on.
+        # There must be no await from here on, so that no other task runs in between.
         for source, found in taken.items():
             if isinstance(found, TakenSource):
                 source.turn, source.start = found.turn, found.position
@@ -245,7 +256,7 @@ class SourceTurns:
                 queue.levels.dropped(batch.first)
 
     def continued(self, batches: Sequence[WriteBatch], levels: Levels) -> list[WriteBatch]:
-        """Return the previous log's batches with the turns of the current log, without records of lost sources."""
+        """Return batches of the previous log with the turns of the current log, and without records of lost sources."""
         left = []
         for batch in batches:
             if (again := self._continued(batch)) is None:

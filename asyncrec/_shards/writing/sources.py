@@ -1,10 +1,10 @@
-"""`Sources` accepts records from message queues with their positions, each record only once.
+"""`Sources` accepts records from message queues, along with their positions, and stores each record only once.
 
-A consumer that restarts after a crash reads some messages again. The naive way is to write them again, and to
-deduplicate them by a key. Instead, each record has a source and a position in it, and a record at or below the last
-accepted position is dropped. All records of a source go through one write queue, so they are stored and committed in
-the order of their positions. All records of a position become durable together, because they are in one batch, or in
-neighbouring batches without a flush or the end of a shard between them.
+A consumer that restarts after a crash reads some messages again. It could write them again, and the duplicates could be
+found by a key. Instead, each record comes with a source and a position in that source, and a record is dropped unless
+its position is after the last accepted one. All records of a source go through one write queue, so they are stored and
+committed in the order of their positions. All records of the same position become durable together, because they are in
+one batch, or in adjacent batches that are not separated by a flush or by the end of a shard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sources:
     """The sources of one writer.
 
     Attributes:
-        skipped: the number of records skipped because their position or their key had already been accepted.
+        skipped: the number of records that were dropped because their position or their key had already been accepted.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Sources:
         keys: KeySet | None,
         encoder: RecordEncoder | None,
     ) -> None:
-        """``tickets`` reserves a number of tickets, which may be 0, and returns the first."""
+        """``tickets`` is called with the number of tickets to reserve, which may be 0, and returns the first one."""
         self.skipped = 0
         self._shards = shards
         self._tickets = tickets
@@ -66,7 +66,7 @@ class Sources:
         key: str | bytes | None = None,
         partition: object = None,
     ) -> int:
-        """Write the records of one position. Return a ticket that stands for all accepted positions of the source.
+        """Write the records of one position. Return a ticket that covers all accepted positions of the source.
 
         If the call is cancelled or raises an error, none of the records is written.
 
@@ -82,7 +82,7 @@ class Sources:
         return await self._in_turn(source, partial(self._write, records, source, position, key))
 
     async def take(self, source: str) -> int | None:
-        """Take the turn of a source if the writer does not have it. Return the source's last position."""
+        """Take the source's turn, unless the writer already has it. Return the source's last position."""
 
         async def position(found: Source) -> int:
             return found.position
@@ -91,18 +91,18 @@ class Sources:
         return None if last == NO_POSITION else last
 
     async def _in_turn(self, source: str, call: Callable[[Source], Awaitable[int]], *, takes: bool = False) -> int:
-        """Take the source if necessary, and call ``call`` with it after the earlier calls.
+        """Call ``call`` with the source after all earlier calls for it have finished. Take the source if necessary.
 
-        A lost source can be used again only by a call that ``takes`` it. Otherwise a caller could release the source,
-        and write its current message. The messages between the stored position and this message would be missing, and
-        no later call would store them.
+        If the writer has lost the source, it is taken again only if ``takes`` is true. Otherwise, a caller could
+        release the source and then write its current message. The messages between the stored position and this message
+        would be missing, and no later call would store them.
         """
         while True:
             found = self._source_of(source) or self._turns.begin(source)
             found.delays += 1
             try:
-                async with found.lock:  # accept positions in the order of the calls
-                    if self._source_of(source) is not found:  # the source was released meanwhile
+                async with found.lock:  # positions are accepted in the order of the calls
+                    if self._source_of(source) is not found:  # the source was released in the meantime
                         continue
                     refuse(found)
                     self._shards.check()
@@ -132,7 +132,7 @@ class Sources:
         return found.ticket
 
     async def _taken(self, records: Iterable[Record], key: str | bytes | None) -> list[tuple[bytes, bytes | None]]:
-        """Return the records as they are stored, each with the digest of its key."""
+        """Return the records in the form in which they are stored, each with the digest of its key, if it has one."""
         taken: list[tuple[bytes, bytes | None]] = []
         for record in records:
             data, own = (
@@ -145,7 +145,7 @@ class Sources:
         return taken
 
     def _without_known(self, taken: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-        """Return the records without keys, and those whose keys were not written before."""
+        """Return the records that have no key, or a key that was not written before."""
         keys = self._keys
         if keys is None:
             return taken
@@ -169,7 +169,7 @@ class Sources:
                 kept = self._without_known(taken)
                 records = [record for record, _ in kept]
                 keyed = any(digest is not None for _, digest in kept)
-                if _size(kept) <= BATCH_BYTES and len(kept) <= BATCH_RECORDS:  # so no record is large
+                if _size(kept) <= BATCH_BYTES and len(kept) <= BATCH_RECORDS:  # then no record is large
                     break
                 batches = await in_thread(framed, records, [each or NO_KEY for _, each in kept] if keyed else None)
                 self._shards.check()
@@ -179,11 +179,11 @@ class Sources:
         except BaseException:
             budget.give(size)
             raise
-        # No await from here on.
+        # There must be no await from here on, so that no other task runs in between.
         if len(kept) < len(taken):
             self.skipped += len(taken) - len(kept)
             budget.give(size - _size(kept))
-            source.ticket = self._tickets(0) - 1  # covers the records that have the keys
+            source.ticket = self._tickets(0) - 1  # this covers the earlier records with the same keys
         if not kept:
             self._turns.ahead[source.name] = source
             return
@@ -210,10 +210,13 @@ class Sources:
 
 
 def no_source(name: str) -> Source | None:
-    """Return `None`, for a writer that must encode records before it appends them to a source's queue."""
+    """Return `None`.
+
+    This replaces `SourceTurns.get` in a writer that must encode records before it appends them to a source's queue.
+    """
     return None
 
 
 def _size(records: Iterable[tuple[bytes, bytes | None]]) -> int:
-    """Return the number of bytes in the frames of the records."""
+    """Return the total size in bytes of the records' frames."""
     return sum(len(record) + FRAME_OVERHEAD for record, _ in records)

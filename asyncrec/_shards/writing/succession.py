@@ -1,21 +1,23 @@
 """A writer whose log another process has ended continues in a new log, with the records that it had not flushed.
 
-A writer without a disk is considered dead if it changes nothing in the store for too long. Suppose A's machine sleeps
-for an hour. B ends A's log, and commits the records that A had flushed. Then A wakes up, with records in memory that B
-does not have. The naive way is that A fails, and its program writes these records again. But the program no longer has
-them. Another way is that A opens a new log, and writes every record that was not acknowledged. But if only the answer
-to a flush was lost, B has already committed these records.
+A writer without a disk is considered dead if it changes nothing in the store for too long. Suppose the machine of
+writer A sleeps for an hour. Process B ends A's log, and commits the records that A had flushed. Then A wakes up, with
+records in memory that B does not have. If A failed, its program would have to write these records again, but the
+program no longer has them. If A wrote every record that was not acknowledged to a new log, some could be stored twice:
+if only the response to a flush was lost, B has already committed its records.
 
-So A reads the segment that ended its log. This segment shows how many records of each of A's shards are in the data
-set: all records of a shard that it names, and otherwise the records that B recovered from A's flush entries. These are
-the first records of the shard, because entries are created in order, and none after the fence. A writes the remaining
-records to shards of a new log. If the segment was not made by a recovery, a person has given A up, so A fails.
+Instead, A reads the segment that ended its log. It shows how many records of each of A's shards are in the data set:
+all of them if the segment names the shard, and otherwise those that B recovered from A's flush entries. The recovered
+records are the first ones of their shard, because entries are created in order, and none can follow the fence. A writes
+the remaining records to shards of a new log. If the segment was not made by a recovery, a person has given A up, so A
+fails.
 
-B may also have ended A's log in order to continue one of A's sources. For its new log, A takes its sources again. A
-drops the records of a source that has another owner by then, because that owner reads them again
+B may also have ended A's log to continue one of A's sources. A takes its sources again for its new log. If a source has
+another owner by that time, A drops its records of that source, because the new owner reads them again
 (`asyncrec._shards.writing.source_turns`).
 
-If B dies after its fence and before it has ended the log, A waits as long as B did, ends the log itself, and continues.
+If B dies after creating the fence but before ending the log, A waits as long as B did, ends the log itself, and
+continues.
 """
 
 from __future__ import annotations
@@ -43,18 +45,18 @@ from asyncrec.errors import ConflictError, ObjectExistsError, TransientStorageEr
 
 _path_log = PathLog("asyncrec.shards")
 
-# The seconds to wait for a store that is down, and to pause between attempts.
+# How many seconds to keep trying while the store is down, and how many to pause between attempts.
 _PATIENCE, _PAUSE = 600.0, 1.0
 
 
 @dataclass
 class _End:
-    """The end of a log.
+    """The state in which a log was ended.
 
     Attributes:
-        listed: the shards of the job that are or were in the data set.
-        adopted: by the number of each other shard, how many of its flushed records are in the data set.
-        entries: all shards that the log has committed.
+        listed: the shards of the job that are in the data set, or were before they were removed.
+        adopted: for each other shard, by its number, how many of its flushed records are in the data set.
+        entries: all shards that were committed by the log.
         is_given_up: whether a person ended the log without recovering its flushed records.
     """
 
@@ -78,18 +80,18 @@ class _End:
         return cls(listed, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
 
     def stored(self, shard: str, records: int) -> int:
-        """Return how many of the records that the writer had accepted for a shard are in the data set."""
+        """Return how many of the ``records`` records that the writer had accepted for a shard are in the data set."""
         return records if shard in self.listed else self.adopted.get(sequence_of(shard), 0)
 
 
 @dataclass
 class _Ended:
-    """A job whose log was ended.
+    """A job whose log was ended by another process.
 
     Attributes:
         error: the error that ended it.
-        settled: set when it is known whether the writer can continue.
-        end: the end of its log; `None` if the writer cannot continue.
+        settled: an event that is set when it is known whether the writer can continue.
+        end: the state in which the log was ended; `None` if the writer cannot continue.
     """
 
     error: Exception
@@ -99,9 +101,9 @@ class _Ended:
 
 @asynccontextmanager
 async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> AsyncIterator[None]:
-    """Let a writer that flushes to its store continue after its log was ended, until the context exits.
+    """Let a writer that flushes to its store continue in a new log if its log is ended before the context exits.
 
-    ``begin`` begins the job with the next log.
+    ``begin`` begins the job that has the new log.
     """
     if shards.job.flush_log is None:
         yield
@@ -162,7 +164,7 @@ class Succession:
                 for key in job.fates.those("published"):
                     if key in end.listed:
                         job.fates.move(key, "commit")
-                # After the end of the log, no commit can name the shards that are published but uncommitted.
+                # Now that the log has ended, no commit can name the shards that were published but not committed.
                 await job.publisher.take_back("drop", "published")
         return batches
 
@@ -172,7 +174,7 @@ class Succession:
             error.add_note(f"{self._shards.path}: the first record not stored has the ticket {ticket}")
 
     async def run(self) -> None:
-        """Wait for the end of each log, and begin the next log."""
+        """Wait until a log is ended, and begin the next one. Repeat this until `close` is called."""
         async with AsyncExitStack() as stack:
             while not self._is_closed:
                 await self._changed.wait()
@@ -194,7 +196,7 @@ class Succession:
     async def _succeed(self, stack: AsyncExitStack, job: Job, end: _End, error: Exception) -> None:
         shards = self._shards
         if error.__cause__ is not None:
-            error.__cause__.__traceback__ = None  # its frames keep a flush entry in memory
+            error.__cause__.__traceback__ = None  # otherwise, its frames would keep a flush entry in memory
         new = await self._begun(stack)
         await shards.sources.take_again(new)
         if job.flush_log is not None:
@@ -223,7 +225,9 @@ class Succession:
 
 
 async def _end_of(job: Job) -> _End:
-    """Return the end of a job's log. If none appears for too long, the maker of the fence is dead, so end the log.
+    """Return the state in which a job's log was ended.
+
+    If the log is not ended for too long, the process that created the fence must have died, so end the log.
 
     Raises:
         ConflictError, StorageError, ManifestError: the log could not be ended.

@@ -1,8 +1,8 @@
-"""`telling` reports the progress of a writer with a disk every few seconds, for ``asyncrec watch``.
+"""`telling` reports the progress of a writer that has a local disk every few seconds, for ``asyncrec watch``.
 
-Reports add no work per record, because a separate task reads the existing counts and writes them to a file beside the
-job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer does not fail, and the next
-report is tried as usual.
+Reporting adds no work per record: a separate task reads counts that exist anyway, and writes them to a file next to the
+job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer continues, and tries again
+at the time of the next report.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from asyncrec._shards.writing.totals import ShardedWriterStats
 
 _path_log = PathLog("asyncrec.shards")
 
-# Often enough for a person to see progress, at the cost of one small write.
+# Often enough for a person to see progress. Each report is one small write.
 STATUS_SECONDS = 2.0
 # The attributes of a status that are copied from the writer's statistics.
 _COUNTS = {each.name for each in fields(ShardedWriterStats)} & {each.name for each in fields(JobStatus)}
-# Waiting is normal if all callers together wait for less than this share of the time.
+# It is normal if all callers together spend less than this fraction of the time waiting.
 _WAITS = 0.1
 
 
 @asynccontextmanager
 async def telling(shards: OpenShards) -> AsyncIterator[Teller]:
-    """Report the progress of a writer with a disk until the context ends."""
+    """Report the progress of a writer that has a local disk until the context exits."""
     teller = Teller(shards)
     files = shards.job.staging.files
     if files is None:
@@ -55,7 +55,7 @@ class Teller:
     """The task that reports the progress of one writer.
 
     Attributes:
-        ending: whether the writer's body has ended.
+        ending: whether the body of the writer's ``async with`` block has finished.
     """
 
     def __init__(self, shards: OpenShards) -> None:
@@ -107,12 +107,12 @@ def waiting_for(
     ending: bool,
     failing: bool = False,
 ) -> WaitingFor:
-    """Return the reason why a writer was not faster, from its counts before and after an interval of ``seconds``.
+    """Return what kept a writer from being faster, given its counts before and after an interval of ``seconds``.
 
     Args:
-        full: whether its spool is full now.
-        failing: whether an upload waits to be retried.
-        ending: whether its body has ended.
+        full: whether the writer's spool is full now.
+        failing: whether an upload is waiting to be retried.
+        ending: whether the body of the writer's ``async with`` block has finished.
     """
     if ending:
         return "end"

@@ -1,4 +1,4 @@
-"""The counts of a sharded writer, and `writer_totals`: the sums over all writers of this process, for metrics."""
+"""The counts of a sharded writer, and `writer_totals`, which sums those of all writers in this process, for metrics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ShardedWriterStats:
     upload_retries: int
 
 
-# Counts that only grow. They are kept when a writer ends.
+# Counts that only grow, so the totals keep them after a writer has ended.
 _GROWING = (
     "records",
     "bytes",
@@ -83,10 +83,10 @@ class WriterTotals(ShardedWriterStats):
 
 
 class _Writers:
-    """The writers of this process, which may be added, removed and counted from any thread.
+    """The sharded writers of this process. They may be added, removed and counted from any thread.
 
-    Writers are referenced weakly, because a writer whose event loop ended never exits its context, and is
-    garbage-collected with its owner.
+    The references to writers are weak: if a writer's event loop stops, the writer never exits its context, and should
+    be garbage-collected together with its owner.
     """
 
     def __init__(self) -> None:
@@ -97,11 +97,11 @@ class _Writers:
         on_fork(self)
 
     def forked(self) -> None:
-        self.__init__()  # type: ignore[misc]  # also a new lock: a thread of the parent may have held the old one
+        self.__init__()  # type: ignore[misc]  # this replaces the lock, too: a parent's thread may have held it
 
     @contextmanager
     def counted(self, stats: Callable[[], ShardedWriterStats]) -> Iterator[None]:
-        """Count the writer that has the method ``stats`` until the context exits."""
+        """Include the writer that has the method ``stats`` in the totals until the context exits."""
         key = object()
         with self._lock:
             self._settle()
@@ -109,8 +109,9 @@ class _Writers:
         try:
             yield
         finally:
-            # Without the lock, because the garbage collector may end a writer while this thread holds the lock.
-            if key in self._open:  # otherwise the writer belongs to the parent of a fork
+            # Do not take the lock here, because the garbage collector may run this while the same thread holds the
+            # lock.
+            if key in self._open:  # otherwise this process was forked, and its parent has the writer
                 self._last.append((key, stats()))
 
     def totals(self) -> WriterTotals:
@@ -125,7 +126,7 @@ class _Writers:
         return WriterTotals(writers=len(found), **sums)  # type: ignore[arg-type]
 
     def _settle(self) -> None:
-        """Keep the growing counts of writers that have ended. The caller holds the lock."""
+        """Add the growing counts of ended writers to the totals. The caller must hold the lock."""
         while self._last:
             key, last = self._last.popleft()
             if self._open.pop(key, None) is not None:

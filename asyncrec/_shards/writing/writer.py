@@ -1,9 +1,9 @@
 """`ShardedWriter` writes records from many tasks to many shards, and reports how safe the records are.
 
-Fixed shards (``num_shards``) are published together when the context exits cleanly. Rolling shards (``max_shard_*``)
-are each committed as they fill.
+Fixed shards (``num_shards``) are published together when the context exits cleanly. Each rolling shard
+(``max_shard_*``) is committed when it is full.
 
-The machinery, a queue and a task for each open shard, is in `asyncrec._shards.writing.open_shards`.
+Each open shard has a queue and a task, which are implemented in `asyncrec._shards.writing.open_shards`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _TOGETHER = "fixed shards, and shards that replace others, are committed togethe
 
 Partition = str | bytes | int
 
-# Records for several shards are taken in lists of this many batches, because each list has a cost per shard. If the
-# memory limit is below _AMPLE batches, a list has one batch, because a list waits until all of it fits in memory.
+# With several shards, records are collected in lists of this many batches, because each list has a cost per shard.
+# Below a memory limit of _AMPLE batches, a list has one batch, because a list waits until all of it fits in memory.
 _SPREAD = 2
 _AMPLE = 32  # batches
 
@@ -77,7 +77,7 @@ class ShardedWriter(OfOneProcess):
         self._tickets = self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
         self._sources = Sources(shards, self._next_tickets, max_record_bytes, keys, encoder)
-        self._source_of = shards.sources.get if encoder is None else no_source  # a record is encoded first
+        self._source_of = shards.sources.get if encoder is None else no_source  # records must be encoded first
 
     @property
     def last_ticket(self) -> int:
@@ -254,7 +254,7 @@ class ShardedWriter(OfOneProcess):
                 for turn, queue in enumerate(islice(self._queues_in_turn, min(count, len(batch)))):
                     part = batch[turn::count]
                     queue.append_many(part, fitting(part, 0, size, size)[1], first + turn, count)
-                if len(batch) > count:  # the next record goes to the queue after that of the last record
+                if len(batch) > count:  # the next record goes to the queue after the one that got the last record
                     deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:
@@ -339,7 +339,7 @@ class ShardedWriter(OfOneProcess):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _next_tickets(self, count: int) -> int:
-        """Issue ``count`` tickets. Return the first."""
+        """Issue ``count`` tickets, and return the first one."""
         first, self._tickets = self._tickets + 1, self._tickets + count
         return first
 

@@ -100,10 +100,11 @@ class JobFiles:
                     self.folder.disk.system.replace(path, to)
 
     def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
-        """Return four things for a shard that was taken over: the paths of its journal and of its keys file, a list of
-        other paths at which these two files may be linked, and the path of its positions file.
+        """Return the paths from which to read a shard that was taken over.
 
-        In a spool, the shard and its keys may be complete. The positions file may not exist (`positions_file`).
+        They are the path of its journal, the path of its keys file or `None`, a list of other paths at which these two
+        files may be linked, and the path of its positions file, which may not exist (`positions_file`). In a spool, the
+        shard and its keys may be complete.
         """
         path = str(self.folder.path_of(shard))
         if not (self._header.spool and own_file(path)):

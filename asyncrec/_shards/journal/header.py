@@ -172,7 +172,7 @@ def names_in(folder: LocalStorage, part: str = "") -> list[str]:
 
 
 def parts_of(fd: int) -> tuple[bytes, bytes, bytes, bytes]:
-    """Split a header's file into the lines for the process, the JSON and the machine, and the rest."""
+    """Split a header's file into the process, the JSON, the machine, and what follows."""
     content = read_at(fd, MOST_BYTES, 0)
     process, _, rest = content.partition(b"\n")
     line, _, rest = rest.partition(b"\n")

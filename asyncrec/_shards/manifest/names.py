@@ -263,7 +263,7 @@ def new_writer_id() -> str:
 
 
 def validate_writer_id(writer: str) -> str:
-    """Return the id, or raise ValueError unless it has 1 to 64 letters, digits or ``_`` and does not begin with ``_``."""
+    """Return the id, or raise ValueError if it is not 1 to 64 letters, digits or ``_``, or begins with ``_``."""
     if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
         raise ArgumentValueError(
             f"writer_id={writer!r}: must be 1 to 64 letters, digits or '_', beginning with a letter or digit, "

@@ -178,7 +178,7 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Keep the job's promises. Return ``"promised"`` if the verdict forbids it, or `None` if it made no promises."""
+        """Keep the job's promises. Return ``"promised"`` if the verdict forbids it, or `None` if there were none."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
             return "promised"  # its records are in a spool on its machine

@@ -62,7 +62,7 @@ def _joined(folder: str, keys: Iterable[str]) -> list[str]:
 
 
 async def longer_names(folder: Storage, beginning: str) -> list[str]:
-    """Return the names of the data sets in a folder that begin with ``beginning`` and are longer, in ascending order."""
+    """Return the names of a folder's data sets that begin with ``beginning`` and are longer, in ascending order."""
     return [name for name in await dataset_names(folder, beginning) if name != beginning]
 
 

@@ -109,7 +109,7 @@ async def times_of_removals(folder: Storage, name: str, history: History) -> dic
 
 
 def removed_at(history: History, key: str, times: Mapping[str, float]) -> float:
-    """Return the latest of these times at which a shard was removed; 0 if never. ``key`` is the shard or its sidecar."""
+    """Return the latest of these times at which a shard was removed, or 0. ``key`` names the shard or its sidecar."""
     found = 0.0
     for path in {history.shards.paths[row] for row in history.rows_naming(key)}:
         low, high = history.removed.range_of(path.encode("utf-8", "surrogatepass"))

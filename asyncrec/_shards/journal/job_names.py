@@ -51,8 +51,8 @@ class JobNames:
     def makes(self, shard: str) -> bool:
         """Return whether the job makes a shard with this name.
 
-        The match is exact, because other names may belong to a data set whose longer name begins with this one's. A
-        shard that a copy makes under its source's name does not count: it is kept for the next copy.
+        Only exact names count, because a similar name may belong to a data set whose name begins with this one's. A
+        shard that a copy makes under a name of its source does not count: it is kept for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:

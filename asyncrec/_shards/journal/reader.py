@@ -41,7 +41,7 @@ class JournalReader:
 
     Attributes:
         records: the number of records returned already.
-        cut: the number of bytes after the last returned record, counted after decompression; set at the end.
+        cut: the number of bytes after the last returned record, decompressed as far as possible; set at the end.
         damage: the error for these bytes, if they are not a torn tail; set at the end.
         modified: the time of the last write to the journal; set by `open`.
     """
@@ -71,7 +71,7 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. This is not done by the constructor, so that a caller cancelled meanwhile can close them.
+        """Open the files. The constructor does not, so that a caller that is cancelled in this call can close them.
 
         Raises:
             StorageError: a file is not a regular file of this user, or has an unknown hard link, or the disk failed.

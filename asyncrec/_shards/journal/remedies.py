@@ -22,7 +22,7 @@ def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
 
 
 def told_dead(header: JobHeader, where: str) -> str:
-    """Return a message that a job is dead and what to do about it. ``where`` is the path to pass to `recover`."""
+    """Return a message that says a job is dead and what to do about it. ``where`` is the path to pass to `recover`."""
     recover = command_for(header, where)
     discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":

@@ -45,8 +45,8 @@ class JobStatus:
             ``"store"``: requests to the store are failing and being retried. ``"end"``: the body of the ``async with``
             has finished, and the remaining records are being published.
         records_per_second, bytes_per_second: the rates since the previous report, or since the writer began.
-        idle_seconds: the time since the last record was accepted, or since the writer began. It may be too high by
-            the interval between two reports.
+        idle_seconds: the time since the last record was accepted, or since the writer began. It may be too low by up
+            to the interval between two reports.
         open_shards: the maximum number of shards that may be open at once.
         taken_records, taken_bytes: the total accepted. Bytes are counted in frames, before compression.
     The other attributes are those of `asyncrec.stats.ShardedWriterStats`.

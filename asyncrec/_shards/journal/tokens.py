@@ -33,7 +33,7 @@ def begin_token() -> tuple[str, FileLock]:
     """Create the locked file for a job of this process. Return the file's token, for the job's mark, and its lock.
 
     Raises:
-        StorageError: the folder does not exist, is not writable, or is writable for other users.
+        StorageError: the folder cannot be created or written to, or other users can write to it.
     """
     folder = _folder()
     with mapped_errors("creating", folder):

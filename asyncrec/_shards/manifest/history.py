@@ -1,7 +1,7 @@
 """`History`: everything that was ever committed to a data set, in columns from which a manifest is computed.
 
-A history contains the information of all segments, so it makes no difference how much of it was read from a checkpoint.
-It is immutable; `merging.plus` combines it with more segments into a new one.
+A history is the result of merging all segments, so it does not matter how many of them were read from a checkpoint. It
+is immutable; `merging.plus` combines it with more segments into a new history.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """Yield the shards that may own an index or keys file named so: with this name, or this name without the writer."""
+    """Yield the shards that may own a sidecar: the shard with the sidecar's name, or with it but without the writer."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"asyncrec keys 1\n"
-# The number of entries that a look-up reads. They take 12 KiB, so their transfer from a remote store hardly takes time.
+# The number of entries that a look-up reads. These 12 KiB arrive in almost no time, even from a remote store.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
 # In a larger shard, record numbers do not fit into 32 bits, so its keys are always read from its own keys file.

@@ -150,7 +150,7 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
 
 
 async def _merged_with(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:
-    """Merge the listed segments that a history does not cover into it.
+    """Merge into a history the listed segments that it does not cover.
 
     Raises:
         _Torn: the segments are inconsistent.
@@ -232,7 +232,7 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read a checkpoint only up to the descriptions of its runs of keys, and return these.
+    """Return the descriptions of a checkpoint's runs of keys, reading only the beginning of the checkpoint.
 
     Raises:
         ObjectNotFoundError: the checkpoint does not exist.
@@ -248,7 +248,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredLogs:
-    """Read a checkpoint only up to the last covered segment of each log, and return these segments."""
+    """Return the last segment of each log that a checkpoint covers, reading no more of the checkpoint than needed."""
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
         while not decoder.knows_covered and (block := await source.receive(_STEP)):

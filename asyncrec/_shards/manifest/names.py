@@ -194,7 +194,7 @@ def source_turn_key(name: str, source: str, turn: int) -> str:
 
 
 def source_turn_of(file: str) -> tuple[str, int] | None:
-    """Return a turn and the hash of its source, hash first, from a file name below `manifest_prefix`, or `None`."""
+    """Return ``(hash of the source, turn)`` from a turn's file name below `manifest_prefix`; `None` for other files."""
     match = _SOURCE_TURN.fullmatch(file)
     if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
         return None
@@ -256,8 +256,8 @@ def new_writer_id() -> str:
     """Return a new id of 20 hexadecimal digits: the time in seconds, so that names sort by time, and 48 random bits.
 
     If two writers have the same id, the later one is rejected, because marks are created exclusively and an id in the
-    manifest cannot be reused. Only the random bits distinguish writers that start in the same second. With 24 bits,
-    1,000 of these would include two with the same id with a probability of 3 %; with 48 bits, 100,000 with 0.002 %.
+    manifest cannot be reused. Only the random bits distinguish writers that start in the same second. With 24 bits, the
+    probability that two of 1,000 such writers share an id would be 3 %; with 48 bits, it is 0.002 % for 100,000.
     """
     return f"{int(time.time()):08x}{secrets.token_hex(6)}"
 

@@ -1,8 +1,8 @@
 """`Origin`: a shard whose records are now part of another shard, with the time when they were committed.
 
 If several records have the same key, the one that was committed first counts. Therefore, the entry of a rewritten shard
-states when its records were first committed: in `since` or, if several shards were joined, in `joined`. The latter has
-a line for each original shard::
+states when its records were first committed: in `since` or, if several shards were joined, in `joined`, which has a
+line for each original shard::
 
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 

@@ -19,8 +19,8 @@ Reached = tuple[int, int]
 # A value that is kept for each source: a turn and a position, or a released turn. The highest value counts.
 Level = TypeVar("Level", int, Reached)
 
-# The maximum number of sources in a data set. If their names are short, these take 2.4 MB in a segment and 0.5 MB in a
-# checkpoint.
+# The maximum number of sources in a data set. If their names are short, all of them together take 2.4 MB in a segment
+# and 0.5 MB in a checkpoint.
 MOST_SOURCES = 100_000
 MOST_SOURCE_BYTES = 512
 MOST_POSITION = (1 << 63) - 1

@@ -1,6 +1,6 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, which take about 140 bytes per shard.
 
-The names of index and keys files can usually be derived from the shard's name, so a column only states by which rule.
+The names of index and keys files can usually be derived from the shard's name, so a column only stores by which rule.
 Times are microseconds since 1970. Flags mark values that are missing in a row.
 """
 
@@ -29,8 +29,8 @@ COMPRESSIONS = ("", "GZIP", "ZLIB")
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
 # A writer id that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
-# How an index or keys file is named: not at all because it does not exist, after the shard, or after the shard with its
-# writer's id. Any number from 0 on is a row of `names`.
+# How an index or keys file is named: there is no such file, after the shard, or after the shard with its writer's id
+# inserted. Any number from 0 on is a row of `names`.
 NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers and their dtypes.

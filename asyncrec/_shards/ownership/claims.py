@@ -56,7 +56,7 @@ async def settle_claims(
 async def _is_settled(
     folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
-    """Prevent an earlier job from creating objects. Return whether its names are free, so that its claim can go.
+    """Prevent an earlier job from creating objects. Return whether its names are free and its claim can be deleted.
 
     Raises:
         ConflictError: the job is or may be alive.

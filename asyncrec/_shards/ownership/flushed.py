@@ -95,8 +95,8 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
     """Prevent a writer from flushing any more records.
 
-    The writer deletes its old entries, so it may already have used the number of the fence. Therefore, a fence counts
-    only if a later listing shows that the writer had not reached that number, even if another process created it.
+    The writer deletes its old entries, so it may already have used the number of the fence. Therefore a fence, even one
+    that another process created, counts only if a later listing shows that the writer had not reached its number.
 
     Raises:
         ConflictError: the writer flushes faster than it can be fenced.

@@ -153,7 +153,7 @@ async def take_turn(
     since: int | None = None,
     known: LoadedManifest | None = None,
 ) -> TakenSource:
-    """Do the same as `take_source`, for a job's id. A process that takes a source only to forget it has no header."""
+    """Take a source like `take_source`, but without a header: a process that only forgets a source has none."""
     taking = _Taking(folder, name, source, known)
     for _ in range(_ATTEMPTS):
         turn, owner = await taking.look()

@@ -45,7 +45,7 @@ async def recover_on_opening(
 ) -> None:
     """Commit the records that dead rolling writers left in ``home``, a spool or the data set's own ``folder``.
 
-    If ``home`` is a spool, which belongs to one writer at a time, a fixed set is also given up if it promised nothing.
+    If ``home`` is a spool, which belongs to one writer at a time, a dead fixed set that promised nothing is given up.
 
     Args:
         own: the header of the writer that is about to begin.

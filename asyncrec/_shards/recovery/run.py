@@ -77,7 +77,7 @@ class RecoveryRun:
         header, writer = job.header, job.header.writer
         home, own = job.home.folder, home_of(folder).folder
         if header.spool and home is not None and own is not None and home.folder == own.folder:
-            # Committed shards in that folder would be mistaken for shards waiting to be uploaded, and would be removed.
+            # Complete shards in that folder would be mistaken for shards waiting to be uploaded, and would be removed.
             path = header_path(home, header.name, writer)
             raise StorageError(f"{path}: this file declares the data set's own folder to be a spool; remove the file")
         dead = writer in self._dead | self.silent

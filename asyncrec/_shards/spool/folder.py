@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard, its index and its keys; the shard last, because recovery finds the others through it. Blocks."""
+        """Remove a shard's index and keys, and then the shard, because recovery finds the others through it. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):

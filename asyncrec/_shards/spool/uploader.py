@@ -129,7 +129,7 @@ class Uploader:
             self._events.ended(self.error)
 
     def _failed(self, delay: float) -> None:
-        """Record a failure after which a retry follows in ``delay`` seconds."""
+        """Record a failure that will be retried in ``delay`` seconds."""
         self.retries += 1
         self.next_try = self._clock() + delay
 
@@ -153,7 +153,7 @@ class Uploader:
                 return
             except TransientStorageError as error:
                 if self._fates[upload.key] == "committed":
-                    raise  # the caller's function that is called for each commit raised it
+                    raise  # the caller's own commit callback raised it
                 if last:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(

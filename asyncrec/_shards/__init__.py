@@ -2,11 +2,11 @@
 
 A package imports only from the packages above it in this list.
 
-manifest    the content of a data set, and the names of its objects
-journal     the files that a job keeps on a disk, from which it can be recovered
-commit      publishing shards, and committing segments
-ownership   which job may write, replace or remove which objects
-spool       shards that wait in a local folder to be uploaded
+manifest    what a data set contains, and how its objects are named
+journal     the files that a job keeps on a disk, from which its records can be recovered
+commit      publish shards, and commit segments
+ownership   decide which job may write, replace or remove an object
+spool       upload the shards that wait in a local folder
 recovery    `asyncrec.recover`
 writing     `asyncrec.open_sharded_writer`, and the other ways to write shards
 """

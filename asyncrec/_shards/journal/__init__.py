@@ -1,1 +1,1 @@
-"""Keep a writer's journal, a local copy of records that no store has yet, from which they are recovered."""
+"""Keep a writer's journal: a local copy of records that are not in a store yet, so that they can be recovered."""

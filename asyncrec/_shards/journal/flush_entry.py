@@ -1,4 +1,4 @@
-"""`FlushEntry`: an object with records that a writer without a disk has flushed.
+"""`FlushEntry`: an object that contains records flushed by a writer without a disk.
 
 An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-000001.frames``. Its first line is JSON:
 
@@ -6,19 +6,19 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
      "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true,
                    "positions": {"topic/3": [4, 917]}}]}
 
-The rest consists of the digests of the keys and the frames of the records of each section, compressed if the shards
-are. A section has 16 bytes of digests per record if its ``keys`` is true, or 32, including the content's, if it is 2.
-``bytes`` and ``crc32c`` describe the bytes after the line. ``since`` is the first entry that this one repeats: readers
-ignore the entries from there up to this one. The records of one shard are in the order of the entries. A frame that
-does not fit into an entry continues in the next one.
+The rest of the object contains, for each section, the digests of the keys and then the frames of the records. It is
+compressed if the shards are. If a section's ``keys`` is true, it has a digest of 16 bytes for each record; if it is 2,
+it has 32 bytes, because a digest of the record's content is included. ``bytes`` and ``crc32c`` describe the bytes after
+the first line. ``since`` is the number of the first entry that this entry repeats; readers ignore the entries from that
+one up to this one. A shard's records are in the order of the entries. A frame that does not fit continues in the next.
 
-``positions`` are the positions of the records' sources, each with its turn, since the shard's previous section. They
-are absent if the records have no source, and null if the records of a position continue in the next section: such a
-section is only read if a later one ends those records.
+``positions`` maps each source to its turn and to the last position whose records were added since the shard's previous
+section. It is absent if the records have no source. It is null if the records of one position continue in the next
+section; such a section is only read if a later section contains the last of those records.
 
-A *fence* consists of only the line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
-so a later listing has everything that the writer will ever have flushed (docs/protocol.md). The line is padded with
-spaces to `FENCE_BYTES`, so that its size in a listing distinguishes it from nearly all other entries.
+A *fence* consists of the first line only, with ``"fence": true`` and ``by``. It uses up the number that the writer
+needs next, so a listing made afterwards shows everything that the writer will ever have flushed (docs/protocol.md). The
+line is padded with spaces to `FENCE_BYTES`, so that its size in a listing distinguishes it from nearly all entries.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
 _VERSION = 1
-# Compression must keep up with the writer. This is isal's fastest level, four times as fast as that of zlib.
+# Compression must keep up with the writer. This is isal's fastest level, four times as fast as zlib's fastest level.
 _PACKED = CompressionOptions(type="ZLIB", level=1)
-# Smaller than one part of an upload to any store, because only such objects are created exclusively in all stores.
+# Smaller than one part of an upload to any store. Not all stores can create a larger object exclusively.
 MOST_ENTRY = 4 << 20
-# More than a line with the longest writer id and the longest host name.
+# Longer than a line with the longest possible writer id and host name.
 FENCE_BYTES = 1024
-# The number of bytes of one section in the line, without the shard's name.
+# The number of bytes that one section takes up in the first line, not counting the shard's name.
 _SECTION_BYTES = 80
-# The number of bytes of one position in the line, without the source's name.
+# The number of bytes that one position takes up in the first line, not counting the source's name.
 _POSITION_BYTES = 48
 
 
@@ -55,13 +55,13 @@ class Section:
     """Records of one shard, in order.
 
     Attributes:
-        shard: the name of the shard for which they were written.
-        records: the number of records that end in this section; the section has the same number of digests, or none.
+        shard: the name of the shard for which the records were written.
+        records: the number of records that end in this section. The section has the same number of digests, or none.
         digests: the digests of the keys, or `None` if no record has a key.
-        positions: the progress of its sources; `None` if the records of one position continue in the next section.
-        frames: the bytes of the frames; a frame may continue in the next section of the shard.
-        content: the number of bytes of frames and digests, which are held in memory.
-        size: its size in an uncompressed entry, including its part of the line.
+        positions: the progress of the sources; `None` if the records of one position continue in the next section.
+        frames: the bytes of the frames. The last frame may continue in the shard's next section.
+        content: the total size of the frames and digests, in bytes; all of them are kept in memory.
+        size: the size of the section in an uncompressed entry, including its description in the first line.
     """
 
     shard: str
@@ -90,9 +90,9 @@ class FlushEntry:
 
     Attributes:
         writer: the id of the writer.
-        since: the first entry that this one repeats; its own number if it repeats none.
-        sections: the records; a fence has no sections.
-        fenced_by: the process that made this fence; ``""`` if the entry is not a fence.
+        since: the number of the first entry that this entry repeats, or its own number if it does not repeat any.
+        sections: the records. A fence has no sections.
+        fenced_by: the process that created this fence; ``""`` if the entry is not a fence.
     """
 
     writer: str
@@ -101,7 +101,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Encode the entry. Blocks for a millisecond per megabyte, or about three if it is compressed."""
+        """Encode the entry. Blocks for a millisecond per megabyte, or for about three if the entry is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)
@@ -133,7 +133,7 @@ class FlushEntry:
 
 
 def size_of_positions(positions: Positions | None) -> int:
-    """Return the maximum number of bytes that these positions can take in the line."""
+    """Return the maximum number of bytes that these positions can take up in the first line of an entry."""
     return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 
@@ -141,7 +141,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
     """Parse an entry. ``name`` is used in error messages. Blocks.
 
     Raises:
-        ManifestError: the entry is damaged, or has another version.
+        ManifestError: the entry is damaged, or has an unsupported version.
     """
     line, newline, content = data.partition(b"\n")
     try:
@@ -166,7 +166,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
         )
         size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
-        sound = sound and size <= 4 * MOST_ENTRY  # no writer makes a larger entry, and it could fill the memory
+        sound = sound and size <= 4 * MOST_ENTRY  # no writer creates a larger one, which could exhaust memory
         if head["compression"] and sound:
             content = zlib.decompressobj().decompress(content, size + 1)
         if not sound or len(content) != size:

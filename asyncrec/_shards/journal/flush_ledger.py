@@ -1,11 +1,11 @@
 """`FlushLedger`: the entries of a writer's flush log, the records in each, and which entries are still needed.
 
-The ledger keeps numbers and sections. `asyncrec._shards.commit.flush_log` sends the requests. Sections wait for the
-next entry. An entry is in doubt from its request until the answer. Then it is live until all its shards are committed
-or a later entry repeats it.
+The ledger only does the bookkeeping; `asyncrec._shards.commit.flush_log` sends the requests. Flushed sections wait
+until the next entry is created. An entry is in doubt while its request is unanswered. After that, it is live until all
+its shards are committed or a later entry repeats it.
 
-A later entry repeats an earlier one if it is at least as large. So of *n* entries of equal size, about log2(*n*) are
-live, and each byte is sent about as many times. Sections that may be repeated are held in memory.
+A new entry repeats the entries before it that are no larger than itself. Therefore, of *n* entries of equal size, only
+about log2(*n*) are live, and each byte is sent about log2(*n*) times. Sections that may be repeated stay in memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from asyncrec.storage._base import Buffer
 
 @dataclass(eq=False)
 class SentEntry:
-    """A requested entry: its number, its sections, and the first entry that it repeats.
+    """An entry whose creation has been requested: its number, its sections, and the first entry that it repeats.
 
-    ``first`` is the count of the first section that is in no earlier entry, or 0. The sections are kept as long as a
-    later entry may repeat them, and the content until the store has answered.
+    ``first`` is the running number of the first section that is new in this entry, or 0 if none is new. The sections
+    are kept as long as a later entry may repeat them, and the encoded content until the store has answered.
     """
 
     number: int
@@ -42,13 +42,13 @@ class SentEntry:
         self.hold(self.sections)
 
     def hold(self, sections: list[Section]) -> None:
-        """Keep only these sections for a later entry."""
+        """Keep only these sections, which a later entry may repeat."""
         self.sections = sections
         self.size = sum(each.size for each in sections)
         self.held = sum(each.content for each in sections)
 
     def leave_out(self, shards: Collection[str]) -> None:
-        """Record that the entry's records of these shards are void."""
+        """Record that the entry is no longer needed for these shards, and drop their sections."""
         if not self.shards.isdisjoint(shards):
             self.shards.difference_update(shards)
             self.hold([each for each in self.sections if each.shard not in shards])
@@ -58,11 +58,11 @@ class FlushLedger:
     """The entries of one flush log.
 
     Attributes:
-        kept: the number of bytes that object writers keep for their next flush.
-        last: the number of the last entry in the store; 0 before the first.
-        taken: the number of sections taken so far.
-        doubt: the entry that was requested but not yet confirmed.
-        garbage: the numbers of entries that are no longer needed; see `deletable`.
+        kept: the number of bytes that object writers are keeping for their next flush.
+        last: the number of the last entry in the store; 0 if there is no entry yet.
+        taken: the number of sections that have been passed to `take`; each section's running number is this count.
+        doubt: the entry that was requested but is not confirmed yet.
+        garbage: the numbers of the entries that are no longer needed; see `deletable`.
     """
 
     def __init__(self, most: int) -> None:
@@ -73,16 +73,16 @@ class FlushLedger:
         self.doubt: SentEntry | None = None
         self.garbage: set[int] = set()
         self._most = most
-        self._waiting: deque[tuple[int, Section]] = deque()  # sections, each with its count
+        self._waiting: deque[tuple[int, Section]] = deque()  # sections, each with its running number
         self._waiting_bytes = 0
-        self._said = 0  # the last number that a commit has stated
+        self._said = 0  # the highest entry number that a commit has stated
         self._live: dict[int, SentEntry] = {}
-        self._tail: list[SentEntry] = []  # the last entries, which a later entry may repeat
-        self._beat = 0  # the last entry, if it has no records and only shows that the writer is alive
+        self._tail: list[SentEntry] = []  # the latest entries, which a later entry may repeat
+        self._beat = 0  # the number of the last entry if it is empty and only shows that the writer is alive
 
     @property
     def stored(self) -> int:
-        """The count up to which each section is in an entry or void."""
+        """The running number up to which every section is in a stored entry or no longer needed."""
         if self.doubt is not None and self.doubt.first:
             return self.doubt.first - 1
         return self._waiting[0][0] - 1 if self._waiting else self.taken
@@ -94,7 +94,7 @@ class FlushLedger:
 
     @property
     def is_unsaid(self) -> bool:
-        """Whether the log's last entry is not needed, but must be kept until a commit states its number."""
+        """Whether the log's last entry is only kept because no commit has stated its number yet."""
         return not (self.is_needed or self.is_waiting) and self.last > self._said and self.last in self.garbage
 
     @property
@@ -145,12 +145,12 @@ class FlushLedger:
         self.last, entry.content = entry.number, b""
         self._drop({self._beat, *range(entry.since, entry.number)})
         self._beat = entry.number if self._live and not entry.sections else 0
-        if not (entry.sections or self._live):  # its shards were committed first, so the entry is not needed
+        if not (entry.sections or self._live):  # its shards were committed before it was created
             self.garbage.add(entry.number)
         if entry.shards:
             self._live[entry.number] = entry
         self._tail.append(entry)
-        if 2 * entry.size > self._most:  # no later entry can repeat these
+        if 2 * entry.size > self._most:  # it is too large for any later entry to repeat
             self.forget_tail()
 
     def forget_tail(self) -> None:
@@ -160,7 +160,7 @@ class FlushLedger:
         self._tail = []
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
-        """Record a commit of these shards, which states that ``flushed`` is the number of the log's last entry."""
+        """Record that a commit contains these shards and states ``flushed`` as the number of the log's last entry."""
         self._said = max(self._said, flushed)
         self._waiting = deque((count, each) for count, each in self._waiting if each.shard not in shards)
         self._waiting_bytes = sum(section.content for _, section in self._waiting)
@@ -175,12 +175,12 @@ class FlushLedger:
     def deletable(self) -> list[int]:
         """Return the numbers of the entries that may be deleted now.
 
-        The last entry is kept until a commit states its number. Otherwise a fence might reuse that number.
+        The last entry must stay until a commit states its number. Otherwise, a fence could reuse that number.
         """
         return sorted(number for number in self.garbage if number < self.last or number <= self._said)
 
     def end(self) -> None:
-        """Record that the writer has ended and that all its records are committed."""
+        """Record that the writer has finished and that all its records are committed."""
         self._said = sys.maxsize
         self._drop({self._beat, *self._live})
         if self.doubt is not None:
@@ -200,9 +200,9 @@ class FlushLedger:
 
 
 def join(sections: Sequence[Section]) -> list[Section]:
-    """Join the sections of each shard, but not sections with keys and sections without keys.
+    """Join the sections of each shard, except that a section with keys is not joined to a section without keys.
 
-    A section that does not end with the last record of a position is not joined to the sections before it.
+    A section whose last position continues in the next section is not joined to the sections before it.
     """
     groups: list[list[Section]] = []
     last: dict[str, list[Section]] = {}
@@ -238,7 +238,7 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
     digests: list[bytes] = []
     positions: Positions = {}
     records = size = 0
-    is_whole = True  # false while the records of a position continue after this section
+    is_whole = True  # false if the records of one position continue in the next section
 
     def end() -> None:
         nonlocal frames, digests, positions, records, size

@@ -1,21 +1,21 @@
 """`JobHeader`: a job's description, which it writes before its first shard so that another process can end the job.
 
-In a local folder or a spool, the header is in a file that the job keeps locked. In any other store it is the job's
+In a local folder or a spool, the header is in a file that the job keeps locked. In any other store, it is the job's
 mark, a small object. A header is one line of JSON and never contains credentials. It is untrusted input, so a malformed
-line is not a header. `JobNames` has the names of a job's shards, `FoundJob` determines whether the job is alive, and
+line is ignored. `JobNames` knows the names of a job's shards, `FoundJob` determines whether the job is alive, and
 `end_job` ends it.
 
 A folder to which jobs write (a local data set's own folder, or a spool) contains, in addition to shards,
 
-    .pages.<maker>.partial                                  the header of a job that has not ended well
-    .pages.<maker>~status.partial                           its progress, if any (`_shards.journal.status`)
+    .pages.<maker>.partial                                  the header of a job that has not finished cleanly
+    .pages.<maker>~status.partial                           the job's status, if it has one (`_shards.journal.status`)
     .pages-<maker>-000003.tfrecord.<maker>.partial          the journal of an open shard
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
-The header's file has a line with the job's process, a line with the `JobHeader`, and a line with the machine on which
-it is locked. Before a `flush` of a fixed writer returns, it adds a line ``acknowledged``. A process that takes a job
-(`_shards.journal.staging`) writes a line ``taken`` after the place of that line. The functions on such files block.
-Call them in worker threads.
+The header's file has one line for the job's process, one for the `JobHeader`, and one for the machine on which the file
+is locked. The first `flush` of a fixed writer adds a fourth line, ``acknowledged``, before it returns. A process that
+takes over a job (`_shards.journal.staging`) writes the line ``taken`` at the offset after the fourth line, whether or
+not that line exists. The functions that access these files block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# Enough for a schema of a few thousand features. A larger object with such a name is not a header.
+# Enough for a schema of a few thousand features. An object that is larger is not a header, even if it has such a name.
 MOST_BYTES = 16 << 20
 # The maximum number of shards of a fixed data set (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
@@ -56,25 +56,26 @@ class JobHeader:
     """The description of a job: its output, its options and its process.
 
     Attributes:
-        kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all shards at its end, and commits them
-            together; ``"whole"`` publishes shards as it makes them, acknowledges none, and commits them together.
+        kind: a ``"rolling"`` job commits each shard by itself. A ``"fixed"`` job publishes all shards when it finishes,
+            and commits them together. A ``"whole"`` job publishes each shard as soon as it is complete, but commits
+            all of them together and acknowledges no records before that.
         name: the name of the data set.
-        writer: the id under which the job commits, which is part of the names of its objects.
+        writer: the id under which the job commits; it is part of the names of the job's objects.
         url: the address of the data set, as the user passed it, without credentials; absolute if it is local.
-        num_shards: the number of fixed shards; `None` if they are rolling.
-        stems: for a copy, which keeps the names of its source: the makers in these names, and ``of-00008`` for plain
-            fixed names.
-        rewrites: whether the job makes shards in the place of others. The new names begin with the old ones and end
-            with the job's id.
-        joins: the first and the last of these other shards, if the job joins them. Because they may still be read, they
-            are not deleted immediately after the commit.
-        contents: whether its keys files have digests of the records' contents in addition to those of their keys.
-        spool: whether the folder is a spool, in which whole shards wait to be uploaded.
+        num_shards: the number of fixed shards; `None` if the shards are rolling.
+        stems: if the job is a copy that keeps the shard names of its source, the makers in those names, and
+            ``of-00008`` for plain fixed names.
+        rewrites: whether the job creates shards that replace others. The new names begin with the old ones and end with
+            the job's id.
+        joins: the first and the last shard that are replaced, if the job joins shards. Because the old shards may still
+            be read, they are not deleted immediately after the commit.
+        contents: whether the keys files contain digests of the records' contents in addition to those of their keys.
+        spool: whether the folder is a spool, in which complete shards wait to be uploaded.
         host, pid, since: the machine and process of the job, and its start time.
-        detached: whether no process holds the job (`writing.detached_job`), so that no lock proves it alive or dead.
-        life: the token of the lock that proves it alive (`Staging`), if the header is a mark; otherwise empty.
-        silent_after: for a job that flushes to the store, the number of seconds without a change there after which it
-            may be considered dead; 0 for other jobs.
+        detached: whether the job is not tied to a process (`writing.detached_job`), so that no lock proves it alive.
+        life: the token of the lock that proves the job alive (`Staging`), if the header is a mark; otherwise empty.
+        silent_after: for a job that flushes to the store, the number of seconds without a change in the store after
+            which the job may be considered dead; 0 for other jobs.
     """
 
     kind: Kind
@@ -100,7 +101,7 @@ class JobHeader:
 
     @property
     def together(self) -> bool:
-        """Whether all shards are committed together, at the end of the job."""
+        """Whether all shards are committed together when the job finishes."""
         return self.kind != "rolling"
 
     @property
@@ -115,7 +116,7 @@ class JobHeader:
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """Parse a line. Return `None` if it is not a header. If it is cut off, its job has made no object."""
+        """Parse a line. Return `None` if it is not a header. If it was cut off, its job has not created any object."""
         try:
             content = json.loads(line)
             if content.pop("format") != _VERSION:
@@ -161,7 +162,7 @@ def header_path(folder: LocalStorage, name: str, writer: str) -> str:
 
 
 def names_in(folder: LocalStorage, part: str = "") -> list[str]:
-    """List a folder, or the folder ``part`` in it. Return an empty list if it does not exist."""
+    """List a folder, or its subfolder ``part``. Return an empty list if the folder does not exist."""
     path = os.path.join(folder.folder, part)
     with mapped_errors("listing", path):
         try:

@@ -1,9 +1,9 @@
-"""`Home`: the place of records that the jobs on a data set keep outside its store, a local folder or nowhere.
+"""`Home`: where the jobs on a data set keep records that are not part of it yet: in a local folder, or nowhere.
 
 In a folder on a disk (`LocalHome`: a local data set's own folder, or a spool), a job has a locked file with its header,
-beside its unfinished shards (`LocalStaging`). A job on a store has only its mark, and a lock on its own machine. An
-unanswered request to a store may take effect late, even if its sender is dead. `home_of` returns the home of a data
-set. No other code checks in which kind of storage a data set is.
+next to its unfinished shards (`LocalStaging`). A job on a store has only its mark, and a lock on its own machine. A
+request to a store may take effect late, even after the process that sent it has died. `home_of` returns the home of a
+data set; it is the only code that checks what kind of storage contains the data set.
 
 All methods in this module block. Call them in worker threads.
 """
@@ -26,11 +26,11 @@ from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import is_not_own, open_own
 from asyncrec.storage._local.storage import LocalStorage, local_folder, mapped_errors
 
-# A small object is locked as soon as its file is created, and takes milliseconds to write.
+# The file of a small object is locked as soon as it is created, and writing it takes only milliseconds.
 _SMALL_SECONDS = 60
 # The first bytes of a header. No journal begins like this.
 _BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
-# The name of a header's file until it is linked to its final name.
+# The temporary name of a header's file, before the file is linked to its final name.
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
@@ -44,7 +44,7 @@ class Home:
     folder: LocalStorage | None = None
 
     def headers(self, name: str | None = None) -> list[JobHeader]:
-        """Read the headers of the jobs in the home, alive or not. With ``name``, read only those of that data set.
+        """Read the headers of the jobs in the home, whether alive or dead; with ``name``, only of that data set's jobs.
 
         Raises:
             StorageError: a header cannot be read. The files of its job must not be touched.
@@ -52,14 +52,14 @@ class Home:
         return []
 
     def is_taken(self, name: str, writer: str) -> bool:
-        """Return whether a file has the name of a job's header, whichever user owns it."""
+        """Return whether a file with the name of this job's header exists, no matter which user owns it."""
         return False
 
     def claim(self, header: JobHeader) -> Staging | None:
-        """Lock the file that proves a job alive. Return `None` if its header was removed or is not a header.
+        """Lock the file that proves a job alive. Return `None` if its header was removed or is malformed.
 
-        `Staging.dead` is true if holding the lock proves the job dead. The job may be taken only then, or if a user
-        declares it dead.
+        `Staging.dead` is true if getting the lock proves that the job is dead. Take over the job only in that case, or
+        if a user declares it dead.
 
         Raises:
             StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file belongs to another user.
@@ -68,10 +68,10 @@ class Home:
         return Staging(header, lock, dead=dead)
 
     def sync(self, name: str) -> None:
-        """Make the objects created and deleted for a data set durable."""
+        """Make the creation and deletion of a data set's objects durable."""
 
     def remove_strays(self, name: str) -> None:
-        """Remove unnamed headers, marks and segments that killed processes left behind."""
+        """Remove the unfinished headers, marks and segments that killed processes left behind."""
 
 
 class LocalHome(Home):
@@ -89,7 +89,7 @@ class LocalHome(Home):
             try:
                 fd = open_own(path, os.O_RDONLY, linked=True)
             except StorageError as error:
-                if is_not_own(error):  # a header of another user is ignored
+                if is_not_own(error):  # ignore a header that belongs to another user
                     continue
                 raise
             try:
@@ -118,14 +118,14 @@ class LocalHome(Home):
         with suppress(OSError):
             for each in os.listdir(path):
                 unfinished = os.path.join(path, each)
-                with suppress(OSError):  # another process is writing it, or has removed it
+                with suppress(OSError):  # another process is writing the file, or has removed it
                     if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
                         self._remove_unheld(unfinished)
 
     def remove_unnamed(self) -> None:
-        """Remove the files of jobs that were killed while writing their headers."""
+        """Remove the files that were left behind by jobs killed while they were writing their headers."""
         for name in filter(_UNNAMED.fullmatch, names_in(self.folder)):
-            with suppress(StorageError):  # it was removed, belongs to another user, or is being written
+            with suppress(StorageError):  # the file was removed, belongs to another user, or is being written
                 self._remove_unheld(os.path.join(self.folder.folder, name))
 
     def _remove_unheld(self, path: str) -> None:
@@ -141,6 +141,6 @@ NOWHERE = Home()
 
 
 def home_of(folder: Storage) -> Home:
-    """Return the home of jobs that use no spool, for a data set in this folder."""
+    """Return the home of the jobs on a data set in this folder, if they do not use a spool."""
     local = local_folder(folder)
     return NOWHERE if local is None else LocalHome(local)

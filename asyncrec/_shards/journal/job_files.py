@@ -1,8 +1,8 @@
-"""`JobFiles`: the files of a job on a disk, its journals and sidecars, and the time of their last change.
+"""`JobFiles`: the files that a job has on a disk (its journals and sidecars), and whether they have changed recently.
 
-The names follow from the header, so another user may create a file, a link or a pipe under such a name. Only this
-user's own files count as the job's. Others are neither read nor removed, and do not keep a job from ending. All methods
-in this module block. Call them in worker threads.
+The names can be derived from the header, so another user could create a file, a link or a pipe with one of these names.
+Only this user's own files belong to the job. Others are neither read nor removed, and do not prevent the job from being
+ended. All methods in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from asyncrec.storage._local.disk import partial_name
 from asyncrec.storage._local.opening import create_file, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-# This suffix follows the maker in the name of an unfinished file that another process has taken.
+# This suffix follows the maker in the name of an unfinished file that another process has taken over.
 _TAKEN = "~taken"
-# Sixty times the default interval of statuses, and the longest time for which NFS on Linux caches a file's attributes.
+# Sixty times the default interval between statuses, and no less than the time for which NFS on Linux caches attributes.
 _SILENT_SECONDS = 120.0
 
 
 class JobFiles:
-    """The unfinished files of one job in a folder, and in a spool also its complete shards.
+    """The unfinished files of one job in a folder. In a spool, they include the job's complete shards.
 
     Attributes:
         folder: the folder of these files.
@@ -37,7 +37,7 @@ class JobFiles:
         self.folder = folder
         self._header = header
         self._writer = header.writer
-        # Match every name that may belong to the job, because only own files count and no other job has this id.
+        # Match every name that may belong to the job: only this user's files count, and no other job has this id.
         self._names = JobNames.of(header, plain=True)
         self._owned = folder.owned_by(header.writer)
         self._taken = folder.owned_by(f"{header.writer}{_TAKEN}")
@@ -48,21 +48,21 @@ class JobFiles:
         return sorted({shard for shard, path in self._shards() if self._is_own(path)})
 
     def any_left(self) -> bool:
-        """Return whether any unfinished file of the job is left. If so, the header must be kept to find them."""
+        """Return whether any unfinished file of the job is left. If so, keep the header, which is needed to find it."""
         return bool(self.shards() or self._own_sidecars())
 
     def strangers(self) -> list[str]:
-        """Return the paths of files that have names of the job's files but are not this user's own."""
+        """Return the paths of files that have the names of the job's files but do not belong to this user."""
         paths = [path for _, path in self._shards()]
         return [path for path in (*paths, *self._sidecars()) if not self._is_own(path)]
 
     def are_silent(self) -> bool:
         """Return whether none of the job's files has changed for two minutes, by the filesystem's clock.
 
-        Return false if that clock cannot be read because no file can be written there.
+        Return false if that clock cannot be read because no file can be created in the folder.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
-        # Named like an unnamed header, so that another process removes it if this one dies before it can.
+        # The name looks like that of an unfinished header, so that another process removes the file if this one dies.
         probe = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
         try:
             fd = create_file(probe, system=system)
@@ -87,9 +87,9 @@ class JobFiles:
         return bool(now - told > _SILENT_SECONDS)
 
     def take(self) -> None:
-        """Rename the unfinished files of a job, so that it can publish none of them if it is alive after all.
+        """Rename the unfinished files of a job, so that it cannot publish any of them if it is alive after all.
 
-        Journals are renamed first, because the job publishes them last. A shard that is already taken is skipped.
+        Journals are renamed first, because the job publishes them last. A file that was already renamed is skipped.
         """
         paths = [(str(self._owned.partial_of(shard)), str(self._taken.partial_of(shard))) for shard in self.shards()]
         end, taken = self._ends
@@ -100,9 +100,11 @@ class JobFiles:
                     self.folder.disk.system.replace(path, to)
 
     def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
-        """Return the paths of a taken shard's journal, of its keys, of other names for both, and of its positions.
+        """Return the paths from which to read a shard that was taken over.
 
-        In a spool, the shard and its keys may be complete. The positions file may not exist (`positions_file`).
+        They are the path of its journal, the path of its keys file or `None`, a list of other paths at which these two
+        files may be linked, and the path of its positions file, which may not exist (`positions_file`). In a spool, the
+        shard and its keys may be complete.
         """
         path = str(self.folder.path_of(shard))
         if not (self._header.spool and own_file(path)):
@@ -110,13 +112,13 @@ class JobFiles:
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         positions = str(self._taken.partial_of(progress_key(sidecar_name)))
         key = keys_key(sidecar_name)
-        # The keys may already have their final name, because they are published before the shard.
+        # The keys file may already have its final name, because it is published before the shard.
         keys = next(filter(own_file, (str(self.folder.path_of(key)), str(self._taken.partial_of(key)))), None)
         names = [*self._other_names(path), *(self._other_names(keys) if keys is not None else ())]
         return path, keys, names, positions
 
     def is_whole(self, shard: str) -> bool:
-        """Return whether the shard is complete in a spool and waits to be uploaded."""
+        """Return whether the shard is complete and waiting in a spool to be uploaded."""
         return self._header.spool and own_file(str(self.folder.path_of(shard)))
 
     def remove(self) -> list[str]:
@@ -124,16 +126,16 @@ class JobFiles:
         shards = self.shards()
         for shard in shards:
             self.remove_shard(shard)
-        # Remove sidecars that belong to no listed shard: the sidecars of a copy have other ids in their names, and a
-        # disk failure or a power failure may have left an index without its shard.
+        # Remove the sidecars that do not belong to any of these shards: a copy's sidecars have other ids in their
+        # names, and a disk failure or a power failure may have left an index without its shard.
         for path in self._own_sidecars():
             self._unlink(path)
         return shards
 
     def remove_shard(self, shard: str) -> None:
-        """Remove the remaining files of one shard, which is in the manifest or never will be.
+        """Remove the remaining files of a shard that is already in the manifest or never will be.
 
-        The shard itself is removed last, because the other files are found through it.
+        The shard itself is removed last, because the other files can only be found while it exists.
         """
         sidecar_name = with_maker(self._names.name, shard, self._writer)
         for key in (index_key(sidecar_name), keys_key(sidecar_name), progress_key(sidecar_name), shard):
@@ -158,9 +160,9 @@ class JobFiles:
                 yield shard, os.path.join(self.folder.folder, name)
 
     def _sidecars(self) -> Iterator[str]:
-        """Yield the paths of unfinished sidecars, and in a spool also of finished ones.
+        """Yield the paths of the unfinished sidecars. In a spool, yield the paths of finished sidecars too.
 
-        They may have no shard, if it was not yet begun, or if the disk failed after the shard was removed.
+        A sidecar's shard may not exist, if it was not begun yet or if the disk failed after it was removed.
         """
         ends = (*self._ends, f".{self._writer}~begun.partial")
         for part, end in (("_index", ".index"), ("_keys", ".keys"), ("_progress", ".progress")):
@@ -179,7 +181,7 @@ class JobFiles:
             return own_file(path, system=self.folder.disk.system)
 
     def _other_names(self, path: str) -> list[str]:
-        """Return the other paths that a file of the job may have: unfinished, taken, published and kept."""
+        """Return the other paths that a file of the job may have: while unfinished, taken over, published or kept."""
         folder, name = os.path.split(path)
         whole = name
         for end in self._ends:
@@ -196,13 +198,13 @@ def kept_path(path: str) -> str:
 
 
 def keep(path: str) -> str:
-    """Create a second path for a damaged journal, which no recovery removes. Return that path."""
+    """Link a damaged journal to a second path that no recovery removes. Return that path."""
     kept = kept_path(path)
     with mapped_errors("saving", kept):
         try:
             os.link(path, kept)
         except FileExistsError:
-            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # otherwise an earlier recovery has kept it
+            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # otherwise, an earlier recovery kept it
                 kept = f"{kept}-{secrets.token_hex(4)}"
                 os.link(path, kept)
     return kept

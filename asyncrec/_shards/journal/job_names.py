@@ -1,8 +1,8 @@
-"""`JobNames`: the names of one job's shards, fixed once it is known whether the job owns the plain names.
+"""`JobNames`: the names of one job's shards. They are final once it is known whether the job owns the plain names.
 
-A name contains the maker's id, so no two jobs use the same name. But fixed shards have plain names, without a maker, if
-the job's claim shows that no other job uses them (`_shards.ownership.claims`). The name of a shard that a job rewrites
-ends with the job's id.
+A name contains the id of the job that makes the shard, so two jobs never use the same name. The exception is fixed
+shards: they have plain names, without an id, if the job's claim shows that no other job uses them
+(`_shards.ownership.claims`). When a job rewrites a shard, the name of the new shard ends with the job's id.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class JobNames:
 
     Attributes:
         name: the name of the data set.
-        writer: the id in the names.
+        writer: the id that the names contain.
         num_shards: the number of fixed shards; `None` if the job is rolling.
-        stems: the makers in the names that a copy keeps.
-        plain: whether the job owns the names without a maker.
-        rewrites: whether the job rewrites shards. If so, its names begin with the names of other shards.
+        stems: the ids of the makers in the shard names that a copy takes over from its source.
+        plain: whether the job owns the names without a maker's id.
+        rewrites: whether the job rewrites shards. If so, each new name begins with the name of the old shard.
     """
 
     name: str
@@ -35,7 +35,7 @@ class JobNames:
 
     @classmethod
     def of(cls, header: JobHeader, *, plain: bool = False) -> JobNames:
-        """Create the names of a header's job."""
+        """Return the names of the job that the header describes."""
         return cls(header.name, header.writer, header.num_shards, header.stems, plain, header.rewrites)
 
     def shard(self, number: int) -> str:
@@ -51,8 +51,8 @@ class JobNames:
     def makes(self, shard: str) -> bool:
         """Return whether the job makes a shard with this name.
 
-        No other name counts, because it may belong to a data set whose longer name begins with this one. A shard that a
-        copy makes under a name of its source does not count either: it is kept for the next copy.
+        Only exact names count, because a similar name may belong to a data set whose name begins with this one's. A
+        shard that a copy makes under a name of its source does not count: it is kept for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:

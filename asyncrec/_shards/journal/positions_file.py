@@ -1,17 +1,17 @@
-"""`PositionsFile`: the progress of sources at each flush of a shard, in a file beside the journal of its records.
+"""`PositionsFile`: the progress of sources at each flush of a shard, in a file next to the journal of its records.
 
-A consumer reads a queue, and each record has the position of its message. A journal has only the records. It is not
-enough to keep the last position in a file: if the process dies when this file has reached the disk but the records have
-not, or the reverse, a message is lost or stored twice. So the file has a line for each flush, which states the number
-of records before it. Recovery uses the last line whose records are all in the journal, and cuts the journal after these
-records. The records that it discards were not acknowledged, so the queue delivers them again.
+A consumer reads messages from a queue, and each record has the position of its message. A journal contains only the
+records. Keeping just the last position in a file is not enough: if the process died after this file had reached the
+disk but before the records had, or the reverse, a message would be lost or stored twice. Therefore the file has a line
+for each flush, which states the number of records written before it. Recovery uses the last line whose records are all
+in the journal, and discards the records after those. They were not acknowledged, so the queue delivers them again.
 
     {"records": 0, "positions": {}}
     {"records": 1200, "positions": {"topic/3": [4, 917]}}
 
-A line has the changes since the previous line: the turn and the last position of each source. The file is on the disk
-before the first record with a position, and is removed when the shard is committed. In a store, it is a one-line
-object, from the publication of the shard to its commit. Everything but `PositionsKeeper` blocks.
+A line contains the changes since the previous line: the turn and the last position of each source. The file is created
+before the first record with a position is written, and is removed when the shard is committed. In a store, it is a
+one-line object that exists from the publication of the shard to its commit. All of this but `PositionsKeeper` blocks.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def positions_line(records: int, positions: Positions) -> bytes:
 def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
     """Parse the positions of a shard that has ``records`` complete records.
 
-    Return the number of records up to which positions are known, and the positions. Return `None` if no line is
-    complete, in which case no record of a source was stored. Parsing stops at a torn line.
+    Return the number of records that the positions cover, and the positions. Return `None` if no line is complete,
+    because then no record of a source was stored. Parsing stops at a line that was cut off.
     """
     found: tuple[int, Positions] | None = None
     for line in content.split(b"\n")[:-1]:
@@ -57,10 +57,10 @@ def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | Non
 
 
 def positions_in(data: Any) -> Positions | None:
-    """Parse positions from a JSON value, which may be null.
+    """Parse the positions of sources from a JSON value, which may be null.
 
     Raises:
-        ManifestError: the value has no valid positions of sources.
+        ManifestError: the positions in the value are not valid.
         AttributeError: the value is not an object.
     """
     return None if data is None else progress_from_json(data, "positions")
@@ -87,7 +87,7 @@ class PositionsFile:
     """The positions file of one shard, in the folder of its journal."""
 
     def __init__(self, folder: LocalStorage, shard: str) -> None:
-        """``folder`` must be the writer's own (`LocalStorage.owned_by`). The name ``shard`` must contain the maker."""
+        """``folder`` must be owned by the writer (`LocalStorage.owned_by`); ``shard`` must contain the maker's id."""
         self._folder = folder
         self._disk = folder.disk
         self._shard = shard
@@ -101,7 +101,7 @@ class PositionsFile:
         with mapped_errors("writing", self._path):
             folder = os.path.dirname(self._path)
             self._disk.make_folder(folder)
-            # On a filesystem without locks, only the file's age shows whether a process is writing it.
+            # On a filesystem without locks, only the file's age shows whether a process is still writing it.
             fd = create_file(self._path, system=self._disk.system)
             self._lock = FileLock(fd, self._path, needed=False)
             self.note(records, {})

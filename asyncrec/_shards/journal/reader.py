@@ -1,8 +1,8 @@
 """`JournalReader` reads the complete records of a file that its writer did not finish. Use it in worker threads.
 
-The reader starts at the beginning of the file and stops at the first incomplete part. After a crash, that part is the
-torn tail: a frame that was cut off, or zeros that a filesystem shows in place of data that was never written. Flushed
-records precede the torn tail. Anything else is damage and is reported, because records may follow it.
+The reader starts at the beginning of the file and stops at the first part that is not a complete record. After a crash,
+this is normally the torn tail: a frame that was cut off, or zeros that the filesystem returns for data that was never
+written. All flushed records come before it. Anything else is damage and is reported, because records may follow it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 
 _BLOCK = 1 << 20
-# A decompressor that encounters damage returns no output from that call. So the input is fed in small slices, and a
-# damaged slice is fed again byte by byte.
+# When a decompressor hits corrupt data, that call returns no output at all. Therefore the input is fed to it in small
+# slices, and a corrupt slice is fed to it again byte by byte.
 _SLICE = 32 << 10
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class JournalReader:
-    """The records of one journal, with their keys if it has a file of keys.
+    """The records of one journal, with the digests of their keys if the journal has a keys file.
 
-    With keys, only records that have a digest are returned, because the digest of a record is written before it.
+    If there is a keys file, only records that have a digest in it are returned: a record's digest is written first.
 
     Args:
         path: the path of the shard's journal.
-        keys: the path of its keys file; `None`, or a path at which no file exists, if it has no keys.
+        keys: the path of its keys file. If the shard has no keys, `None` or a path at which no file exists.
         other_names: other paths at which these files may be linked (`asyncrec.storage._local.opening.open_own`).
         key_bytes: the number of digest bytes per record in the keys file.
-        most: the maximum number of records to return. Any records after them count as a torn tail.
+        most: the maximum number of records to return. Any records after them are treated as part of the torn tail.
 
     Attributes:
-        records: the number of records returned so far.
+        records: the number of records returned already.
         cut: the number of bytes after the last returned record, decompressed as far as possible; set at the end.
         damage: the error for these bytes, if they are not a torn tail; set at the end.
         modified: the time of the last write to the journal; set by `open`.
@@ -71,10 +71,10 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. The constructor does not, so that a caller that is cancelled during this call can close them.
+        """Open the files. The constructor does not, so that a caller that is cancelled in this call can close them.
 
         Raises:
-            StorageError: a file is not this user's own regular file, or has an unknown hard link; or the disk failed.
+            StorageError: a file is not a regular file of this user, or has an unknown hard link, or the disk failed.
         """
         self._fd = open_own(self.path, os.O_RDONLY, linked=self._other_names)
         with mapped_errors("reading", self.path):
@@ -92,18 +92,18 @@ class JournalReader:
         self._fd = self._keys_fd = -1
 
     def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
-        """Return the next records, at most a few megabytes, and the digests of their keys; `None` at the end."""
+        """Return the next records, a few megabytes at most, and the digests of their keys. Return `None` at the end."""
         with mapped_errors("reading", self.path):
             return next(self._batches, None)
 
     def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
         decoder = FrameDecoder(max_record_bytes=most_record_bytes(os.fstat(self._fd), compressed=self._compressed))
         fed = 0
-        whole = 0  # decompressed bytes up to the end of the last record returned
+        whole = 0  # the number of decompressed bytes up to the end of the last returned record
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
-            if self.records == self._most:  # continue, to report damage after the last one
+            if self.records == self._most:  # read on, to report damage after the last returned record
                 if decoder.error is not None:
                     break
                 continue
@@ -123,7 +123,7 @@ class JournalReader:
                 break
         self.cut = (fed if self._compressed else self._size) - whole
         error = decoder.error
-        # Every byte of a decompressed stream was written, so it has no torn tail.
+        # A decompressed stream has no torn tail, because all its bytes were written.
         if error is not None and (self._compressed or not is_torn(self._fd, self._size, decoder.offset, error)):
             self.damage = error
 
@@ -140,7 +140,7 @@ class JournalReader:
 
     def _inflated(self) -> Iterator[bytes]:
         stream = None
-        position = 0  # the position of the block's end
+        position = 0  # the position of the end of the block
         for block in self._blocks(_SLICE):
             position += len(block)
             while block:
@@ -163,7 +163,7 @@ class JournalReader:
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
-    """Decompress a block up to the damage. Return the output and the number of input bytes that were used."""
+    """Decompress a block up to the corrupt data. Return the output and the number of input bytes that it used."""
     output = bytearray()
     for used in range(len(block)):
         try:

@@ -9,7 +9,7 @@ from asyncrec._shards.journal.header import JobHeader
 
 
 def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
-    """Return the shell command for `asyncrec.recover` in quotation marks, for messages to users of shell and Python."""
+    """Return the shell command that does what `asyncrec.recover` does, in quotation marks, for use in messages."""
     words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
     command = shlex.join(words)
     quote = '"' if "'" in command else "'"
@@ -17,12 +17,12 @@ def recover_command(path: str, *, to: str | None = None, abandon: str | None = N
 
 
 def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
-    """Return the command that recovers or abandons a job. ``where`` is the path of its data set or of its spool."""
+    """Return the command that recovers or abandons a job. ``where`` is the path of the job's data set or spool."""
     return recover_command(where, to=header.url if header.spool else None, abandon=header.writer if abandon else None)
 
 
 def told_dead(header: JobHeader, where: str) -> str:
-    """Return a message about a dead job and its remedies. ``where`` is the path to pass to `recover`."""
+    """Return a message that says a job is dead and what to do about it. ``where`` is the path to pass to `recover`."""
     recover = command_for(header, where)
     discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":

@@ -1,13 +1,14 @@
 """`Staging`: the files that a job keeps outside the store before it commits, with its lock and its journals.
 
 There are two kinds. A job on a disk (a local data set or a spool) has a `LocalStaging`: a locked file with its header,
-beside its unfinished shards. These hold the final bytes of their records and remain if the process dies. A job that
+next to its unfinished shards, which contain the final bytes of their records and remain if the process dies. A job that
 writes only to a store has a locked file on its machine, which proves it alive or dead (`tokens`). A job with a spool
-has both, because its mark in the store is for processes that do not know the spool.
+has both, because processes that do not know the spool find the job through its mark in the store.
 
-If the lock proves nothing (`storage._local.mounts`), a job may be taken from a live writer. So the process that takes
-it first records this in the header, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it. A
-flush checks for both after it has written and before it acknowledges any records (`Staging.check`).
+If the lock proves nothing (`storage._local.mounts`), a job may be taken over although its writer is alive. Therefore
+the process that takes it over first records this in the header, and renames each journal to
+``.<shard>.<maker>~taken.partial`` before reading it. After a flush has written its records, it checks whether the job
+was taken over, and only then acknowledges them (`Staging.check`).
 
 All methods in this module block. Call them in worker threads.
 """
@@ -43,20 +44,20 @@ _TAKEN = b"taken\n"
 
 
 class Staging:
-    """The staging of a job of this process or of a claimed job. This class is for jobs without a disk.
+    """The staging of a job of this process, or of a job claimed from another. This class is for jobs without a disk.
 
     Attributes:
         header: the job's header.
         files: the job's files on a disk; `None` if it has none.
         acknowledged: whether records have been acknowledged as safe, or are about to be.
-        dead: for a job of another process, whether it is proven dead or, if no proof is possible, was silent for long.
+        dead: for another process's job, whether it is proven dead or, if that is impossible, has long been silent.
     """
 
     files: JobFiles | None = None
     acknowledged = False
 
     def __init__(self, header: JobHeader, lock: FileLock | None, *, dead: bool = False) -> None:
-        """Without a ``lock``, nothing proves whether the job is alive."""
+        """If ``lock`` is `None`, nothing proves whether the job is alive."""
         self.header = header
         self.dead = dead
         self._lock = lock
@@ -64,7 +65,7 @@ class Staging:
     @classmethod
     def begin_marked(cls, header: JobHeader) -> Staging:
         """Begin the staging of a job that has a mark. Its header names the lock that proves the job alive or dead."""
-        if header.detached:  # no process holds a detached job
+        if header.detached:  # a detached job is not tied to a process
             return cls(replace(header, life="none"), None)
         try:
             token, lock = begin_token()
@@ -80,25 +81,25 @@ class Staging:
         return cls(replace(header, life=token), lock)
 
     def take(self) -> None:
-        """Durably take over the job of another process, whose later acknowledgements do not count.
+        """Durably take over the job of another process. Anything that process acknowledges afterwards does not count.
 
         Raises:
-            StorageError: the disk failed, and the job is not taken.
+            StorageError: the disk failed, and the job was not taken over.
         """
 
     def check(self) -> None:
-        """Raise an error if this process has lost its job. Otherwise, the flushed records can be recovered.
+        """Raise an error if this process has lost its job. If it has not, its flushed records can be recovered.
 
         Raises:
-            ConflictError: another process has taken the job.
+            ConflictError: another process has taken over the job.
             StorageError: the header was removed.
         """
 
     def acknowledge(self) -> None:
-        """Durably record that records are safe, before `flush` returns to its caller. Once is enough.
+        """Durably record that flushed records are safe, before `flush` returns. A job only needs to do this once.
 
         Raises:
-            ConflictError, StorageError: as for `check`, or the disk failed. Then nothing is recorded.
+            ConflictError, StorageError: as for `check`, or the disk failed. In that case, nothing is recorded.
         """
 
     def holds_promises(self) -> bool:
@@ -106,9 +107,9 @@ class Staging:
         return False
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:
-        """Release the lock. First remove its file, unless ``keep`` is set or other files of the job are left.
+        """Remove the locked file, unless ``keep`` is set or other files of the job are left. Then release the lock.
 
-        Idempotent. With ``briefly``, a file that only proves a job dead is kept for a day rather than a month.
+        Idempotent. With ``briefly``, a kept file that only proves the job dead remains for a day instead of a month.
         """
         if self._lock is not None:
             end_token(self._lock, keep=keep, briefly=briefly)
@@ -122,7 +123,7 @@ class LocalStaging(Staging):
     def __init__(
         self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
     ) -> None:
-        """``end`` is the offset in the file at which the header ends."""
+        """``end`` is the offset of the end of the header in its file."""
         super().__init__(header, lock, dead=dead)
         self.files = JobFiles(folder, header)
         self.acknowledged = acknowledged
@@ -145,7 +146,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", path):
             system = folder.disk.system
             folder.disk.make_folder(folder.folder)
-            # Lock the file before it has its name, so that no process mistakes it for the header of a dead job.
+            # Lock the file before giving it its final name, so that no process takes it for a dead job's header.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
             fd = create_file(unnamed, system=system)
             lock = None
@@ -171,15 +172,16 @@ class LocalStaging(Staging):
                 if lock is not None:
                     lock.release()
                 raise
-            with suppress(OSError):  # `LocalHome.remove_unnamed` removes the second name after this job
+            with suppress(OSError):  # if this fails, `LocalHome.remove_unnamed` removes the name later
                 system.unlink(unnamed)
         return cls(folder, header, lock, acknowledged=False, dead=False, end=len(content))
 
     @classmethod
     def claim(cls, folder: LocalStorage, name: str, writer: str) -> LocalStaging | None:
-        """Lock the header of a job. Return `None` if it was removed in the meantime or is not a header.
+        """Lock the header of a job. Return `None` if it was removed in the meantime or is malformed.
 
-        `dead` is true if the job is proven dead or was silent for long. Take any other only if a user declares it dead.
+        `dead` is true if the job is proven dead or has long been silent. Take over any other job only if a user
+        declares it dead.
 
         Raises:
             StorageError: the job is alive (``errno`` is EWOULDBLOCK), or the file belongs to another user.
@@ -210,7 +212,7 @@ class LocalStaging(Staging):
         with mapped_errors("writing", self._path):
             write_at(self._held.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self._folder.disk.system)
             self._folder.disk.system.fsync(self._held.fd)
-            # Acknowledgements before this read count.
+            # An acknowledgement counts if it was written before this read.
             self.acknowledged = parts_of(self._held.fd)[3].startswith(_ACKNOWLEDGED)
 
     def check(self) -> None:
@@ -237,8 +239,8 @@ class LocalStaging(Staging):
                 system.fsync(fd)
                 self.check()
             except BaseException:
-                # No caller relies on this line yet, so it may be withdrawn. Overwrite it rather than truncate the file,
-                # to keep the bytes that other processes wrote after it.
+                # No caller relies on this line yet, so it can be undone. Overwrite it instead of truncating the file,
+                # so that a line that another process has written after it is kept.
                 with suppress(OSError):
                     write_at(fd, bytes(1), self._end, system)
                 raise
@@ -269,8 +271,8 @@ class LocalStaging(Staging):
 def sync_folders(folder: LocalStorage, name: str) -> None:
     """Make the directory entries of a data set durable. Blocks.
 
-    Single deletions are not synced, because a job may delete thousands of objects. They are made durable together
-    before the job's header or mark is removed. Otherwise, a power failure might restore objects without an owner.
+    Individual deletions are not synced, because a job may delete thousands of objects. They are all made durable before
+    the job's header or mark is removed. Otherwise, a power failure could restore objects that no job owns any more.
     """
     for part in ("", "_index", "_keys", manifest_prefix(name)):
         with suppress(FileNotFoundError):

@@ -1,11 +1,11 @@
 """`JobStatus`: a report on a writer's progress. A writer with a disk writes one every few seconds for ``watch``.
 
-The status is a file beside the job's header (`status_path`), overwritten in place. No code depends on it. The file is
-never fsynced, and may be missing, old or cut off. The process that removes the header removes the status first. A
-status is untrusted input, so a malformed one is ignored.
+The status is a file next to the job's header (`status_path`), and is overwritten in place. Nothing depends on it: the
+file is never fsynced, and may be missing, old or cut off. The process that removes the header removes the status first.
+A status is untrusted input, so a malformed one is ignored.
 
-A writer without a disk writes no status. In a large crawl, reports would cause most of the requests, and the writer's
-commits show its progress.
+A writer without a disk does not write a status. In a large crawl, most requests to the store would be for statuses, and
+the writer's commits already show its progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 WaitingFor = Literal["nothing", "records", "room", "spool", "store", "end"]
 
-# Ten times the size of a status.
+# Ten times the size of an ordinary status.
 _MOST_BYTES = 8 << 10
 
 _VERSION = "asyncrec status 1"
@@ -40,12 +40,13 @@ class JobStatus:
     Attributes:
         writer: the id of the writer.
         time: the time of the status, by the clock of the writer's machine.
-        waiting_for: the reason why the writer is not faster. ``"records"``: no records arrived. ``"room"``: callers
-            wait, because records arrive faster than the disk or store accepts them. ``"spool"``: the spool is full.
-            ``"store"``: requests to the store fail and are retried. ``"end"``: the body has ended, and the rest is
-            being published.
+        waiting_for: why the writer is not faster. ``"records"``: no records arrived. ``"room"``: callers are waiting,
+            because records arrive faster than the disk or store can accept them. ``"spool"``: the spool is full.
+            ``"store"``: requests to the store are failing and being retried. ``"end"``: the body of the ``async with``
+            has finished, and the remaining records are being published.
         records_per_second, bytes_per_second: the rates since the previous report, or since the writer began.
-        idle_seconds: the time since the last record was accepted, or since the writer began; up to one report late.
+        idle_seconds: the time since the last record was accepted, or since the writer began. It may be too low by up
+            to the interval between two reports.
         open_shards: the maximum number of shards that may be open at once.
         taken_records, taken_bytes: the total accepted. Bytes are counted in frames, before compression.
     The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
@@ -71,11 +72,11 @@ class JobStatus:
     upload_retries: int
 
     def age(self, now: datetime) -> float:
-        """Return the age of the status in seconds, by the clocks of both machines."""
+        """Return the age of the status in seconds. ``now`` and the writer's time may come from different clocks."""
         return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
 
     def encode(self) -> bytes:
-        """Encode the status as a line with a checksum, because it may be read while it is overwritten in place."""
+        """Encode the status as a line with a checksum, because it may be read while it is being overwritten."""
         content = json.dumps({"format": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
         return b"%08x %s\n" % (crc32c(content), content)
 
@@ -109,12 +110,12 @@ class JobStatus:
 
 
 def status_path(folder: LocalStorage, header: JobHeader) -> str:
-    """Return the path of a job's status file, next to its header. No header or shard of any job has this name."""
+    """Return the path of a job's status file, next to its header. No job's header or shard can have this name."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}~status.partial")
 
 
 class StatusFile:
-    """The file of a status, created by the first `write`. Blocks."""
+    """The file that contains a job's status. The first `write` creates it. All methods block."""
 
     def __init__(self, folder: LocalStorage, header: JobHeader) -> None:
         self._system = folder.disk.system
@@ -129,7 +130,7 @@ class StatusFile:
         """
         with mapped_errors("writing", self._path):
             if self._fd < 0:
-                # Create it exclusively, so that a file planted by another user is not written to.
+                # Create the file exclusively, so as not to write to a file planted by another user.
                 self._fd = create_file(self._path, system=self._system)
             self._system.pwrite(self._fd, status.encode(), 0)
 
@@ -142,7 +143,7 @@ class StatusFile:
 
 
 def read_status(folder: LocalStorage, header: JobHeader) -> JobStatus | None:
-    """Read the status of a job beside its header; return `None` if it has no status. Blocks."""
+    """Read the status of the job with this header. Return `None` if it has no status. Blocks."""
     path = status_path(folder, header)
     try:
         fd = open_own(path, os.O_RDONLY)

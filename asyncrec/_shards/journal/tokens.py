@@ -1,8 +1,8 @@
-"""The locked file of a job that has a mark in a store. It proves the job alive or dead on the job's machine.
+"""The locked file of a job that has a mark in a store. On the job's machine, it proves the job alive or dead.
 
-The file is in a folder of this user, and its name is a random token that the job's mark contains. The system releases
-the lock when the process ends, however it ends. A missing file proves nothing, because it may be in another container
-or may have been cleaned up. All functions in this module block. Call them in worker threads.
+The file is in a folder that belongs to this user. Its name is a random token, which the job's mark also contains. The
+operating system releases the lock when the process exits, no matter how. A missing file proves nothing: it may be in
+another container, or may have been cleaned up. All functions in this module block. Call them in worker threads.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import open_own
 
 _FORGOTTEN_SECONDS = 30 * 86400
-# For jobs that failed to open but whose mark may reach the store late. If these files were kept for a month, a program
-# that fails every second would fill the folder.
+# For jobs that failed to open, but whose mark may still reach the store later. If the files of these jobs were kept for
+# a month, a program that fails every second would fill the folder.
 _BRIEFLY_SECONDS = 86400
 _swept: set[str] = set()
-# More than the size of a boot id and a device.
+# More than the combined length of a boot id and a device.
 _MOST_MACHINE = 1 << 10
 
 
 def begin_token() -> tuple[str, FileLock]:
-    """Create the locked file of a job of this process. Return its token, for the job's mark, and its lock.
+    """Create the locked file for a job of this process. Return the file's token, for the job's mark, and its lock.
 
     Raises:
-        StorageError: the folder does not exist, or is not writable.
+        StorageError: the folder cannot be created or written to, or other users can write to it.
     """
     folder = _folder()
     with mapped_errors("creating", folder):
@@ -58,7 +58,7 @@ def begin_token() -> tuple[str, FileLock]:
 
 
 def take_token(token: str) -> tuple[FileLock | None, bool]:
-    """Lock the file of another job if it is on this machine. Return the lock, and whether it proves the job dead.
+    """Lock another job's file if it is on this machine. Return the lock, and whether getting it proves the job dead.
 
     Raises:
         StorageError: the job is alive (``errno`` is EWOULDBLOCK).
@@ -69,7 +69,7 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
         path = os.path.join(_folder(), f"{token}.lock")
         fd = open_own(path, os.O_RDWR)
     except StorageError:
-        return None, False  # a file that is missing or another user's proves nothing
+        return None, False  # a file that is missing, or belongs to another user, proves nothing
     lock = FileLock(fd, path)
     try:
         with mapped_errors("reading", path):
@@ -82,8 +82,8 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
 def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
     """Release a lock that was returned by `begin_token` or `take_token`. Idempotent.
 
-    With ``keep``, the file remains for a month, or with ``briefly`` for a day, so that other processes can prove the
-    job dead.
+    With ``keep``, the file remains for a month, or for a day if ``briefly`` is also set, so that other processes can
+    prove the job dead.
     """
     if lock.fd >= 0:
         with suppress(OSError):
@@ -96,21 +96,23 @@ def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> N
 
 
 def _folder() -> str:
-    """
+    """Return the path of the folder for the locked files.
+
     Raises:
-        StorageError: no folder of the system is writable for this process.
+        StorageError: this process cannot write to any folder for temporary files.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return os.path.join(runtime, "asyncrec")
-    with mapped_errors("finding", "a folder for locks"):  # in a container, every such folder may be read-only
+    with mapped_errors("finding", "a folder for locks"):  # in a container, every temporary folder may be read-only
         return os.path.join(tempfile.gettempdir(), f"asyncrec-{os.geteuid()}")
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that were not held for a month. Their marks no longer exist, or a user must decide about their jobs.
+    """Remove the files of locks that are more than a month old and not held by any process.
 
-    Runs once per process, because a machine with many jobs has many locks.
+    By that time, their jobs' marks no longer exist, or only a user can decide about the jobs. This is done once per
+    process, because there are many locks on a machine with many jobs.
     """
     if folder in _swept:
         return

@@ -1,1 +1,1 @@
-"""The content of a data set: names, segments, and the manifest that is read from them."""
+"""What a data set contains: the names of its objects, the segments, and the manifest that is computed from them."""

@@ -1,13 +1,13 @@
-"""A checkpoint holds a history in one object: lines of JSON, each compressed by gzip, so `zcat` and `jq` can read it.
+"""A checkpoint stores a history in one object: lines of JSON, each compressed by gzip, so `zcat` and `jq` can read it.
 
     {"kind": "checkpoint", "version": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
     {"kind": "logs", "writer": ["w1"], "last": [499]}                    the last merged segment of each log
     {"kind": "writers", "writer": ["w1"]}                                the ids of the writers
-    {"kind": "values", "value": [{...}]}                                 schemas, metadata and unknown members
+    {"kind": "values", "value": [{...}]}                                 schemas, metadata, and unknown JSON members
     {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1,
      "removal": -1, "flags": 1}
     {"kind": "removed", "path": [...], "commit": [...]}                  removed paths, and the commit of each removal
-    {"kind": "names", "path": [...]}                                     names of indexes and keys that follow no rule
+    {"kind": "names", "path": [...]}                                     sidecars whose names do not follow a rule
     {"kind": "shards", "path": ["pages-w1-000000.tfrecord"], "records": 10, "bytes": 181, "crc32c": 740119087,
      "index": -2, "index_bytes": 87, "index_crc32c": 1089801560, "keys": -1, "keys_bytes": 0, "keys_crc32c": 0,
      "first": 1795472914238458, "last": 1795472914272681, "committed": 1795472914272758, "flags": 1, "extra": -1,
@@ -15,17 +15,17 @@
     {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   the progress of sources
     {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}     the number of rows of each kind, the snapshot's id
 
-A kind without rows has no line. A kind with many rows has a line for each 4,096 of them, or for fewer if they take more
-than 16 MiB. If all numbers of a column are equal, the column is stored as that number, unless it is the first column.
-References to rows of other kinds count from 0, and -1 means no row: ``writer`` is a row of the writers, ``commit`` of
-the commits, and ``schema``, ``metadata`` and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or
-constants of `shard_columns`, which also defines the ``flags`` of shards. The flags of a commit are 1 for a writer's
-last commit, plus 2 if the writer was abandoned. ``removal`` is a place in the log of removals. A source's ``turn`` is 0
-if it has no progress, and its ``released`` is 0 if no turn was released. The end counts sources only if the data set
-has any. Times are microseconds since 1970. ``runs`` describes the runs of keys (`KeyRun`).
+A kind that has no rows has no line. A kind with many rows has one line for every 4,096 rows, or for fewer if these take
+more than 16 MiB. If all numbers in a column are equal, only that number is stored, except in the first column. Rows of
+other kinds are referred to by number, counted from 0, and -1 means no row: ``writer`` is the number of a writer,
+``commit`` of a commit, and ``schema``, ``metadata`` and ``extra`` of a value. ``index`` and ``keys`` are numbers of
+names, or constants of `shard_columns`, which also defines the ``flags`` of shards. The flags of a commit are 1 for a
+writer's last commit, plus 2 if the writer was abandoned. ``removal`` is a place in the log of removals. A source's
+``turn`` is 0 if it has no progress, and its ``released`` is 0 if no turn was released. The last line counts sources
+only if the data set has any. Times are microseconds since 1970. ``runs`` describes the runs of keys (`KeyRun`).
 
-A checkpoint is written and read in steps, so neither side holds all of it in memory. Its paths are checked like those
-of a segment.
+A checkpoint is written and read in steps, so its encoded form is never entirely in memory. Its paths are checked like
+those of a segment.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ VERSION = 1
 MOST_HEAD = 1 << 16
 _JOINED_AT_ONCE = 64
 
-# The kinds of lines between the first and the last, in order, with the type of each column: text, JSON object, or a
-# NumPy dtype. Columns of paths are kept as `TextColumn`.
+# The kinds of lines between the first and the last, in order. Each kind has the type of its columns: str, dict for JSON
+# objects, or a NumPy dtype. Columns of paths are kept as `TextColumn`.
 _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
     "logs": {"writer": str, "last": "int64"},
     "writers": {"writer": str},
@@ -74,12 +74,12 @@ _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
 }
 _ORDER = (*_KINDS, "end")
 _SORTED = ("removed", "shards")
-# Kinds that the end counts only if they have rows.
+# Kinds that the last line counts only if they have rows.
 _UNCOUNTED = ("progress",)
 
 
 def encode_checkpoint(history: History, *, name: str, number: int, time: str) -> Iterator[bytes]:
-    """Yield an encoded checkpoint of a history in pieces. Call this in a worker thread.
+    """Encode a history as a checkpoint, and yield it in pieces. Call this in a worker thread.
 
     Raises:
         ManifestError: a row is larger than a reader accepts.
@@ -134,7 +134,7 @@ def _encode_rows(kind: str, columns: Mapping[str, Any], start: int, stop: int) -
 
 
 class ColumnParts:
-    """Parts of columns of paths and numbers, to be joined in order."""
+    """The parts of columns of paths and numbers. The parts are joined in order."""
 
     def __init__(self, kind: str) -> None:
         self._types = {name: of for name, of in _KINDS[kind].items() if of is not str}
@@ -173,9 +173,9 @@ class CheckpointDecoder:
     """An incremental decoder of a checkpoint.
 
     Attributes:
-        covered: the last covered segment of each log, once `knows_covered` is true.
-        knows_covered: whether the bytes fed so far contain all of `covered`.
-        runs: the runs of keys that the checkpoint names; `None` until the first line has been fed.
+        covered: the last covered segment of each log; complete once `knows_covered` is true.
+        knows_covered: whether `covered` has been decoded completely.
+        runs: the runs of keys that the checkpoint names; `None` until the first line has been decoded.
     """
 
     def __init__(self, name: str) -> None:
@@ -197,7 +197,7 @@ class CheckpointDecoder:
         """Decode the next bytes.
 
         Raises:
-            ManifestError: the bytes are not a checkpoint, have another version, or are damaged.
+            ManifestError: the bytes are not a checkpoint, are damaged, or have an unsupported version.
         """
         for members in self._lines.feed(data):
             kind = members.pop("kind", None)
@@ -283,7 +283,7 @@ class CheckpointDecoder:
             raise self._damaged(f"{rows:,} rows of {kind}, or unexpected columns")
         found: dict[str, Any] = {}
         first = None
-        for name, of in columns.items():  # free columns one by one: 50,000 objects take a while
+        for name, of in columns.items():  # free the columns one by one: freeing 50,000 objects takes a while
             if isinstance(of, str):
                 found[name] = self._numbers(f"{kind}.{name}", members.pop(name), rows, of, allowed.get(name))
             elif set(map(type, members[name])) == {of}:
@@ -317,7 +317,7 @@ class CheckpointDecoder:
         return TextColumn.decode(content)
 
     def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
-        """Return a column of numbers. ``value`` has a number for each row, or is one number for all rows."""
+        """Return a column of numbers. ``value`` is a list with one number per row, or one number for all rows."""
         numbers = value if isinstance(value, list) else [value]
         kind = bool if of == "bool" else int
         if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):

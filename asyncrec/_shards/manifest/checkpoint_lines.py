@@ -1,10 +1,10 @@
-"""The lines of a checkpoint, each a JSON object in its own gzip member.
+"""The lines of a checkpoint, each of which is a JSON object in its own gzip member.
 
-So `zcat` prints all lines, gzip's CRC32 verifies each line before it is parsed, and a reader that stops early has
-verified the lines that it read. Before a line is parsed, its size is checked: it has at most 16 MiB, and for each byte
-of its member at most 16 bytes and one comma or opening bracket, which may occupy a hundred bytes of memory. A line that
-compresses better is stored uncompressed. Lines are checked as strictly as segments, because another user may have
-written the checkpoint.
+Therefore `zcat` prints all lines, gzip's CRC32 verifies each line before it is parsed, and a reader that stops early
+has verified the lines that it read. A line's size is checked before it is parsed. The line has at most 16 MiB, and per
+byte of its gzip member, it has at most 16 bytes and at most one comma or opening bracket, because each of these may
+cost a hundred bytes of memory. A line that would compress better than that is stored uncompressed. Lines are checked as
+strictly as segments, because another user may have written the checkpoint.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_ROWS = 4096
 MOST_BYTES = 16 << 20
 
 _MOST_RATIO = 16
-# The input is fed in small pieces, because the decompressor copies the rest of a piece at the end of each member.
+# The input is fed in small pieces, because at the end of each member, the decompressor copies the rest of the piece.
 _STEP = 1 << 16
 _JSON = json.JSONDecoder()
 
@@ -40,7 +40,7 @@ def encode_line(members: Mapping[str, Any]) -> bytes:
     """Encode one line.
 
     Raises:
-        ManifestError: the line would be longer than a reader accepts.
+        ManifestError: the line would be longer than readers accept.
     """
     texts = [f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in members.items()]
     line = b"{%b}\n" % ",".join(texts).encode()
@@ -78,14 +78,14 @@ class LineReader:
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether the bytes fed so far end with a complete line."""
+        """Whether the bytes that have been fed end with a complete line."""
         return self._inflating is None
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """Decode the next bytes and yield the lines that they complete.
 
         Raises:
-            ManifestError: the bytes are not gzip, or not lines of a checkpoint.
+            ManifestError: the bytes are not gzip, or are not lines of a checkpoint.
         """
         for at in range(0, len(data), _STEP):
             some = data[at : at + _STEP]
@@ -96,7 +96,7 @@ class LineReader:
                     yield self._parsed()
 
     def _inflate(self, data: bytes) -> bytes:
-        """Inflate bytes of the current line. Return the bytes after its end, if they contain it."""
+        """Decompress the next bytes of the current line. Return any bytes that follow the end of the line."""
         if self._inflating is None:
             self._inflating, self._stored, self._number = decompressobj("GZIP"), 0, self._number + 1
             self._line.clear()
@@ -143,7 +143,7 @@ _SLASH, _BACKSLASH, _DOT, _COLON = b"/\\.:"
 
 
 def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return the range of each column whose type can hold more. ``rows`` has the number of rows by kind."""
+    """Return the valid range of each column that allows fewer values than its type. ``rows`` has row counts by kind."""
     counts = dict.fromkeys(("first", "last", "records", "bytes", "index_bytes", "keys_bytes"), (0, _MOST))
     values, commits = (-1, rows.get("values", 0) - 1), (0, rows.get("commits", 0) - 1)
     match kind:
@@ -166,7 +166,7 @@ def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def check_paths(content: bytes, rows: int, where: str) -> None:
-    """Check many paths at once, like `names.check_relative`. Each path is followed by a NUL.
+    """Check many paths at once, in the same way as `names.check_relative`. Each path is followed by a NUL.
 
     Raises:
         ManifestError: a path contains a NUL, or could lead out of the folder.
@@ -175,7 +175,7 @@ def check_paths(content: bytes, rows: int, where: str) -> None:
     ends = letters == 0
     if int(ends.sum()) != rows:
         raise ManifestError(f"{where}: a path contains a NUL; the checkpoint is damaged")
-    # The bounds of the parts of the paths, shifted by one to include a bound before the first path.
+    # Where a part of a path begins or ends, shifted by one to include the beginning of the first path.
     bounds = np.concatenate([[True], ends | (letters == _SLASH) | (letters == _BACKSLASH)])
     dots = np.concatenate([[False], letters == _DOT])
     after_end = np.concatenate([[True], ends])  # the positions at which a path begins

@@ -1,7 +1,7 @@
-"""`History`: everything ever committed to a data set, in columns from which a manifest is computed.
+"""`History`: everything that was ever committed to a data set, in columns from which a manifest is computed.
 
-A history is the complete sum of all segments, so it makes no difference which part was read from a checkpoint. It is
-immutable; `merging.plus` combines it with more segments into a new one.
+A history is the result of merging all segments, so it does not matter how many of them were read from a checkpoint. It
+is immutable; `merging.plus` combines it with more segments into a new history.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLOSED, ABANDONED = 1, 2
-# The number of entries created from the columns at a time: few enough that the first is ready soon, and enough that
-# creating each takes less time than alone.
+# The number of entries that are created from the columns at a time: small enough that the first is ready soon, and
+# large enough that each takes less time to create than it would alone.
 _MADE_AT_ONCE = 256
-# A history with fewer shards, commits and sources than this is processed without a thread.
+# A history with fewer shards, commits and sources in total than this is processed without a thread.
 _LITTLE = 1000
 
-# The columns of commits. `schema`, `metadata` and `extra` are positions in `History.values`, or -1. `removal` is -1 if
-# the commit has none.
+# The columns of commits. `schema`, `metadata` and `extra` are positions in `History.values`, or -1. `removal` is the
+# commit's place in the log of removals, or -1.
 COMMITS: Final[Mapping[str, str]] = {
     "writer": "uint32",
     "time": "int64",
@@ -53,17 +53,17 @@ class History:
 
     Attributes:
         writers: the ids of the writers, by number.
-        values: the distinct JSON objects by number: schemas, metadata, unknown members.
+        values: the distinct JSON objects (schemas, metadata, and members that are unknown to this release), by number.
         commits: the columns of `COMMITS`, with a row for each segment.
-        shards: all shards ever added, sorted by path and then by time.
+        shards: all shards that were ever added, sorted by path and then by time.
         removed: the removed paths, sorted, with a row for each removal.
-        removed_by: the row of the commit of each removal.
+        removed_by: for each removal, the row of its commit.
         identity: the hash of the set of shards that are now in the data set.
         covered: the segments that were merged, by log.
         checkpoint: the number of the checkpoint from which the history was read; 0 if no checkpoint was read.
         runs: the runs of keys that this checkpoint names.
-        progress: the last turn of each source in which records were committed, and the last position of that turn.
-        releases: the last turn of each source that was released.
+        progress: for each source, the last turn in which records were committed, and the last position in that turn.
+        releases: for each source, the last turn that was released.
     """
 
     writers: tuple[str, ...] = ()
@@ -83,22 +83,22 @@ class History:
 
     @property
     def is_little(self) -> bool:
-        """Whether reading the whole history, or merging a few segments into it, takes only tenths of a millisecond."""
+        """Whether processing all of it, or merging a few segments into it, takes only tenths of a millisecond."""
         return is_warm() and len(self.shards) + len(self.commits["time"]) + len(self.progress) < _LITTLE
 
     @property
     def is_empty(self) -> bool:
-        """Whether no shard was ever committed and no writer has ended well."""
+        """Whether no shard was ever committed and no writer has shut down cleanly."""
         return not len(self.shards) and not self.closed_well
 
     @cached_property
     def ended(self) -> frozenset[str]:
-        """The ids of the writers that have ended, well or not."""
+        """The ids of the writers whose logs have ended, with a closing segment or a tombstone."""
         return self._writers_with(CLOSED)
 
     @cached_property
     def closed_well(self) -> frozenset[str]:
-        """The ids of the writers that ended with a closing segment rather than a tombstone."""
+        """The ids of the writers whose logs ended with a closing segment and not with a tombstone."""
         commits = self.commits
         well = (commits["flags"] & (CLOSED | ABANDONED)) == CLOSED
         return frozenset(self.writers[each] for each in np.unique(commits["writer"][well]).tolist())
@@ -116,7 +116,7 @@ class History:
         return next(self.entries([row]))
 
     def entries(self, rows: Sequence[int] | NDArray[np.int64]) -> Iterator[ShardEntry]:
-        """Yield the entries of the shards in these rows. A few hundred are created at a time."""
+        """Yield the entries of the shards in these rows, creating a few hundred at a time."""
         for at in range(0, len(rows), _MADE_AT_ONCE):
             some = np.asarray(rows[at : at + _MADE_AT_ONCE], np.int64)
             writers = self.commits["writer"][self.shards.numbers["commit"][some]].tolist()
@@ -134,7 +134,7 @@ class History:
         return high > low
 
     def rows_naming(self, key: str) -> list[int]:
-        """Return the rows of all shards ever committed that have this path, or whose index or keys have it."""
+        """Return the rows of all shards ever committed whose own path, index path or keys path is this one."""
         rows = [*range(*self.shards.paths.range_of(key.encode("utf-8", "surrogatepass")))]
         rows += self._rows_by_sidecar.get(key, ())
         for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
@@ -146,7 +146,7 @@ class History:
 
     @cached_property
     def _rows_by_sidecar(self) -> dict[str, list[int]]:
-        """The rows of shards by the names of their sidecars, for names that follow no rule."""
+        """The rows of shards by the names of their sidecars, for names that do not follow from the shard's name."""
         found: dict[str, list[int]] = {}
         for kind in ("index", "keys"):
             numbers = self.shards.numbers[kind]
@@ -155,7 +155,7 @@ class History:
         return found
 
     def added_by(self, writer: str) -> list[ShardEntry]:
-        """Return the entries of all shards that a writer committed, but only the last one for each path."""
+        """Return the entries of the shards that a writer committed. If a path was used twice, return the last entry."""
         found = {}
         for entry in self.entries(self._rows_of(writer)):
             found[entry.path] = entry
@@ -168,13 +168,13 @@ class History:
         return np.flatnonzero(own[self.shards.numbers["commit"]]).tolist()
 
     def objects_of(self, paths: Collection[str]) -> Iterator[str]:
-        """Yield the paths of all shards ever committed under ``paths``, and of their indexes and keys."""
+        """Yield the paths of all shards ever committed under ``paths``, and of their index and keys files."""
         for path in paths:
             for row in range(*self.shards.paths.range_of(path.encode())):
                 yield from self.shards.objects(row, self.writer_of(row))
 
     def closing(self, writer: str) -> Segment | None:
-        """Return the segment that ended a writer's log, without removals; `None` if the writer has not ended."""
+        """Return the segment that ended a writer's log, without its removals; `None` if the log has not ended."""
         if writer not in self.ended:
             return None
         commits = self.commits
@@ -191,7 +191,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """Yield the shards that may own an index or keys of this name: the same name, and the name without its writer."""
+    """Yield the shards that may own a sidecar: the shard with the sidecar's name, or with it but without the writer."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

@@ -1,22 +1,22 @@
-"""A run holds the sorted keys of many shards, so that a look-up by key needs few requests even for many shards.
+"""A run contains the sorted keys of many shards, so that a look-up by key needs few requests even for many shards.
 
     magic                                       16 bytes: ``asyncrec keys 1`` and a newline
-    blocks of `RUN_BLOCK` entries, the last one with fewer: the 16-byte digest of each key, then for each record the
+    blocks of `RUN_BLOCK` entries; the last may have fewer: the 16-byte digest of each key, then for each record the
         number of its shard in the run and its number in the shard, as two little-endian 32-bit numbers
     a tail, compressed by zlib: ``records`` of each shard (64 bits); the first 8 bytes of each block's first digest;
         ``keys_crc32c`` of each shard and the CRC32C of each block (32 bits each); the path of each shard, followed
         by a NUL
 
 Entries are sorted by the first eight bytes of the digest, read as a little-endian number. A run is immutable. The
-checkpoint that names it records its size, its numbers of entries and shards, its CRC32C, and the size of its tail. A
-look-up reads the tail once and then one block per key; each has its own checksum. If a snapshot has no shard with the
-path, the count and the checksum of keys that the run states, the run's entries for that shard are ignored. So removing
-or replacing a shard requires no new run.
+checkpoint that names the run records its size, its numbers of entries and shards, its CRC32C, and the size of its tail.
+A look-up reads the tail once, and then one block per key. Each block has its own checksum. If a snapshot does not
+contain a shard with the path, the record count and the keys checksum that the run states, the run's entries for that
+shard are ignored. Therefore, no new run is needed when a shard is removed or replaced.
 
-A run of contents has the same format but digests of bodies instead of keys. The checkpoint marks it as such.
+A run of contents has the same format, but with digests of bodies instead of keys. The checkpoint marks it as such.
 
-A run takes 24 bytes per key. A hash index would need the same number of requests, but could not be merged in bounded
-memory.
+A run takes 24 bytes per key. A look-up in a hash index would need the same number of requests, but hash indexes could
+not be merged in bounded memory.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"asyncrec keys 1\n"
-# The number of entries that a look-up reads: 12 KiB, which a remote store sends in no noticeable time.
+# The number of entries that a look-up reads. These 12 KiB arrive in almost no time, even from a remote store.
 RUN_BLOCK = 512
 ENTRY_BYTES = KEY_BYTES + 8
-# The record numbers of a larger shard do not fit into 32 bits, so its keys are read from its own file.
+# In a larger shard, record numbers do not fit into 32 bits, so its keys are always read from its own keys file.
 MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
-# A tail is compressed by a factor of at most 256, or stored. A shard takes at least 14 bytes before compression, so at
-# least this part of a byte after it.
+# A tail that would shrink by more than a factor of 256 is stored uncompressed. A shard takes at least 14 bytes before
+# compression, and therefore at least this fraction of a byte after compression.
 _MOST_RATIO = 256
 _LEAST_SHARD = 14 / _MOST_RATIO
 
@@ -54,13 +54,13 @@ class KeyRun:
     """The description of a run in a checkpoint.
 
     Attributes:
-        name: the name of its file, beside the checkpoint.
+        name: the name of the run's file, which is in the same folder as the checkpoint.
         bytes: the size of the file.
-        crc32c: the checksum of the whole file.
-        entries: the number of its entries.
-        shards: the number of shards whose keys it holds.
-        tail: the size of its tail.
-        contents: whether it holds digests of contents (`content_digest`) rather than of keys.
+        crc32c: the checksum of the entire file.
+        entries: the number of entries.
+        shards: the number of shards whose keys the run contains.
+        tail: the size of the tail in bytes.
+        contents: whether the run contains digests of contents (`content_digest`) instead of keys.
     """
 
     name: str
@@ -117,7 +117,7 @@ def run_number(name: object) -> int | None:
 
 
 class Entries(NamedTuple):
-    """Entries that are in runs, or will be.
+    """Entries that were read from a run, or are to be written to one.
 
     Attributes:
         digests: uint64 (n, 2): the first and the last eight bytes of each digest.
@@ -139,7 +139,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def none(cls) -> Entries:
-        """Return an empty set of entries."""
+        """Return `Entries` without any entry."""
         return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
@@ -148,7 +148,7 @@ class Entries(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def encode(self) -> bytes:
-        """Encode these entries, which are at most a block."""
+        """Encode these entries as one block. The caller must not pass more than `RUN_BLOCK` entries."""
         places = np.stack([self.shards, self.records], axis=1).astype("<u4")
         return self.digests.astype("<u8", copy=False).tobytes() + places.tobytes()
 
@@ -166,7 +166,7 @@ class RunTail:
     """The tail of a run.
 
     Attributes:
-        paths: the paths of its shards, ascending.
+        paths: the paths of the run's shards, in ascending order.
         keys_crc32c, records: uint32 and int64 (shards,): the checksum and the number of each shard's keys.
         first: uint64 (blocks,): the first eight bytes of each block's first digest.
         crc32c: uint32 (blocks,): the checksum of each block.
@@ -226,7 +226,7 @@ class RunTail:
         return cls(paths=paths, keys_crc32c=keys_crc32c, records=records, first=first, crc32c=of_blocks)
 
     def blocks_of(self, first: int) -> tuple[int, int]:
-        """Return the range ``[low, high)`` of blocks that may contain digests with this beginning."""
+        """Return the range ``[low, high)`` of blocks that may contain digests whose first eight bytes are ``first``."""
         wanted = np.uint64(first)
         low = max(int(self.first.searchsorted(wanted, "left")) - 1, 0)
         return low, int(self.first.searchsorted(wanted, "right"))

@@ -1,7 +1,7 @@
 """`open_runs` opens the runs of a snapshot and determines which shards they cover.
 
-A missing or damaged run is skipped with a warning, and the keys of its shards are read from the shards' own keys files.
-So runs save requests, but are never required.
+Runs save requests, but they are never required: if a run is missing or damaged, a warning is logged, and the keys of
+its shards are read from the shards' own keys files.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# The number of blocks to decode together, which takes a millisecond or two in a thread.
+# The number of blocks that are decoded together. This takes a millisecond or two in a thread.
 _STEP_BLOCKS = 64
 _UNREADABLE = "a run of keys cannot be read: %s; the keys of its shards are read from their own files instead"
-# The errors raised for a run that is missing, damaged, or not the one described.
+# The errors raised for a run that is missing, is damaged, or does not match its description.
 UNFIT = (ObjectNotFoundError, ManifestError, FormatError, ValueError)
 
 
@@ -39,9 +39,9 @@ class OpenRun:
     """A run whose tail has been read.
 
     Attributes:
-        run: its description in the checkpoint.
-        tail: its tail.
-        rows: int64 (run.shards,): the number of each of its shards in the snapshot, or -1 to ignore the shard.
+        run: the description of the run in the checkpoint.
+        tail: the run's tail.
+        rows: int64 (run.shards,): for each shard of the run, its number in the snapshot, or -1 if it is to be ignored.
     """
 
     folder: Storage
@@ -59,13 +59,13 @@ class OpenRun:
         first, last = np.frombuffer(digest, "<u8").tolist()
         low, high = self.tail.blocks_of(first)
         found = [Entries.none()]
-        for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key is repeated many times
+        for at in range(low, high, _STEP_BLOCKS):  # only one block, unless a key is repeated many times
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
             found.append(entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1)))
         return Entries.joined(found)
 
     async def part(self, low: int, high: int) -> Entries:
-        """Return the entries of blocks ``[low, high)`` that are in the snapshot, with the snapshot's shard numbers.
+        """Return the entries in blocks ``[low, high)`` whose shards are in the snapshot, with their numbers there.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is missing or damaged.
@@ -74,7 +74,7 @@ class OpenRun:
         return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
 
     async def all(self) -> AsyncGenerator[Entries]:
-        """Yield all entries that are in the snapshot, in the order of the run and a few blocks at a time.
+        """Yield all entries whose shards are in the snapshot, in the order of the run, a few blocks at a time.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is missing or damaged.
@@ -99,22 +99,22 @@ class OpenRuns:
     """The runs of a snapshot.
 
     Attributes:
-        runs: the runs that hold keys of the snapshot's shards.
-        covered: bool (shards,): whether a run holds the keys of the shard, so that its keys file need not be read.
+        runs: the runs that contain keys of the snapshot's shards.
+        covered: bool (shards,): whether a run contains the shard's keys, so that its keys file need not be read.
     """
 
     runs: list[OpenRun]
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Log that a run cannot be read, and stop using any runs, so no shard counts as covered."""
+        """Log that a run cannot be read, and stop using all runs: no shard counts as covered any more."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False
 
 
 async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: bool = False) -> OpenRuns:
-    """Open a snapshot's runs of keys, or its runs of contents, as its checkpoint names them."""
+    """Open the runs of keys that a snapshot's checkpoint names, or with ``contents`` its runs of contents."""
     found = OpenRuns([], await in_thread(np.zeros, len(shards), np.bool_))
 
     async def open_tail(run: KeyRun) -> tuple[KeyRun, RunTail] | None:
@@ -137,7 +137,7 @@ async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: 
             continue
         run, tail = opened
         rows = await in_thread(shards.rows_keyed, tail.paths, tail.keys_crc32c, tail.records)
-        rows[found.covered[rows] & (rows >= 0)] = -1  # another run already has the keys of these shards
+        rows[found.covered[rows] & (rows >= 0)] = -1  # another run already covers these shards
         if (rows >= 0).any():
             found.covered[rows[rows >= 0]] = True
             found.runs.append(OpenRun(folder, manifest_prefix(name) + run.name, run, tail, rows))

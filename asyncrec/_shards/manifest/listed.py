@@ -1,7 +1,7 @@
-"""`list_manifest` lists the folder of a manifest: its state at one moment, and possibly later objects.
+"""`list_manifest` lists a manifest's folder: its state at one moment, possibly with some objects that were added later.
 
-A segment is deleted at least a minute after the checkpoint that covers it was created. Checkpoints are listed after
-segments, so a listing that took half a minute or more is verified by a second one.
+A segment is not deleted until a minute after the creation of the checkpoint that covers it. Checkpoints are listed
+after segments. Therefore, a listing that took half a minute or more is verified by listing the checkpoints again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec.storage._base import ObjectInfo, Storage
 
 @dataclass(frozen=True, slots=True)
 class CoveredLogs:
-    """The merged segments: those of each log up to a number.
+    """The segments that were merged: in each log, those up to a certain number.
 
     Attributes:
         last: the number of the last merged segment, by writer.
@@ -33,16 +33,16 @@ class CoveredLogs:
         return found is not None and found[1] <= self.last.get(found[0], 0)
 
     def may_go(self, file: str) -> bool:
-        """Return whether the segment with this name may be deleted: it must be covered, but not the last of its log.
+        """Return whether the segment in ``file`` may be deleted: it must be covered, but not be the last of its log.
 
-        The last segment is kept, because its number determines the next one. Otherwise a writer that was suspended for
-        a long time, or a process that ends the writer's job, could reuse a number.
+        The last segment is kept, because its number determines the next one. Otherwise, a writer that was suspended for
+        a long time, or a process that ends the writer's job, could use a number a second time.
         """
         found = segment_of(file)
         return found is not None and found[1] < self.last.get(found[0], 0)
 
     def plus(self, files: Iterable[str]) -> CoveredLogs:
-        """Return a copy that includes the named segments."""
+        """Return a copy that also includes the segments in these files."""
         last = dict(self.last)
         for file in files:
             if found := segment_of(file):
@@ -61,7 +61,7 @@ class ListedManifest:
     Attributes:
         segments: the segments, by file name.
         pointers: the pointers to checkpoints, by number.
-        checkpoints: the candidates for each checkpoint by number and maker; only one of them counts.
+        checkpoints: the candidates for each checkpoint, by number and maker. Only one candidate per number counts.
         runs: the runs of keys, by file name.
         turns: the turns of sources, by file name.
         removal: the highest place in the log of removals; 0 if no place is taken.
@@ -84,9 +84,9 @@ class ListedManifest:
         return sum(each not in covered for each in self.segments)
 
     def old_turns(self, until: datetime) -> list[str]:
-        """Return the turns won until ``until`` that are followed by a later listed turn of the same source.
+        """Return the turns that were won by the time ``until``, except the last listed turn of each source.
 
-        The last turn is kept forever, so that a delayed request for its number fails.
+        The last turn is kept forever, so that a delayed request to create its number fails.
         """
         last: dict[str, int] = {}
         for file in self.turns:
@@ -96,7 +96,10 @@ class ListedManifest:
         return [file for file, (source, turn) in found.items() if turn < last[source]]
 
     def continues(self, earlier: ListedManifest) -> bool:
-        """Return whether all segments listed earlier are unchanged and no checkpoint is new. Slow for many segments."""
+        """Return whether all segments of an earlier listing are unchanged and there is no new checkpoint.
+
+        This is slow if there are many segments.
+        """
         if self.newest != earlier.newest or (
             self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
         ):
@@ -106,7 +109,7 @@ class ListedManifest:
 
 
 async def list_manifest(folder: Storage, name: str) -> ListedManifest:
-    """List the folder of a manifest: its state at one moment, and possibly later objects."""
+    """List the folder of a manifest: its state at one moment, possibly with some objects that were added later."""
     while True:
         quick = _quick()
         listed = ListedManifest()
@@ -142,7 +145,7 @@ async def newest_checkpoint(folder: Storage, name: str) -> int:
 
 
 def _quick() -> Callable[[], bool]:
-    """Start timing a listing. Return a function that returns whether it was fast enough to be trusted."""
-    # The clock of the event loop stops while the machine is suspended.
+    """Start timing a listing. Return a function that tells whether the listing was fast enough to be trusted."""
+    # The event loop's clock stops while the machine is suspended, so the wall clock is needed too.
     began, by_wall = anyio.current_time(), time.time()
     return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

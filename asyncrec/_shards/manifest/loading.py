@@ -1,13 +1,14 @@
-"""`load_history` reads all commits of a data set from its newest checkpoint and the newer segments.
+"""`load_history` reads all commits of a data set from its newest checkpoint and the segments that are newer.
 
-Objects that a checkpoint covers may be deleted during loading. A missing object, listed or not, means that there is a
-newer checkpoint, so loading starts again. Checkpoints are listed after segments. So if a segment was deleted before the
-listing reached it, the listing includes the checkpoint that covers it. Listing a local folder is an exception, because
-it reads all names before it examines the first file (`asyncrec._shards.manifest.listed`).
+Objects that a checkpoint covers may be deleted during loading. If an object is missing, whether it was listed or not,
+there must be a newer checkpoint, so loading starts again. Checkpoints are listed after segments, so if a segment was
+deleted before the listing reached it, the listing includes the checkpoint that covers it. The listing of a local folder
+is an exception, because it reads all names before it examines the first file (`asyncrec._shards.manifest.listed`).
 
-The segments of a log are numbered without gaps, and the one that ends the log is the last. Suppose A commits 1, 2 and 3
-while B lists them: the first page of the listing may end before 2 exists, and the second may contain 3. A checkpoint
-made from this listing would cover 3 without 2, and 2 would be lost forever. So inconsistent segments are listed again.
+The segments of a log are numbered without gaps, and the segment that ends the log is the last one. Suppose A commits
+segments 1, 2 and 3 while B lists them: the first page of the listing may end before 2 exists, and the second page may
+contain 3. A checkpoint made from this listing would cover 3 but not 2, and 2 would be lost forever. Therefore the
+folder is listed again if the segments are inconsistent.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ Ts = TypeVarTuple("Ts")
 
 
 async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Call ``func(*args)`` without yielding to the event loop if it is ``little`` work, or else with `in_thread`.
+    """Call ``func(*args)`` directly, without yielding to the event loop, if ``little`` is true; else with `in_thread`.
 
-    Work is little if it takes up to half a millisecond. A thread hop takes a fifth of that on an idle machine, but
-    milliseconds if other threads are busy.
+    Set ``little`` if the call takes at most half a millisecond. A thread hop costs about 0.1 ms on an idle machine, but
+    several milliseconds when other threads are busy.
     """
     return func(*args) if little else await in_thread(func, *args)
 
 
-# The minimum time in seconds between a checkpoint and the deletion of a segment that it covers.
+# The minimum time in seconds between the creation of a checkpoint and the deletion of a segment that it covers.
 LEAST_GRACE = 60.0
-# A store whose listings lag behind may list deleted objects for a while.
+# A store whose listings lag behind may still list deleted objects for a while.
 _ATTEMPTS = 10
 _BETWEEN_ATTEMPTS = 0.2
-# The number of segments whose text is held in memory at once.
+# The number of segments whose text is kept in memory at the same time.
 _TOGETHER = 128
-# Entries are merged into the columns when there are more of them than this and than an eighth of the columns' rows.
+# Entries are merged into the columns as soon as there are more than this many, and more than an eighth of the rows.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
-# Manifests up to this size are parsed and merged in the event loop, which takes up to half a millisecond.
+# Manifests up to this size are parsed and merged in the event loop. This takes at most half a millisecond.
 _LITTLE_SEGMENTS = 100
 _LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
@@ -74,7 +75,7 @@ class LoadedManifest(NamedTuple):
 
     Attributes:
         listed: the listing of its folder.
-        base: the history that loading started from: the newest checkpoint or the known history.
+        base: the history to which the newer segments were added: the newest checkpoint, or the already known history.
         history: the complete history.
     """
 
@@ -89,7 +90,7 @@ class LoadedManifest(NamedTuple):
 
 
 async def load_history(folder: Storage, name: str) -> History:
-    """Load all commits of a data set. A closing segment replaces the other segments of its writer.
+    """Load all commits of a data set. A closing segment stands for all other segments of its writer.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is missing.
@@ -105,9 +106,9 @@ async def find_history(folder: Storage, name: str) -> History | None:
 
 
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
-    """Load a manifest, reusing the result of an earlier call, ``known``. Return `None` if no object is listed.
+    """Load a manifest, reusing ``known``, the result of an earlier call. Return `None` if no object is listed.
 
-    If there is no new commit or checkpoint, the history is the same object.
+    If there is no new commit or checkpoint since then, the returned history is the same object.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is missing.
@@ -131,7 +132,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
 
 
 class _Torn(Exception):
-    """The listed segments are inconsistent."""
+    """Raised if the listed segments are inconsistent."""
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
@@ -149,7 +150,7 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
 
 
 async def _merged_with(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:
-    """Merge the listed segments that a history does not cover.
+    """Merge into a history the listed segments that it does not cover.
 
     Raises:
         _Torn: the segments are inconsistent.
@@ -179,14 +180,14 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
     newest = await in_thread_unless(little, lambda: files({each: [max(numbers)] for each, numbers in logs.items()}))
     history = await _merged(folder, name, history, newest, covers=newest)
     # A closing segment repeats the earlier segments of its log. A tombstone does not, because the process that created
-    # it could not know the commits that were still in progress.
+    # it could not know about commits that were still in progress.
     well = history.closed_well
     before = {writer: sorted(numbers)[:-1] for writer, numbers in logs.items() if writer not in well}
     return await _merged(folder, name, history, await in_thread_unless(little, files, before))
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
-    """Return the maker of checkpoint ``number``. If there are several candidates, the pointer names the winner."""
+    """Return the maker of checkpoint ``number``. If there are several candidates, read it from the pointer."""
     makers = listed.checkpoints.get(number, {})
     if len(makers) == 1:
         return next(iter(makers))
@@ -204,7 +205,7 @@ async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
 
     Raises:
         ObjectNotFoundError: the pointer does not exist.
-        ManifestError: the pointer names no checkpoint.
+        ManifestError: the pointer does not name a checkpoint.
     """
     try:
         content = await folder.get(key, max_bytes=MOST_POINTER_BYTES)
@@ -231,7 +232,7 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read only the descriptions of the runs of keys from a checkpoint.
+    """Return the descriptions of a checkpoint's runs of keys, reading only the beginning of the checkpoint.
 
     Raises:
         ObjectNotFoundError: the checkpoint does not exist.
@@ -247,7 +248,7 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredLogs:
-    """Read only the last covered segment of each log from a checkpoint."""
+    """Return the last segment of each log that a checkpoint covers, reading no more of the checkpoint than needed."""
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
         while not decoder.knows_covered and (block := await source.receive(_STEP)):
@@ -258,9 +259,9 @@ async def load_covered(folder: Storage, key: str) -> CoveredLogs:
 async def _merged(
     folder: Storage, name: str, history: History, names: Sequence[str], *, covers: Sequence[str] = ()
 ) -> History:
-    """Merge segments into a history in groups, because columns take a sixth of the memory of objects.
+    """Merge segments into a history in groups, because columns need only a sixth of the memory that objects need.
 
-    ``covers`` are the names of the segments if these are the last of their logs. It is empty for earlier segments.
+    If the segments are the last ones of their logs, ``covers`` contains their names. For earlier segments, it is empty.
 
     Raises:
         _Torn: a segment ends its log, but a later segment is listed.
@@ -273,7 +274,7 @@ async def _merged(
         except ValueError as error:
             raise ManifestError(f"{prefix}{each}: the file is too large to be a manifest segment: {error}") from error
 
-    # The worker threads also free the objects, because freeing a million entries takes a tenth of a second.
+    # The objects are also freed in the worker threads, because freeing a million entries takes a tenth of a second.
     waiting: list[Segment] = []
     entries = 0
 

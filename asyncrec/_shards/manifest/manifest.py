@@ -1,8 +1,9 @@
 """`Manifest`: a snapshot of a data set, computed from its history.
 
-Segments are merged as events in order of time: an addition at its ``committed`` time, a removal at the ``time`` of its
-segment. A writer that removes shards uses a time later than any it has read. So every reader of the same segments
-computes the same snapshot, regardless of the order in which the store lists them. The id depends only on the shards.
+Segments are merged as a series of events ordered by time. A shard is added at its ``committed`` time, and removed at
+the ``time`` of the segment that removes it; a writer that removes shards uses a time later than any it has read. Thus
+all readers of the same segments compute the same snapshot, no matter in which order the store lists the segments. The
+snapshot's id depends only on its shards.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Manifest:
     progress: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shards, ShardList):  # a caller passed a sequence of entries
+        if not isinstance(self.shards, ShardList):  # the caller passed a sequence of entries
             history = plus(History(), [Segment(writer="", time=format_time(0), add=tuple(self.shards))])
             object.__setattr__(self, "shards", ShardList(history))
 
@@ -92,7 +93,7 @@ class Manifest:
 
 
 def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """Return the source progress of a data set that combines these snapshots, as attributes of `Segment`."""
+    """Return the source progress for a data set that combines these snapshots, as keyword arguments of `Segment`."""
     progress: dict[str, Reached] = {}
     releases: dict[str, int] = {}
     for manifest in manifests:
@@ -103,14 +104,14 @@ def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
 
 
 def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """Merge segments, in any order, into a snapshot. ``at`` is as for `manifest_of`."""
+    """Merge segments, in any order, into a snapshot. ``at`` has the same meaning as for `manifest_of`."""
     return manifest_of(path, plus(History(), segments), at=at)
 
 
 def manifest_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
     """Return a snapshot of a history.
 
-    ``at`` selects an earlier snapshot, by time (everything committed until then) or by id. This takes a few
+    ``at`` selects an earlier snapshot, by time (everything committed up to that time) or by id. This takes a few
     microseconds per shard. Without ``at``, return the current snapshot.
 
     Raises:
@@ -145,10 +146,10 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
 
 
 def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the commits with a value in a column, ordered by time and writer.
+    """Return the commits that have a value in this column, ordered by time and writer.
 
-    With ``until``, return the commits up to that time, and all commits of ``owners``, the writers with shards in that
-    snapshot, because a closing segment may be later but replaces the segments of its writer and repeats their values.
+    With ``until``, return the commits up to that time, and also all commits of ``owners``, the writers that have shards
+    in the snapshot: a writer's closing segment may be later, but it repeats the values of the segments it replaces.
     """
     commits = history.commits
     then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]
@@ -165,7 +166,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield each change of schema with its writer, in order of time. If some writers own shards, skip the others."""
+    """Yield each change of schema with its writer, in order of time. If any writers own shards, skip all others."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
@@ -206,7 +207,7 @@ def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.in
 
 
 def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[np.int64], int, int]:
-    """Return the rows of an earlier snapshot, its identity, and the time up to which events count."""
+    """Return the rows of an earlier snapshot, its identity, and the time up to which its events count."""
     wanted = at if isinstance(at, str) else None
     until = np.iinfo(np.int64).max if isinstance(at, str) else micros_of(format_time(at.timestamp()))
     live: dict[str, int] = {}
@@ -237,7 +238,7 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
 def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
     """Yield removals and additions as ``(time, kind, writer, row)``. The kind is 1 for an addition and 0 for a removal.
 
-    Of events at the same time, removals sort first, because rewriting a split removes and adds the same names at once.
+    Removals sort before additions of the same time, because rewriting a split removes and adds the same names at once.
     """
     commits = history.commits
     for row, commit in enumerate(history.removed_by.tolist()):
@@ -254,7 +255,7 @@ PUT_BACK = "to restore it, run 'asyncrec copy' from another copy of the data set
 
 
 def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
-    """Return the error for a shard that the manifest lists but that was not found."""
+    """Return the error for a shard that the manifest lists but that does not exist."""
     told = ObjectNotFoundError(
         f"{error}; the manifest lists this shard, but it does not exist. If the shard was replaced or records were "
         "deleted after the data set was opened, open it again; otherwise, the shard was deleted. To list every missing "
@@ -283,8 +284,8 @@ Json = Mapping[str, Any]
 def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
     """Return the schema that decodes the records of all writers, and a message about each conflict.
 
-    A schema may follow another if it decodes every record that the other decodes (`Schema.reads`). Then the later
-    schema is valid for all records, even while writers with the earlier schema are still running.
+    A schema may replace an earlier one if it decodes every record that the earlier one decodes (`Schema.reads`). In
+    that case, it is valid for all records, even while writers with the earlier schema are still running.
 
     ``given`` contains the writers and their schemas in order of time. If the schemas conflict, return the latest one.
     """

@@ -1,9 +1,9 @@
-"""`plus` merges segments into a history: their additions, their removals, and the shards that are live as a result.
+"""`plus` merges segments into a history: it applies their additions and removals, and determines which shards are live.
 
-A closing segment repeats the earlier segments of its writer, so they are discarded. A path refers to the last shard
-added under it, unless that shard was removed later. Only the paths that a commit changes are examined, so merging is
-fast even if the history has a million shards. For each source, the highest turn and its highest position count, even if
-shards are removed. Merging blocks for about 15 microseconds per new shard.
+A writer's closing segment repeats its earlier segments, so these are discarded. A path refers to the last shard that
+was added under it, unless that shard was removed later. Only the paths that a commit changes are examined, so merging
+is fast even if the history has a million shards. For each source, the highest turn counts, with the highest position in
+that turn; removing shards does not change this. Merging blocks for about 15 microseconds per new shard.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The number of items to sort before other threads can run. Sorting them takes a millisecond or two.
+# The number of items to sort before letting other threads run. Sorting them takes a millisecond or two.
 _SORTED_AT_ONCE = 2048
 
 
 def plus(history: History, segments: Iterable[Segment], *, names: Collection[str] = ()) -> History:
-    """Return the history with these segments merged into it. ``names`` are the segments to add to those it covers.
+    """Return the history with these segments merged into it, in any order.
 
-    The order of the segments does not matter.
+    ``names`` are the file names of segments that are to count as covered by the new history.
     """
     segments = list(segments)
     history, touched = _without(history, {each.writer for each in segments if each.closed and not each.abandoned})
@@ -77,7 +77,7 @@ def _with(known: Mapping[str, Level], more: Mapping[str, Level]) -> Mapping[str,
 
 
 class _Tables:
-    """Growing tables of writers, values and commits."""
+    """The tables of a history's writers, values and commits, to which segments add rows."""
 
     def __init__(self, history: History) -> None:
         self.writers = list(history.writers)
@@ -103,7 +103,7 @@ class _Tables:
         return self._first + len(self._rows) - 1
 
     def value(self, value: Any, *, always: bool = False) -> int:
-        """Return the number of a JSON object, or -1 for an empty object unless ``always`` is set."""
+        """Return the number of a JSON object, adding it if it is new. Return -1 if it is empty, unless ``always``."""
         if not value and not always:
             return -1
         number = self._value_of.setdefault(_text(value), len(self.values))
@@ -170,7 +170,7 @@ def _without(history: History, writers: set[str]) -> tuple[History, set[bytes]]:
 
 
 def _inserted(history: History, added: Sequence[Added]) -> tuple[ShardColumns, dict[bytes, tuple[int, int]]]:
-    """Return the history's shards with new ones inserted, and the range of rows of each added path."""
+    """Return the history's shards with the new ones inserted, and for each added path, the range of its rows."""
     there = history.shards
     places: list[int] = []
     groups: dict[bytes, tuple[int, int]] = {}
@@ -208,7 +208,7 @@ def _removals(history: History, removed: Sequence[tuple[bytes, int]]) -> dict[st
 
 
 def _settled(history: History, groups: dict[bytes, tuple[int, int]]) -> History:
-    """Mark the live shard of each of these paths: the last one added, unless it was removed later."""
+    """Mark which shard is live under each of these paths: the last one added, unless it was removed later."""
     if not groups:
         return history
     numbers, times = history.shards.numbers, history.commits["time"]
@@ -238,6 +238,6 @@ def _row_identity(shards: ShardColumns, row: int) -> int:
 
 
 def shard_identity(path: str, records: int, size: int, crc32c: int | None) -> int:
-    """Hash a shard to 128 bits. The XOR of such hashes identifies a set of shards, regardless of their order."""
+    """Return a 128-bit hash of a shard. The XOR of the hashes identifies a set of shards, regardless of their order."""
     text = f"{path}\0{records}\0{size}\0{crc32c}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")

@@ -1,14 +1,15 @@
 """`Origin`: a shard whose records are now part of another shard, with the time when they were committed.
 
-If several records have the same key, the first one committed counts. So the entry of a rewritten shard states when its
-records were first committed: in `since` or, if it was joined from several shards, in `joined`, with a line for each::
+If several records have the same key, the one that was committed first counts. Therefore, the entry of a rewritten shard
+states when its records were first committed: in `since` or, if several shards were joined, in `joined`, which has a
+line for each original shard::
 
     6740a1-000000 1024 2026-11-21T03:20:00.123456Z
 
-A line has the name of the shard without the data set's name, the number of its records, which keep their order, and the
-time of their commit. From the names, a follower of the data set determines which records it has already received. If a
-``~`` precedes the name, the records are sorted together with those of the adjacent lines with a ``~``, so only the sum
-of the counts is exact.
+A line states the name of the original shard without the data set's name, the number of its records, which keep their
+order, and the time when they were committed. A program that follows the data set uses the names to determine which
+records it has already received. If adjacent lines have a ``~`` before the name, their records were sorted together, so
+only the sum of their counts is exact.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from asyncrec._shards.manifest.shard_list import ShardList
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Optional members of an entry. `SORTED` names the feature that the shard's records are sorted by.
+# Optional members of a shard's entry. `SORTED` names the feature by which the shard's records are sorted.
 SINCE, JOINED, SORTED = "since", "joined", "sorted"
 
 
@@ -34,10 +35,10 @@ class Origin(NamedTuple):
     """A shard whose records are now in another shard.
 
     Attributes:
-        shard: the name that it had before it was ever rewritten.
-        records: the number of its records.
-        since: the time when they were committed.
-        mixed: whether its records may be interspersed with records of adjacent mixed origins.
+        shard: the name that the shard had before it was rewritten for the first time.
+        records: the number of the shard's records.
+        since: the time when these records were committed.
+        mixed: whether these records may be interspersed with the records of adjacent origins that are also mixed.
     """
 
     shard: str
@@ -47,7 +48,10 @@ class Origin(NamedTuple):
 
 
 def origins_of(entry: ShardEntry, name: str) -> list[Origin]:
-    """Return the origins of a shard of the data set ``name``, in the order of their records, or the shard itself."""
+    """Return the origins of a shard of the data set ``name``, in the order of their records.
+
+    If the shard was not joined from others, return one origin, for the shard itself.
+    """
     origins = _joined(entry)
     if origins is None:
         return [Origin(original_of(entry.path), entry.records, _since(entry))]
@@ -55,7 +59,7 @@ def origins_of(entry: ShardEntry, name: str) -> list[Origin]:
 
 
 def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> ShardEntry:
-    """Return a copy of the entry of a shard of the data set ``name`` with these origins."""
+    """Return a copy of a shard's entry with these origins. ``name`` is the name of the data set."""
     origins = list(origins)
     extra = {member: value for member, value in entry.extra.items() if member not in (SINCE, JOINED)}
     if len(origins) == 1 and origins[0].shard == original_of(entry.path):
@@ -69,7 +73,7 @@ def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> Sha
 
 
 def _joined(entry: ShardEntry) -> list[Origin] | None:
-    """Return the origins in an entry, named without the data set's name; `None` if it has no valid origins."""
+    """Return the origins that an entry states, without the data set's name; `None` if it does not state valid ones."""
     text = entry.extra.get(JOINED)
     if not isinstance(text, str):
         return None
@@ -79,7 +83,7 @@ def _joined(entry: ShardEntry) -> list[Origin] | None:
             Origin(shard.removeprefix("~"), int(records), format_micros(micros_of(since)), shard.startswith("~"))
             for shard, records, since in lines
         ]
-    except (TypeError, ValueError, OverflowError):  # the text was read from a store
+    except (TypeError, ValueError, OverflowError):  # the text comes from a store and may be invalid
         return None
     sound = all(each.records >= 0 for each in origins) and sum(each.records for each in origins) == entry.records
     return origins if origins and sound else None
@@ -88,21 +92,21 @@ def _joined(entry: ShardEntry) -> list[Origin] | None:
 def _since(entry: ShardEntry) -> str:
     try:
         return format_micros(micros_of(entry.extra[SINCE]))
-    except (KeyError, TypeError, ValueError, OverflowError):  # the text was read from a store
+    except (KeyError, TypeError, ValueError, OverflowError):  # the text comes from a store and may be invalid
         return entry.committed
 
 
 def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
-    """Return the number of records of a shard with each commit time, in the order of the records."""
+    """Return ``(number of records, commit time)`` for each origin of a shard, in the order of the records."""
     joined = _joined(entry)
     return [(entry.records, _since(entry))] if joined is None else [(each.records, each.since) for each in joined]
 
 
 def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
-    """Return the origins of a shard whose records were sorted together, all with the earliest or the latest time.
+    """Return the origins of a shard whose records were sorted together, giving all of them the same commit time.
 
-    Either the ``first`` or the last committed record of each key is to be kept. With the common time, such a record in
-    this shard still precedes or follows the records of its key in other shards.
+    For each key, either the record committed ``first`` or the one committed last is to be kept. The common time is the
+    earliest or the latest one, so that such a record still precedes or follows its duplicates in other shards.
     """
     origins = list(origins)
     times = sorted(each.since for each in origins)
@@ -111,10 +115,10 @@ def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
 
 
 class CommitOrder:
-    """The order in which the records of some shards were committed, which determines the first record of each key.
+    """The order in which the records of some shards were committed. It determines which record of a key is the first.
 
-    The names of shards only show when their writers were opened. Records that were committed together, or are in no
-    manifest, keep the order of the shards.
+    The shards' names are not enough, because they only show when the writers were opened. Records that were committed
+    at the same time, or that no manifest lists, keep the order of their shards.
     """
 
     def __init__(self, shards: Sequence[ShardEntry]) -> None:
@@ -134,7 +138,7 @@ class CommitOrder:
         self._places[order] = np.cumsum(counts[order]) - counts[order]
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of records in this order, from their numbers among the records of all these shards."""
+        """Return the places of records in this order. ``numbers`` are their numbers among all records of the shards."""
         parts = np.searchsorted(self._starts, numbers, side="right") - 1
         places: NDArray[np.int64] = numbers - self._starts[parts] + self._places[parts]
         return places
@@ -143,7 +147,7 @@ class CommitOrder:
 def _in_parts(
     shards: Sequence[ShardEntry], rows: Sequence[int], counts: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the counts and times of shards, with each of these rows replaced by its origins."""
+    """Return the counts and times of shards, but replace each of the given rows with the rows of its origins."""
     parts_of, parts_at, last = [], [], 0
     for row in rows:
         told = times_of(shards[row])

@@ -1,9 +1,9 @@
-"""Progress: the position up to which each source was read, as stored in segments, checkpoints and histories.
+"""Progress: the position up to which each source has been stored, in segments, checkpoints and histories.
 
-A *source* is a stream that a consumer reads, such as ``topic/3``. Its *position* is the number of its last stored
-message. A position is stored with the turn of the source in which it was committed, because only the writer with the
-last turn continues. The state of a source is its highest turn, with the highest position in that turn. The position -1
-means that the source was forgotten.
+A *source* is a stream that a consumer reads, such as ``topic/3``. Its *position* is the number of the last message that
+was stored. Each position is kept with the turn of the source in which it was committed, because only the writer with
+the last turn may continue. The state of a source is its highest turn, with the highest position in that turn. The
+position -1 means that the source was forgotten.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from asyncrec.errors import ManifestError
 
 # A turn, and the last position committed in it.
 Reached = tuple[int, int]
-# A value of a source, of which the highest counts: a turn and a position, or a released turn.
+# A value that is kept for each source: a turn and a position, or a released turn. The highest value counts.
 Level = TypeVar("Level", int, Reached)
 
-# The maximum number of sources of a data set. With short names, they take 2.4 MB in a segment, 0.5 MB in a checkpoint.
+# The maximum number of sources in a data set. If their names are short, all of them together take 2.4 MB in a segment
+# and 0.5 MB in a checkpoint.
 MOST_SOURCES = 100_000
 MOST_SOURCE_BYTES = 512
 MOST_POSITION = (1 << 63) - 1
@@ -39,7 +40,7 @@ def is_source(value: object) -> bool:
 
 
 def is_turn(value: object) -> bool:
-    """Return whether a value is a valid number of a turn."""
+    """Return whether a value is a valid turn number."""
     return type(value) is int and 1 <= value <= MOST_POSITION
 
 
@@ -82,7 +83,7 @@ def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, Any]:
-    """Return progress and releases as members of a JSON object. Omit a member without sources."""
+    """Return progress and releases as members of a JSON object, leaving out a member if it is empty."""
     members: dict[str, Any] = {}
     if progress:
         members["progress"] = {source: list(reached) for source, reached in progress.items()}
@@ -92,7 +93,7 @@ def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> 
 
 
 def newer(known: Mapping[str, Level], more: Mapping[str, Level]) -> dict[str, Level]:
-    """Return the values in ``more`` whose sources are unknown or have a lower known value."""
+    """Return the items of ``more`` whose sources have no value or a lower value in ``known``."""
     return {source: value for source, value in more.items() if source not in known or value > known[source]}
 
 
@@ -109,7 +110,7 @@ def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int
 
 
 def progress_of(columns: Sequence[Sequence[Any]]) -> tuple[dict[str, Reached], dict[str, int]]:
-    """Convert the columns of `progress_columns`, in the same order, to progress and releases."""
+    """Convert columns back to progress and releases. The columns must be in the order of `progress_columns`."""
     sources, turns, positions, released = columns
     progress = {source: (turn, at) for source, turn, at in zip(sources, turns, positions, strict=True) if turn}
     return progress, {source: turn for source, turn in zip(sources, released, strict=True) if turn}

@@ -1,6 +1,6 @@
-"""`Segment`: an immutable part of a manifest, written by one commit and treated as untrusted input when read.
+"""`Segment`: an immutable part of a manifest, written by one commit and treated as untrusted input when it is read.
 
-A segment has a line of JSON about its writer and one for each shard. It is created exclusively and never changed.
+A segment has one line of JSON about its writer and one for each shard. It is created exclusively and never changed.
 
     {"version": 1, "writer": "6740...", "time": "2026-11-21T03:20:00.123456Z", "shards": 1,
      "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
@@ -10,17 +10,17 @@ A segment has a line of JSON about its writer and one for each shard. It is crea
      "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``end_crc32c`` is the checksum of the shard's last 4,096 bytes. It shows a reader, without reading the whole shard, that
-another shard has replaced this one under its name. ``first`` is the time when the writer accepted the shard's first
-record, ``last`` the time when the shard ended. A writer's closing segment (``"closed": true``) repeats all its commits,
-so a reader needs one object per closed writer rather than one per commit. An abandoned job has a tombstone
-(``"abandoned": true``) instead: it can commit nothing more, and its commits are in its other segments. ``removal`` is
-the place in the log of removals that the writer won by removing or replacing shards. Paths are relative to the data
-set's folder. ``flushed`` is the last number of the writer's flush log at that time, if it has one. ``progress`` and
-``releases`` hold the state of sources (`progress`), and are omitted if empty. Unknown members are kept.
+``end_crc32c`` is the checksum of the shard's last 4,096 bytes. It lets a reader notice, without reading all of the
+shard, that a different shard now has its name. ``first`` is the time when the writer accepted the shard's first record,
+and ``last`` the time when the shard was finished. A writer's closing segment (``"closed": true``) repeats all its
+commits, so a reader needs one object per closed writer instead of one per commit. An abandoned job has a tombstone
+(``"abandoned": true``) instead. It prevents further commits, and does not repeat the earlier ones. ``removal`` is the
+place in the log of removals that the writer won in order to remove or replace shards. Paths are relative to the data
+set's folder. ``flushed`` is the last number in the writer's flush log at that time, if it has one. ``progress`` and
+``releases`` are the state of sources (`progress`), and are omitted if empty. Unknown members are kept.
 
-``largest`` is the length of the shard's longest record. It is present only if that exceeds 256 MiB, the length that
-every reader accepts.
+``largest`` is the length of the shard's longest record. It is only present if that is more than 256 MiB, the length
+that every reader accepts.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _MOST_INFLATION = 1032
 # The format that `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
-# An index is text that DALI reads. A keys file has a 16-byte digest of each key; format 2 adds one of each content.
+# An index is text that DALI reads. A keys file has a 16-byte digest of each key, and in format 2 also of each content.
 _FORMATS = {"index": (1,), "keys": (1, 2)}
-# Few shards have this field, so it is stored as an optional member.
+# Few shards need this member, so it is optional.
 _LARGEST = "largest"
 
 
@@ -59,7 +59,7 @@ def format_time(seconds: float) -> str:
 
 
 def parse_time(text: str) -> float:
-    """Parse the text of `format_time`. Return seconds since 1970."""
+    """Parse a time that `format_time` formatted. Return seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -134,7 +134,7 @@ class ShardEntry:
 
 
 def noting(largest: int) -> dict[str, int]:
-    """Return the optional members for a shard whose longest record has this length; empty if all readers accept it."""
+    """Return the optional members for a shard whose longest record has this length; none if all readers accept it."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 
@@ -185,8 +185,8 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
     """Parse one segment. ``name`` is used in errors. Call this in a worker thread: it takes about 20 us per shard.
 
     Raises:
-        ManifestError: the content is not JSON, lacks a member of a segment, has another version, or names a path that
-            is absolute, has a scheme, or leads out of the folder.
+        ManifestError: the content is not JSON, lacks a member of a segment, or has an unsupported version; or a path in
+            it is absolute, has a scheme, or leads out of the folder.
     """
     head, _, rest = content.partition(b"\n")
     data = _object(head, name)
@@ -233,7 +233,7 @@ def _object(text: bytes, name: str) -> dict[str, Any]:
 
 
 class _Taker:
-    """A parser that checks and removes members of a decoded JSON object, leaving the unknown ones."""
+    """A parser that checks members of a decoded JSON object and removes them from it, so that unknown ones are left."""
 
     _REQUIRED = object()
 
@@ -287,8 +287,8 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
     """Return whether ``records`` records cannot fit in ``size`` stored bytes. Accepts numbers or arrays of numbers.
 
-    Memory for all records is allocated before the shard is read, so a small file must not claim a large count. A frame
-    takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
+    Memory for all records is allocated before the shard is read, so the count for a small file must not be large. A
+    frame takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 
@@ -338,7 +338,7 @@ def _crc(text: str, name: str) -> int:
 
 
 def _time(text: str, name: str) -> str:
-    """Return a time in the format of `format_time`."""
+    """Return the time ``text``, converted to the format of `format_time`."""
     try:
         seconds = parse_time(text)
         return text if _SORTS.fullmatch(text) else format_time(seconds)

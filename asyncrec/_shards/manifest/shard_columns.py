@@ -1,7 +1,7 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, which take about 140 bytes per shard.
 
-The names of indexes and keys usually follow from the shard's name, so a column only states the rule. Times are
-microseconds since 1970. Flags mark the values that a row lacks.
+The names of index and keys files can usually be derived from the shard's name, so a column only stores by which rule.
+Times are microseconds since 1970. Flags mark values that are missing in a row.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
-# The lowest two bits of a row's flags encode its compression. The others mark the values that it lacks: a shard that no
-# manifest lists has no checksums and no commit time.
+# The lowest two bits of a row's flags encode the shard's compression. The other bits mark values that are missing: a
+# shard that no manifest lists has no checksums and no commit time.
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
 # A writer id that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
-# The names of an index or keys: none, after the shard, or after the shard with its writer; from 0, a row of `names`.
+# How an index or keys file is named: there is no such file, after the shard, or after the shard with its writer's id
+# inserted. Any number from 0 on is a row of `names`.
 NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers and their dtypes.
@@ -55,26 +56,26 @@ NUMBERS: Final[Mapping[str, str]] = {
 
 
 def micros_of(time: str) -> int:
-    """Convert a time of the manifest to microseconds since 1970, without rounding."""
+    """Convert a time in a manifest to microseconds since 1970, without rounding."""
     return (datetime.fromisoformat(time) - _EPOCH) // _MICROSECOND
 
 
 def format_micros(micros: int) -> str:
-    """Format a time in microseconds since 1970 as in the manifest."""
+    """Format a time in microseconds since 1970 in the way that manifests do."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 class Added(NamedTuple):
     """A shard that a commit added.
 
-    Additions sort like the rows of columns: by path, and then by time.
+    Instances sort like the rows of `ShardColumns`: by path, and then by time.
 
     Attributes:
         path: the path in UTF-8.
-        time: the time of the addition.
-        tie: the tie-breaker for equal times, which does not depend on the order of merging.
+        time: the time when the shard was added, in microseconds since 1970.
+        tie: the tie-breaker for equal times, which does not depend on the order in which segments are merged.
         commit: the row of the commit in the history.
-        extra: the position of the entry's unknown members in the history's values, or -1.
+        extra: the position of the entry's unknown members in the history's values, or -1 if it has none.
     """
 
     path: bytes
@@ -92,9 +93,9 @@ class ShardColumns:
 
     Attributes:
         paths: the paths of the shards.
-        numbers: the columns of `NUMBERS` by name; ``commit`` is a row of the history's commits, ``live`` whether the
-            shard is in the data set, ``extra`` a position in the history's values.
-        names: the names of indexes and keys that follow no rule.
+        numbers: the columns of `NUMBERS`, by name. ``commit`` is a row of the history's commits, ``live`` is whether
+            the shard is in the data set now, and ``extra`` is a position in the history's values.
+        names: the names of index and keys files that cannot be derived from the shard's name.
     """
 
     paths: TextColumn
@@ -105,7 +106,7 @@ class ShardColumns:
         return len(self.paths)
 
     def cells(self, rows: NDArray[np.int64] | list[int]) -> Iterator[dict[str, Any]]:
-        """Yield the numbers of each of these rows, by column."""
+        """Yield a dictionary for each of these rows, with the row's number in each column."""
         columns = [self.numbers[name][rows].tolist() for name in NUMBERS]
         return (dict(zip(NUMBERS, cells, strict=True)) for cells in zip(*columns, strict=True))
 
@@ -141,7 +142,7 @@ class ShardColumns:
         )
 
     def objects(self, row: int, writer: str) -> list[str]:
-        """Return the paths of the shard in a row and of its index and keys."""
+        """Return the paths of the shard in a row, and of its index and keys files."""
         path = self.paths[row]
         sidecars = [self._sidecar_name(kind, int(self.numbers[kind][row]), path, writer) for kind in ("index", "keys")]
         return [path, *(name for name in sidecars if name is not None)]
@@ -154,13 +155,13 @@ class ShardColumns:
         return _KEYS[kind](path if how == _BY_SHARD else _with_writer(path, writer))
 
     def take(self, rows: NDArray[np.int64]) -> ShardColumns:
-        """Return these rows in this order."""
+        """Return new columns with only these rows, in this order."""
         return ShardColumns(
             self.paths.take(rows), {name: column[rows] for name, column in self.numbers.items()}, self.names
         )
 
     def inserted(self, more: ShardColumns, places: NDArray[np.int64]) -> ShardColumns:
-        """Return all rows, with the rows of ``more`` inserted before the rows ``places``, which must ascend."""
+        """Return new columns with the rows of ``more`` inserted before the rows ``places``, which must ascend."""
         if not len(self):
             return more
         if not len(more):
@@ -177,7 +178,7 @@ class ShardColumns:
 
     @classmethod
     def of(cls, added: Sequence[Added]) -> ShardColumns:
-        """Create columns from additions."""
+        """Create columns from the shards that were added."""
         rows: dict[str, list[Any]] = {name: [] for name in NUMBERS}
         names: list[str] = []
         for each in added:
@@ -232,7 +233,7 @@ def _how_named(kind: str, sidecar: Sidecar | None, path: str, writer: str, names
 
 
 def _with_writer(path: str, writer: str) -> str:
-    """Insert a writer's id before the number in the name of a plain fixed shard, as the name of its index has it."""
+    """Insert a writer's id before the number in the plain name of a fixed shard. Its sidecars are named that way."""
     end = path.rfind("-of-")
     number = path.rfind("-", 0, max(end, 0))
     return f"{path[:number]}-{writer}{path[number:]}" if number >= 0 else path

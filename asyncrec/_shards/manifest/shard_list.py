@@ -1,4 +1,4 @@
-"""`ShardList`: the shards of a snapshot, as a sequence of entries created on demand."""
+"""`ShardList`: the shards of a snapshot, as a sequence of entries that are created on demand."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The number of entries to cache, because a reader looks up the same entry for each record.
+# The number of entries to cache. A reader looks up the same entry again for each record.
 _RECENT = 1024
 
 
 class ShardList(Sequence[ShardEntry]):
-    """The shards of a snapshot in order of name, equal to any sequence of equal entries.
+    """The shards of a snapshot, in order of name. Compares equal to any sequence of equal entries.
 
-    Each entry is created on demand, which takes a few microseconds. To read one number of all shards, use properties.
+    Each entry is created on demand, which takes a few microseconds. The properties that return one number for every
+    shard, such as `counts`, are much faster.
     """
 
     __slots__ = ("_history", "_recent", "_rows")
@@ -71,7 +72,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def history(self) -> History:
-        """The history from which the snapshot was made."""
+        """The history from which the snapshot was computed."""
         return self._history
 
     @property
@@ -91,7 +92,7 @@ class ShardList(Sequence[ShardEntry]):
 
     @property
     def bytes(self) -> int:
-        """The total stored size of the shards in bytes, without indexes and keys."""
+        """The total stored size of the shards in bytes, not counting their index and keys files."""
         return _total(self.sizes)
 
     @property
@@ -101,7 +102,7 @@ class ShardList(Sequence[ShardEntry]):
         return Counter({COMPRESSIONS[kind]: count for kind, count in zip(found.tolist(), times.tolist(), strict=True)})
 
     def compressed_with(self, kind: str) -> list[int]:
-        """Return the places of the shards with this compression."""
+        """Return the positions in this list of the shards with this compression."""
         return np.flatnonzero((self._column("flags") & 3) == COMPRESSIONS.index(kind)).tolist()
 
     def paths(self) -> Iterator[str]:
@@ -110,33 +111,33 @@ class ShardList(Sequence[ShardEntry]):
         return (self._history.shards.paths[row] for row in rows)
 
     def names(self, key: str) -> bool:
-        """Return whether the snapshot has a shard, an index or keys with this path."""
+        """Return whether a shard, index or keys file of the snapshot has this path."""
         rows = self._history.rows_naming(key)
         return bool(rows) and (self._rows is None or bool(np.isin(rows, self._rows).any()))
 
     @property
     def runs(self) -> tuple[KeyRun, ...]:
-        """The runs of keys that the checkpoint names."""
+        """The runs of keys that the snapshot's checkpoint names."""
         return self._history.runs
 
     @property
     def keyed(self) -> NDArray[np.bool_]:
-        """Whether each shard has keys."""
+        """For each shard, whether it has keys."""
         keyed: NDArray[np.bool_] = self._column("keys") != NOT_NAMED
         return keyed
 
     @property
     def with_contents(self) -> NDArray[np.bool_]:
-        """Whether each shard has digests of contents with its keys."""
+        """For each shard, whether its keys file also contains digests of contents."""
         pairs: NDArray[np.bool_] = self._column("keys_bytes") == PAIR_BYTES * self.counts
         return self.keyed & pairs & (self.counts > 0)
 
     def rows_keyed(
         self, paths: TextColumn, keys_crc32c: NDArray[np.uint32], records: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the number of the shard that matches each path, checksum of keys, and count; -1 if none matches.
+        """Return, for each path, the number of the shard that has this path, keys checksum and record count, or -1.
 
-        ``paths`` must ascend.
+        ``paths`` must be in ascending order.
         """
         found = np.full(len(paths), -1, np.int64)
         there = enumerate(_texts(self._history.shards.paths, self._rows))
@@ -151,7 +152,7 @@ class ShardList(Sequence[ShardEntry]):
         return np.where(fits, found, -1)
 
     def keys_of(self, rows: NDArray[np.int64]) -> tuple[TextColumn, NDArray[np.uint32], NDArray[np.int64]]:
-        """Return the paths of some shards, the checksums of their keys and their counts, for `rows_keyed`."""
+        """Return the paths, keys checksums and record counts of the shards with these numbers, for `rows_keyed`."""
         own = rows if self._rows is None else self._rows[rows]
         return self._history.shards.paths.take(own), self._column("keys_crc32c")[rows], self.counts[rows]
 
@@ -161,12 +162,12 @@ class ShardList(Sequence[ShardEntry]):
         return self._column("committed")
 
     def rows_with(self, *members: str) -> list[int]:
-        """Return the places of the shards whose entries have one of these optional members."""
+        """Return the positions in this list of the shards whose entries have any of these optional members."""
         having = [number for number, value in enumerate(self._history.values) if not value.keys().isdisjoint(members)]
         return np.flatnonzero(np.isin(self._column("extra"), having)).tolist() if having else []
 
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the number of shards and of records of each writer of the history, by the writer's number."""
+        """Return how many shards and how many records each writer in the history has, by the writer's number."""
         writers = self._history.commits["writer"][self._column("commit")]
         size = len(self._history.writers)
         records = np.zeros(size, np.int64)

@@ -79,7 +79,7 @@ async def dataset_at(
     storage_options: dict[str, Any] | None = None,
     allow_pattern: bool = False,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """Open the folder of a data set as a storage, and yield it with the data set's name.
+    """Open the folder of a data set, and yield the folder's `Storage` and the data set's name.
 
     Raises:
         ValueError: the path does not end with a valid name of a data set.
@@ -99,7 +99,7 @@ async def dataset_at(
 
 
 def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
-    """Return the address, without credentials, that jobs record for a data set that `dataset_at` opened at ``path``."""
+    """Return the address, without credentials, by which jobs record a data set that `dataset_at` opened at ``path``."""
     local = local_folder(folder)
     if local is not None:
         return join(local.folder, name)
@@ -118,7 +118,7 @@ def check_name(name: str, path: str) -> None:
             "must not begin with '_' or '.' and must not contain * ? or ["
         )
     try:
-        check_relative(f"{name}-0.tfrecord")  # a shard name like those that the manifest will list
+        check_relative(f"{name}-0.tfrecord")  # similar to the shard names that the manifest will list
     except ValueError as error:
         raise ArgumentValueError(
             f"{path}: this name cannot be used for a data set, because its manifest could not list the shards: {error}"
@@ -133,7 +133,9 @@ async def load_manifest(folder: Storage, name: str, *, path: str, at: str | date
 async def load_checkpoint(
     folder: Storage, name: str, file: str, *, path: str, at: str | datetime | None = None
 ) -> Manifest:
-    """Load the snapshot in a checkpoint without listing. ``file`` is the checkpoint or the pointer to the latest one.
+    """Load the snapshot in a checkpoint without listing any folder.
+
+    ``file`` is the file name of the checkpoint, or of the pointer to the latest checkpoint.
 
     Raises:
         ObjectNotFoundError: the checkpoint does not exist.
@@ -145,33 +147,33 @@ async def load_checkpoint(
 
 
 async def snapshot_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest | None:
-    """Return the snapshot of a history, or `None` if the history has no commit."""
+    """Return the snapshot of a history, or `None` if nothing was ever committed."""
     return None if history.is_empty else await merged(path, history, at=at)
 
 
 async def merged(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
-    """Call `manifest_of`, in a worker thread unless it is little work."""
+    """Call `manifest_of`, in a worker thread unless the call is cheap."""
     return await in_thread_unless(history.is_little and at is None, partial(manifest_of, path, history, at=at))
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """Return the sorted names, beginning with ``beginning``, of all data sets in a folder that have a manifest."""
+    """Return the sorted names of the data sets in a folder that have a manifest, if they begin with ``beginning``."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
 
 def _is_of_a_job(file: str) -> bool:
-    """Return whether a file in a manifest's folder is a mark, a claim or a turn, which commits nothing."""
+    """Return whether a file in a manifest's folder is a mark, a claim or a turn. These do not commit anything."""
     return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:
-    """Return the names of the data sets in a folder that match a pattern, even if the names of their shards do not."""
+    """Return the data sets in a folder whose own names match a pattern, even if the names of their shards do not."""
     return [name for name in await dataset_names(folder, beginning_of(pattern)) if fnmatchcase(name, pattern)]
 
 
 def matches_data_sets(path: str, names: list[str]) -> str:
-    """Return the message for a pattern that matches data sets (`datasets_like`) but no shard."""
+    """Return the error message for a pattern that matches the names of data sets (`datasets_like`) but no shard."""
     return (
         f"{path}: no shard matches this pattern, but the names of these data sets do: {', '.join(names[:10])}; to read "
         f"them together, match the names of their shards: '{path}-*'"
@@ -187,7 +189,7 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
 
 
 class ManifestFollower:
-    """The manifest of a growing data set, which can be loaded repeatedly without reading a segment twice."""
+    """The manifest of a growing data set. It can be loaded again and again without reading a segment twice."""
 
     def __init__(self, folder: Storage, name: str, *, path: str) -> None:
         self._folder = folder
@@ -197,7 +199,10 @@ class ManifestFollower:
         self._manifest: Manifest | None = None
 
     async def load(self) -> Manifest | None:
-        """Load the current snapshot, the same object if nothing has changed. Return `None` if there is no data set."""
+        """Load the current snapshot. Return the same object as before if nothing has changed.
+
+        Return `None` if nothing was ever committed.
+        """
         found = await load_listed(self._folder, self._name, self._known)
         if found is None:
             self._manifest = None

@@ -1,9 +1,9 @@
 """Parts of splits, written as text: ``train``, ``train[:80%]+extra[10:20]``, ``test[-5%:]``.
 
 A bound is a number of records or a percentage. A negative bound counts from the end, and a missing bound stands for the
-beginning or end of the split. Percentages are rounded to the closest record, and halves to the even one, like TFDS with
-``rounding="closest"``, so ``train[:33%]`` and ``train[33%:]`` neither overlap nor leave a gap. `parse_split` needs no
-data; `Split.resolve` needs the number of records in each split.
+beginning or end of the split. Percentages are rounded to the closest record, and ties to the even number, as TFDS does
+with ``rounding="closest"``, so ``train[:33%]`` and ``train[33%:]`` neither overlap nor leave a gap. `parse_split` works
+without any data; `Split.resolve` needs the number of records in each split.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BOUND = re.compile(r"(?P<number>-?[0-9][0-9_]*)(?P<percent>\s*%)?")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A position in a split: ``value`` records, or per cent of them, counted from the end if negative."""
+    """A position in a split. ``value`` is a number of records or a percentage, counted from the end if negative."""
 
     value: int
     percent: bool = False

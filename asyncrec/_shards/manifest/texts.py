@@ -1,8 +1,8 @@
 """`TextColumn`: many short texts in one array of UTF-8 bytes, each followed by a NUL.
 
-A path takes about 50 bytes in a column but about 150 as a Python string, which matters for a million paths. No text
-contains a NUL, because paths in a manifest cannot. A whole column is processed in steps or by NumPy, so that other
-threads can run.
+A path takes about 50 bytes in a column, but about 150 as a Python string, which matters if there are a million paths.
+No text contains a NUL, because paths in a manifest must not. Operations on an entire column work in steps or use NumPy,
+so that other threads can run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class TextColumn(Sequence[str]):
     """An immutable sequence of texts."""
 
-    __slots__ = ("_bytes", "_starts")  # the offset of each text, then the total length
+    __slots__ = ("_bytes", "_starts")  # `_starts` has the offset of each text, then the total length
 
     def __init__(self, content: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
-        """``content`` is the texts, each followed by a NUL. ``starts`` is the offset of each, then the total length."""
+        """``content`` is the texts, each followed by a NUL; ``starts`` is each text's offset, then the total length."""
         self._bytes = content
         self._starts = starts
 
@@ -58,7 +58,7 @@ class TextColumn(Sequence[str]):
         return len(self._bytes)
 
     def write_to(self, content: NDArray[np.uint8], starts: NDArray[np.int64], at: int) -> None:
-        """Copy the texts to the part of another column that begins at its byte ``at``."""
+        """Copy the texts into another column's arrays. ``at`` is the offset of ``content`` in that column."""
         content[:] = self._bytes
         starts[:] = self._starts + at
 
@@ -77,7 +77,7 @@ class TextColumn(Sequence[str]):
         return self._bytes[self._starts[row] : self._starts[row + 1] - 1].tobytes()
 
     def find(self, text: bytes, start: int = 0, side: str = "left") -> int:
-        """Return the position of a text in a sorted column, or its insertion point. Search from ``start`` on."""
+        """Return the position of a text in a sorted column, or the position to insert it. Search from ``start`` on."""
         low, high = start, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -89,14 +89,14 @@ class TextColumn(Sequence[str]):
         return low
 
     def range_of(self, text: bytes) -> tuple[int, int]:
-        """Return the range ``[low, high)`` of the rows equal to this text in a sorted column."""
+        """Return the range ``[low, high)`` of the rows that are equal to this text. The column must be sorted."""
         low = self.find(text)
         if low == len(self) or self.raw(low) != text:
             return low, low
         return low, self.find(text, low, "right")
 
     def take(self, rows: NDArray[np.int64]) -> TextColumn:
-        """Return these rows in this order. Adjacent rows are copied together."""
+        """Return a new column with only these rows, in this order. Adjacent rows are copied together."""
         if not len(rows):
             return TextColumn.of(())
         lengths = np.diff(self._starts)[rows]

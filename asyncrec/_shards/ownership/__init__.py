@@ -1,1 +1,1 @@
-"""Ownership of names and shards: claims, marks, tombstones and the census of jobs."""
+"""Determine which job owns which names and shards, with claims, marks, tombstones and a census of jobs."""

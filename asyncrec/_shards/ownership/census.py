@@ -1,9 +1,9 @@
-"""`census` returns the jobs on a data set that have not ended, and whether each is alive. No other code decides that.
+"""`census` returns the jobs on a data set that have not ended, and whether each is alive. No other code decides this.
 
-A lock shows whether a job is alive, if this machine can see the lock (`storage._local.mounts`). The lock is on the
-job's header if the header is on a disk, and otherwise on a file of the job's machine whose token is in the job's mark
-(`_shards.journal.staging`). In a folder that several machines share, a job is dead after two minutes of silence
-(`JobFiles.are_silent`). Nothing proves a detached job dead.
+A lock shows whether a job is alive, if this machine can see the lock (`storage._local.mounts`). If the job's header is
+on a disk, the header is locked. Otherwise, the lock is on a file on the job's machine, whose token is in the job's mark
+(`_shards.journal.staging`). In a folder that several machines share, a job counts as dead after two minutes of silence
+(`JobFiles.are_silent`). Nothing can prove that a detached job is dead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._url import join
 JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
 """The state of a job: ``"unknown"`` if nothing here can tell, ``"ended"`` if its header has just been removed."""
 
-# An opening writer locks the headers of other jobs for a moment, so a job is alive only if its lock is held longer.
+# A writer that is being opened locks other jobs' headers for a moment. Only a job whose lock is held longer is alive.
 LOOKS = 3
 BETWEEN_LOOKS = 0.05
 
@@ -38,7 +38,7 @@ class FoundJob:
 
     Attributes:
         header: the job's header.
-        home: the folder of the header; `NOWHERE` if the header is a mark in the store.
+        home: the home that contains the header; `NOWHERE` if the header is a mark in the store.
     """
 
     header: JobHeader
@@ -50,7 +50,7 @@ class FoundJob:
         return self.home.folder is None
 
     def claim(self) -> tuple[JobState, Staging | None]:
-        """Return the state of the job, and lock its files unless it is alive or has just ended. Blocks.
+        """Return the job's state, and its locked files unless it is alive or has just ended. Blocks.
 
         Raises:
             StorageError: the disk fails, or the file belongs to another user.
@@ -66,7 +66,7 @@ class FoundJob:
         return ("dead" if staging.dead else "unknown"), staging
 
     def state(self) -> JobState:
-        """Return the state of the job, or ``"unknown"`` if an error hides it. Blocks."""
+        """Return the state of the job, or ``"unknown"`` if it cannot be determined because of an error. Blocks."""
         try:
             state, staging = self.claim()
         except StorageError:
@@ -77,9 +77,9 @@ class FoundJob:
 
 
 async def claimed(job: FoundJob, *, looks: int = 1) -> tuple[JobState, Staging | None]:
-    """Call `FoundJob.claim` in a thread, up to ``looks`` times while the job seems alive.
+    """Call `FoundJob.claim` in a thread. If the job seems alive, try again, making up to ``looks`` attempts.
 
-    Another census may hold the job's lock for a moment.
+    A single attempt can be wrong, because another process may hold the job's lock for a moment to take its own census.
     """
     for look in range(looks):
         if look:
@@ -105,7 +105,7 @@ def jobs_in(home: Home, name: str | None = None) -> list[FoundJob]:
 
 
 async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
-    """Find all jobs on a data set that have not ended, by their marks and the headers in its folder."""
+    """Find all jobs on a data set that have not ended, from their marks and from the headers in its folder."""
     marked = [FoundJob(header) for header in await find_marks(folder, name)]
     return [*await in_thread(jobs_in, home_of(folder), name), *marked]
 
@@ -138,8 +138,8 @@ async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]
 async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
     """Return the jobs on a data set that have not ended, each with its state.
 
-    In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
-    lock is seen to be held, dead after two minutes of silence, and otherwise unknown.
+    In a store, jobs of other machines or other users are ``"unknown"``. In a shared folder, a job is alive if this
+    machine sees that its lock is held, dead after two minutes of silence, and otherwise unknown.
     """
     return await states_of(await find_jobs(folder, name))
 
@@ -147,7 +147,7 @@ async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
 async def dead_among(jobs: Iterable[FoundJob], *, looks: int = LOOKS) -> list[FoundJob]:
     """Return the jobs that have died. A job that seems alive is checked up to ``looks`` times.
 
-    Another process may hold the job's lock for a moment to read its header.
+    A single check can be wrong, because another process may hold the job's lock for a moment to read its header.
     """
     left, dead = list(jobs), []
     for look in range(looks):

@@ -1,8 +1,8 @@
-"""A job wins the name of a data set after it has ended the dead jobs that had the name before (`end_job`).
+"""Win the name of a data set for a job, after ending the dead jobs that had the name before (`end_job`).
 
 If an earlier job ran on this machine, its lock shows whether it is alive. If it is dead and has promised nothing, it is
-given up at once. A job of another machine cannot be proven dead. In a shared folder, its silence counts as death, and
-in a store, a person decides.
+given up at once. A job on another machine cannot be proven dead. In a shared folder, it counts as dead once it has been
+silent for long enough; in a store, a person has to decide.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from asyncrec.storage._url import join
 async def settle_claims(
     folder: Storage, name: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
-    """Prevent the jobs that claimed the data set's name before this job from making more objects under it.
+    """Prevent the jobs that claimed the data set's name before this job from creating more objects under it.
 
     Args:
         by: the id of this job.
-        after: a stack that deletes the claims of the ended jobs, once this job's claim exists or its opening has
-            failed. Until then, these claims keep another job from starting again with the first number.
+        take_over: whether a person declares jobs dead whose state is unknown here.
+        after: a stack whose callbacks delete the claims of the ended jobs. It is unwound once this job's claim exists
+            or its opening has failed. Until then, these claims keep other jobs from starting with number 1 again.
 
     Returns:
         The highest claim number, whether fixed shards may use their plain names (if they are free), and all claims
         found.
 
     Raises:
-        ConflictError: another job has the name; the message names the job and the remedy.
+        ConflictError: another job has the name; the message names the job and says what to do.
     """
     plain, number = True, 0
     met = await find_claims(folder, name)
@@ -55,7 +56,7 @@ async def settle_claims(
 async def _is_settled(
     folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
-    """Prevent an earlier job from making more objects. Return whether its names are free, so its claim can be deleted.
+    """Prevent an earlier job from creating objects. Return whether its names are free and its claim can be deleted.
 
     Raises:
         ConflictError: the job is or may be alive.
@@ -69,15 +70,15 @@ async def _is_settled(
     if job is not None:
         await _give_way(folder, job, take_over=take_over, after=after)
         return False
-    # The job ended and left its claim behind, or its mark was deleted. With this tombstone, it can commit nothing more.
+    # The job ended and left its claim behind, or its mark was deleted. The tombstone prevents it from committing.
     await entomb(folder, name, writer, by=by)
     return home_of(folder).folder is not None
 
 
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
-    """End the job with this id, if it is dead and promised nothing. Return false if there is no such job.
+    """End the job with this id if it is dead and has promised nothing. Return false if there is no such job.
 
-    With ``take_over``, a person declares the job dead if its state is unknown here.
+    ``take_over`` means that a person declares the job dead if its state is unknown here.
 
     Raises:
         ConflictError: the job is alive, its state is unknown, or it has promised records.
@@ -118,10 +119,10 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
 
 
 async def refuse_makers(folder: Storage, names: JobNames) -> None:
-    """Raise an error if another job may be making objects with the names of a copy, which are those of the original.
+    """Raise an error if another job may be creating objects under the names that a copy takes over from the original.
 
     Raises:
-        ConflictError: a job with one of these ids has not ended.
+        ConflictError: a job whose id is in one of these names has not ended.
     """
     path = join(folder.root, names.name)
     for job in await find_jobs(folder, names.name):

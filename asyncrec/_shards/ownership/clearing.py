@@ -1,4 +1,4 @@
-"""Delete the objects of an ended job that no commit names. None of them can be committed any more."""
+"""Delete the objects of an ended job that no commit lists. They cannot be committed any more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.storage._listing import closing_listing
 
 
 async def delete_unlisted(folder: Storage, names: JobNames) -> None:
-    """Delete the objects of an ended job that no commit names."""
+    """Delete the objects of an ended job that no commit lists."""
     name = names.name
     history = await load_history(folder, name)
     others: dict[str, bool] = {}
@@ -33,8 +33,8 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
             return not others[maker]
         return True
 
-    # Only plain names and those of rewritten shards can be anywhere among the data set's names. For all others, list
-    # only the job's own prefix, because a large data set takes long to list.
+    # Listing a large data set takes long, so list only the names that begin with the job's own prefix. This does not
+    # work for plain names and for rewritten shards, which can be anywhere among the data set's names.
     anywhere = names.rewrites or (names.plain and names.num_shards is not None)
     begin = f"{name}-" if anywhere else f"{name}-{names.writer}"
     for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys"), ("_progress/", ".progress")):
@@ -46,7 +46,7 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
 
 
 async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:
-    """Delete shards that a commit removed, with their indexes and keys, except shards that are listed again."""
+    """Delete shards that a commit removed, and their index and keys files, unless the manifest lists them again."""
     if not removed:
         return
     history = await load_history(folder, name)
@@ -56,9 +56,10 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
 
 
 async def is_another_data_set(folder: Storage, name: str) -> bool:
-    """Return whether another job has made, or is making, a data set with this name.
+    """Return whether another job has created, or is creating, a data set with this name.
 
-    ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain shard of ``train-v2``.
+    ``train-v2-00000-of-00002.tfrecord`` can be a shard of ``train`` by the writer ``v2``, or one of ``train-v2`` with a
+    plain name.
     """
     if [info.key async for info in folder.list_objects(manifest_prefix(name))]:
         return True

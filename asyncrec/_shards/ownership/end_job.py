@@ -1,27 +1,29 @@
 """`end_job` is the only function that decides the fate of a dead job.
 
-A writer A, or its machine, has died, and left behind unfinished files, shards in no commit, a mark and perhaps a claim.
-Another process B ends A before A's names, keys or place are used again. B is a writer that opens the same data set,
-``asyncrec recover``, the next run of a joint job, or a writer that waits for A's place in the log of removals.
+A writer A, or its machine, has died and left behind unfinished files, uncommitted shards, a mark and perhaps a claim.
+Before A's names, keys or place can be used again, another process B must end A. B may be a writer that opens the same
+data set, ``asyncrec recover``, the next run of a joint job, or a writer waiting for A's place in the log of removals.
 
-The naive way is to check that A's mark is old, and delete the objects that A left. This fails in several ways:
+The naive way is to check that A's mark is old, and then to delete the objects that A left. This can go wrong:
 
-- A was only asleep. It wakes up and commits the shard that B has just deleted, so the manifest names a missing shard.
-- B deletes records that a flush of A has reported as safe.
-- C ends A at the same time. B commits A's records and C deletes them, or both commit them.
-- B dies after it has deleted the mark and half of the objects. No other process finds the rest.
+- A was only asleep. It wakes up and commits the shard that B has just deleted, so the manifest lists a missing shard.
+- B deletes records that one of A's flushes has reported as safe.
+- C ends A at the same time. B commits A's records while C deletes them, or both commit them.
+- B dies after it has deleted the mark and half of the objects. No other process can find the rest.
 
-So B takes these steps in this order. If B dies, the next process starts again with the first step:
+Therefore B takes the following steps in this order. If B dies, the next process starts again with the first step:
 
-1. *Is A alive?* Its lock shows this, or in a shared folder its silence (`FoundJob.claim`). If neither does, a person
-   decides (`Verdict`). B holds the lock to the end, so C on the same machine finds A "alive" in the meantime.
+1. *Is A alive?* A's lock shows this, or its silence in a shared folder (`FoundJob.claim`). If neither does, a person
+   decides (`Verdict`). B keeps A's lock until it is done; until then, A seems alive to a process C on the same machine.
 2. *Has A ended?* If its closing segment or a tombstone exists, B only cleans up.
-3. *Has A promised to keep records?* If B's caller allows it, B commits them (`finishing`). If not, A is left unchanged.
-4. *If it has not, B creates a tombstone under the name of A's closing segment.* Of A's commit and the tombstones of B
-   and C, exactly one is created. No object is deleted before that.
-5. B deletes the objects that no commit names, then the claims, then A's mark or header, by which the rest is found.
+3. *Has A promised to keep records?* If so, B commits them if its caller allows that (`finishing`), and otherwise leaves
+   A unchanged.
+4. *If not, B creates a tombstone under the name of A's closing segment.* Of A's commit and the tombstones of B and C,
+   only one can be created. No object is deleted before that.
+5. B deletes the objects that no commit lists, then the claims, and finally A's mark or header, which is needed to find
+   the others.
 
-A job that exits by itself takes these steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
+A job that exits by itself takes the steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
 """
 
 from __future__ import annotations
@@ -65,18 +67,18 @@ async def end_job(
     ending: Ending | None = None,
     after: AsyncExitStack | None = None,
 ) -> Answer:
-    """End a job of another process if it is dead and the verdict allows it; otherwise leave the job unchanged.
+    """End another process's job if it is dead and the verdict allows it; otherwise leave the job unchanged.
 
     If a step raises an error, the earlier steps are not undone, and the next call takes the remaining steps.
 
     Args:
         folder: the folder of the data set.
         ending: collects the results.
-        after: a stack at whose exit the job's claims and its header or mark are deleted. Until then, they keep other
-            jobs from using the names, and the lock is held. Without ``after``, they are deleted at once.
+        after: a stack whose exit deletes the job's claims and its header or mark, and releases the lock. Until then,
+            they keep other jobs from using the names. Without ``after``, this is done immediately.
 
     Raises:
-        ConflictError: the job had promised records, but another process gave it up or other jobs have its names.
+        ConflictError: the job had promised records, but another process gave it up, or other jobs have its names.
         StorageError, ManifestError: a step failed.
     """
     state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
@@ -85,7 +87,7 @@ async def end_job(
             return "ended"
         if not (verdict.living and job.marked and not job.header.spool):
             return "alive"
-        staging = Staging(job.header, None)  # fence the job, like one whose state is unknown here
+        staging = Staging(job.header, None)  # fence this job, as if its state were unknown
     taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
     answer: Answer = "unknown"
     try:
@@ -102,7 +104,7 @@ async def end_job(
 
 
 async def end_fenced(folder: Storage, staging: Staging) -> None:
-    """End a rolling job of this process, after another process has created a fence but has not ended the job.
+    """End a rolling job of this process, which another process has fenced but not ended.
 
     Raises:
         ConflictError: another process is ending the job.
@@ -127,7 +129,7 @@ class _Taken:
         self._not_ours = False
 
     async def end(self, verdict: Verdict, *, dead: bool) -> Answer:
-        """Take every step except those of `take_away_mark`."""
+        """Take all steps except for those in `take_away_mark`."""
         folder, header, files = self._folder, self._header, self._staging.files
         if files is not None and not dead and not header.detached:  # no lock proves that the job is dead
             return "unknown"
@@ -176,10 +178,10 @@ class _Taken:
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
-        """Keep the job's promises. Return ``"promised"`` if this is not allowed, or `None` if there are no promises."""
+        """Keep the job's promises. Return ``"promised"`` if the verdict forbids it, or `None` if there were none."""
         header, files = self._header, self._staging.files
         if files is None and header.spool and not verdict.dead:
-            return "promised"  # its records are in the spool of its machine
+            return "promised"  # its records are in a spool on its machine
         if header.kind == "whole" or (header.kind == "fixed" and files is None):
             return None
         if verdict.finishes == "nothing":
@@ -187,7 +189,7 @@ class _Taken:
         module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # most writers never need it
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         if header.kind == "rolling":
-            # If a person declared the job dead, its disk may reappear with unfinished journals, so give the job up.
+            # If a person declared the job dead, its disk may come back with unfinished journals, so give up the job.
             returns = files is None and verdict.dead
             for attempts_left in reversed(range(_ATTEMPTS)):
                 await finishing.begin()
@@ -195,7 +197,7 @@ class _Taken:
                     await finishing.rolling(close=not returns)
                     break
                 except ConflictError:
-                    # A late request of the job has committed more shards, so read its flush entries again.
+                    # An earlier request of the job has now committed more shards, so read its flush entries again.
                     went_on = (
                         header.silent_after and await load_closing(self._folder, header.name, header.writer) is None
                     )
@@ -211,14 +213,14 @@ class _Taken:
         return "finished"
 
     async def _holds_promises(self) -> bool:
-        """Return whether the job may have reported records as safe that are in no commit."""
+        """Return whether the job may have reported records as safe that are not committed."""
         header = self._header
         if await in_thread(self._staging.holds_promises):
             return True
         if header.kind != "rolling":
             return False
         if self._staging.files is not None:
-            # Flushed records of a rolling writer are no longer in a journal once their shard is published.
+            # Once a rolling writer has published a shard, the records that it had flushed are no longer in a journal.
             shards = await published_by(self._folder, JobNames.of(header))
         else:
             shards = [*(await live_of(self._folder, header.name, header.writer)).records] if header.silent_after else []
@@ -226,9 +228,9 @@ class _Taken:
         return await in_thread(lambda: not all(map(history.lists, shards)))
 
     async def _id_is_anothers(self) -> bool:
-        """Return whether the id in a spool's header belongs to another job, because this job's writer found it taken.
+        """Return whether the job id in a spool's header belongs to a different job, which used the id first.
 
-        A job makes its mark before any other object, so no object of the other job belongs to this job.
+        A job creates its mark before any other object, so none of the objects with this id belong to this job.
 
         Raises:
             ConflictError: this job has left files nevertheless. The files are not changed.
@@ -252,7 +254,7 @@ class _Taken:
         ended = False
         try:
             if not self._not_ours:
-                # If an abandoned job wrote to a store, its late requests may still arrive, so its names are not free.
+                # If an abandoned job wrote to a store, its requests may still take effect later, so keep its claims.
                 if not (header.life and self._abandoned):
                     await delete_claims(self._folder, header.name, header.writer)
                 if self._marked:
@@ -261,7 +263,7 @@ class _Taken:
         finally:
             await surely_in_thread(partial(self._staging.end, keep=not ended))
         if self._staging.files is not None and header.life and not self._not_ours:  # the files are in a spool
-            with suppress(StorageError):  # another process that gave the job up holds its lock, and ends it
+            with suppress(StorageError):  # another process has the lock, gives up the job, and ends it
                 _, marked = await claimed(FoundJob(header))
                 if marked is not None:
                     await surely_in_thread(marked.end)
@@ -269,18 +271,18 @@ class _Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
-    """The state of a job at its own exit, as far as the job knows it.
+    """The state of a job at its own exit, as far as the job knows.
 
     Attributes:
-        committed: whether its closing segment exists.
-        unsettled: whether a commit may or may not have taken effect.
-        left: whether an object that it published is in no commit, and could not be deleted.
-        doubtful: whether an object that it requested may still appear.
-        lingers: whether such an object may appear under a name that its claim reserves.
-        placed: whether it has a place in the log of removals.
-        shared: whether other processes have made shards under its names that it may not know of.
-        replaced: the shards that its own shards replace.
-        claim: the number of its claim.
+        committed: whether the job's closing segment exists.
+        unsettled: whether it is unknown if a commit has taken effect.
+        left: whether the job published an object that is not in any commit and could not be deleted.
+        doubtful: whether an object may still appear because a request to create it was not answered.
+        lingers: whether such an object may appear under a name that the job's claim reserves.
+        placed: whether the job has a place in the log of removals.
+        shared: whether other processes have created shards under the job's names, possibly without its knowledge.
+        replaced: the shards that the job's own shards replace.
+        claim: the number of the job's claim; `None` if it has no claim.
     """
 
     committed: bool
@@ -297,10 +299,11 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Delete the leftovers of a job that ends by itself. Return false if its mark or header is still needed.
+    """Delete what a job leaves behind when it exits by itself. Return false if its mark or header is still needed.
 
-    ``bury`` deletes the objects in doubt, except the shards passed to it. It is called after the tombstone exists, with
-    the shards that the tombstone adds, because another process may have adopted a shard whose request got no answer.
+    ``bury`` deletes the objects in doubt, except for the shards that are passed to it. It is called once a tombstone
+    exists, with the shards that the tombstone adds, because another process may have created the tombstone and adopted
+    a shard whose creation request was not answered.
 
     Raises:
         StorageError, ManifestError: a step failed; the mark and the header are still needed.
@@ -308,31 +311,31 @@ async def end_own_job(
     header, files = staging.header, staging.files
     name, writer = header.name, header.writer
     if exit.committed:
-        # The new manifest is already in effect, so a shard that remains is merely unlisted.
+        # The new manifest is already in effect, so an old shard that is not deleted does no harm.
         await delete_replaced(folder, name, exit.replaced)
     if exit.unsettled or exit.left:
         return False
     if exit.shared:
-        # Check the store, because a commit whose answer was lost may still have taken effect.
+        # Check the store, because a commit may have taken effect even though its answer was lost.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
         await delete_unlisted(folder, JobNames.of(header))
     if files is not None and (exit.shared or not exit.committed):
         left = await in_thread(files.any_left)
         if left and (exit.shared or (header.kind == "fixed" and not staging.acknowledged)):
-            await in_thread(files.remove)  # files of a failed flush, whose caller got an error
+            await in_thread(files.remove)  # they are left from a failed flush, whose caller got an error
             left = False
         if left or staging.acknowledged:
-            return False  # for `recover`
+            return False  # keep them for `recover`
     if not exit.committed and (exit.placed or exit.lingers or exit.doubtful):
         closing = await entomb(folder, name, writer, by="itself")
         if exit.doubtful and closing.abandoned:
             await bury({entry.path for entry in closing.add})
     if exit.claim is not None and not exit.lingers:
-        # Delete only the job's own claim, because that of an earlier job, perhaps alive, reserves the plain names.
+        # Delete only the job's own claim. An earlier job's claim reserves the plain names, and that job may be alive.
         await folder.delete(claim_key(name, exit.claim))
     if exit.doubtful and not exit.committed:
-        return False  # an object that appears late is uncommitted, and recovery finds it by the mark
+        return False  # if an object appears later, recovery needs the mark to find it
     if header.life:
         await remove_mark(folder, name, writer)
     return True

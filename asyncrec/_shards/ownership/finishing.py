@@ -1,8 +1,9 @@
 """`Finishing` commits the records that a dead job had promised to keep.
 
-The complete records of a journal are written to a shard with the name that its writer would have used, with an index
-and keys, and committed like every other shard. So the manifest lists only shards that were published and verified, and
-after a crash the next call continues with the rest. A shard that the job itself published is committed unchanged.
+The complete records of a journal are written to a shard, with an index and keys, under the name that the dead writer
+would have used, and the shard is committed like any other. Therefore the manifest lists only shards that were published
+and verified, and after a crash, the next call continues with the rest. A shard that the job itself published is
+committed unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# One shard is written at a time; some stores take chunks of 64 MiB.
+# This is enough for one shard at a time in any store: some stores need chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
 
 
@@ -54,13 +55,13 @@ class Finishing:
     """The completion of one dead job, which this process has locked. Call `begin` first."""
 
     def __init__(self, target: Storage, staging: Staging, names: JobNames, ending: Ending) -> None:
-        """``target`` is the folder of the data set; ``ending`` records the results."""
+        """``target`` is the folder of the data set; ``ending`` collects the results."""
         self._target = target
         self._staging = staging
         self._header = staging.header
         self._names = names
         self._ending = ending
-        # The header may hold another address, because the folder may have been moved or copied.
+        # The address in the header may be different, because the folder may have been moved or copied.
         self._address = address_of(self._header.url, target, self._header.name, storage=target)
         self._history: History
         self._flushes = staging.files is None and bool(staging.header.silent_after)
@@ -71,7 +72,7 @@ class Finishing:
         self._own: set[str]
 
     async def begin(self) -> None:
-        """Read the manifest. If the writer flushes to its store, first prevent it from flushing more records."""
+        """Read the manifest. If the writer flushes to its store, first prevent it from flushing any more records."""
         header = self._header
         last: int | None = None
         if self._flushes:
@@ -88,7 +89,7 @@ class Finishing:
         committed = await in_thread(self._history.added_by, header.writer)
         self._own = {entry.path for entry in committed}
         for path in [each for each in self._own if each.startswith(f"{header.name}-{header.writer}.")]:
-            # An earlier recovery has rewritten the shard under a name of its own.
+            # An earlier recovery wrote this shard under a name that only that recovery used (see `_finished`).
             self._own.add(rolling_shard_name(header.name, header.writer, sequence_of(path)))
         self._manifest = ManifestWriter(
             self._target,
@@ -116,16 +117,17 @@ class Finishing:
     async def rolling(self, *, close: bool) -> None:
         """Commit a rolling writer's journals and published shards, in the segment that ends its log.
 
-        The naive way is to commit shard by shard, and then end the log. Suppose the writer is not dead but asleep for
-        hours. The first of these segments has the writer's next number, and is deleted when a checkpoint covers it.
-        Then the writer wakes up, creates a segment with that number again, and reports records as committed that no
-        reader finds. The segment that ends a log is never deleted.
+        The naive way is to commit one shard after another, and then to end the log. But suppose the writer is not dead,
+        only asleep for hours. The first of these segments has the writer's next number, and is deleted when a
+        checkpoint covers it. When the writer wakes up, it creates a segment with the same number again, and reports
+        records as committed that no reader can find. The segment that ends a log, by contrast, is never deleted.
 
-        With ``close``, the log ends well; otherwise with a tombstone, because the writer's disk may reappear.
+        With ``close``, the log ends with a closing segment; otherwise it ends with a tombstone, because the writer's
+        disk may come back.
 
         Raises:
             ConflictError: the job was given up, or another job has shards with its names.
-            StorageError: a shard could not be made, for instance because a file has an unknown hard link. All other
+            StorageError: a shard could not be created, for instance because a file has an unknown hard link. All other
                 shards are committed.
         """
         files = self._staging.files
@@ -137,7 +139,7 @@ class Finishing:
             assert files is not None, "the loop is empty without files"
             journals = Journals(files, self._header, self._ending)
             if refused is not None and await in_thread(journals.noted, shard) is not None:
-                left.add(shard)  # otherwise the source's progress would skip the earlier shard
+                left.add(shard)  # otherwise, the source's progress would go past the refused shard
                 continue
             try:
                 if (entry := await self._of_journal(files, shard)) is not None:
@@ -150,7 +152,7 @@ class Finishing:
         for shard in await published_by(self._target, self._names):
             known = shard in entries or shard in left
             if not (known or self._is_listed(shard) or self._history.removes(shard)):
-                # An object with fewer records than a flush acknowledged is deleted after the end of the log.
+                # An object with fewer records than a flush acknowledged is left out, and is deleted once the log ends.
                 flushed = self._flushed.records.get(shard, 0) if self._flushed is not None else 0
                 try:
                     entry = await self._unlisted(shard)
@@ -188,9 +190,9 @@ class Finishing:
             raise refused
 
     async def is_promised(self, files: JobFiles) -> bool:
-        """Return whether to finish a fixed set, because a flush had returned or all its shards are complete.
+        """Return whether a fixed set must be finished, because a flush had returned or all its shards are complete.
 
-        Otherwise only some shards may exist, because the job died while it was publishing or deleting them.
+        If neither is the case, the job died while it was publishing or deleting shards, so only some may exist.
 
         Raises:
             ConflictError: the set must be finished, but other jobs have its names.
@@ -219,7 +221,7 @@ class Finishing:
             self._ending.commits(entry, self._address)
 
     async def _taken(self, files: JobFiles) -> list[str]:
-        """Lock the job's files and return its shards. Log each foreign file under its names."""
+        """Take over the job's files and return its shards. Log a warning for each foreign file that has such a name."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
             message = (
@@ -231,11 +233,11 @@ class Finishing:
         return found
 
     def _is_listed(self, shard: str) -> bool:
-        """Return whether a shard with this name is, or ever was, in a commit."""
+        """Return whether a shard with this name was ever committed."""
         return shard in self._own or self._history.lists(shard)
 
     async def _of_journal(self, files: JobFiles, shard: str) -> ShardEntry | None:
-        """Make a shard from a journal; return `None` if the journal is empty or the shard is committed."""
+        """Create a shard from a journal. Return `None` if the journal is empty or the shard is already committed."""
         if self._is_listed(shard):
             if shard not in self._own:
                 raise _taken(self._target, shard)
@@ -247,7 +249,7 @@ class Finishing:
     ) -> bool:
         """Commit shards; with ``end``, in the segment that ends the log. Return false if another process was faster.
 
-        In that case, the records of the ``adopted`` shards of a flush log are in shards of the other process.
+        If it was, it has put the records of the ``adopted`` shards, which come from the flush log, into its own shards.
         """
         if not end:
             for entry in entries:
@@ -256,7 +258,7 @@ class Finishing:
             try:
                 await self._manifest.close([*entries, *adopted], abandoned_by="" if well else this_host())
             except ConflictError:
-                # If all of these shards are listed, another recovery was faster.
+                # If all these shards are listed, another recovery has committed them.
                 closing = await load_closing(self._target, self._header.name, self._header.writer)
                 history = await load_history(self._target, self._header.name)
                 lost = (closing is None or closing.abandoned) if well else closing is None
@@ -280,7 +282,7 @@ class Finishing:
         return entry
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
-        """Return the entry of a shard without a journal: the shard of its writer, or else a new, empty shard."""
+        """Return the entry of a shard that has no journal: the one its writer published, or else a new, empty shard."""
         with suppress(ObjectNotFoundError):
             return await self._unlisted(name)
         async with self._publisher.open_shard(name) as shard:
@@ -288,11 +290,12 @@ class Finishing:
         return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
 
     async def _finished(self, files: JobFiles, shard: str, *, empty: bool, anew: bool = False) -> ShardEntry | None:
-        """Publish the complete records of a journal or spooled shard; return `None` if it has none, unless ``empty``.
+        """Publish the complete records of a journal or spooled shard. Return `None` if it has none, unless ``empty``.
 
-        With ``anew``, use a name that only this attempt uses, because a damaged object has the shard's name. That
-        object is deleted after the end of the log, and a late deletion would delete a new shard with the same name. If
-        the journal has positions, only the records up to the last noted position are published.
+        ``anew`` means that a damaged object has the shard's name, so that a name which only this attempt uses is
+        needed. The damaged object is deleted once the log has ended, and if that deletion took effect late, it would
+        delete a new shard with the same name. If the journal has positions, only the records up to the last recorded
+        position are published.
         """
         header, publisher, name = self._header, self._publisher, shard
         if anew:
@@ -317,7 +320,7 @@ class Finishing:
                         batch = await in_thread(reader.next)
                     await out.output.finish()
             except ObjectExistsError:
-                # The writer itself or an earlier recovery has published the shard but not committed it.
+                # The writer itself, or an earlier recovery, published the shard without committing it.
                 with suppress(FormatError):
                     if await begins_like(self._target, shard, await in_thread(journals.reader, shard)):
                         return await self._unlisted(shard)

@@ -1,12 +1,12 @@
 """Find the records that a dead writer without a disk had flushed to its flush log, and write them to shards.
 
-The naive way is to list the log and write its records. Suppose B does that while the writer A is still alive. A flushes
-once more and reports to its caller that the records are safe, and then B ends A without these records. So B first
-creates A's next flush entry as a *fence*, and then lists the log. Later flushes of A fail. If a lock proves that A's
-process is gone, no request of A can be acknowledged any more, so no fence is needed.
+The naive way is to list the log and write its records. But suppose process B does that while writer A is still alive. A
+flushes once more and reports to its caller that the records are safe; then B ends A without these records. Therefore B
+first creates A's next flush entry as a *fence*, and then lists the log. After that, A's flushes fail. If a lock proves
+that A's process is gone, none of A's requests can be acknowledged any more, so no fence is needed.
 
-Entries for a committed shard are void. B's shards have a token of B in their names, so that no other process uses them
-if B loses the race. The end of A's log names them (docs/protocol.md).
+Entries for a committed shard no longer count. The names of B's shards contain a token of B, so that no other process
+uses them if B loses a race. The segment that ends A's log lists these shards (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 _ATTEMPTS = 100
-# The number of shards that are made at once, if their chunks fit into memory.
+# The number of shards that are written at the same time, if their chunks fit into memory.
 _AT_ONCE = 16
 _TIME = "~time-"
 _NEVER = datetime.min.replace(tzinfo=UTC)
-# Some stores have chunks of 64 MiB.
+# In some stores, a chunk has 64 MiB.
 _MEMORY_LIMIT = 256 << 20
-# The size of an uncompressed entry with its line. A record's frame and digest are always in the same entry.
+# The size limit of a stored entry, including its first line. A record's frame and digest are always in the same entry.
 _MOST_BYTES = 2 * MOST_ENTRY
 
 
@@ -61,9 +61,9 @@ class Flushed(NamedTuple):
     """The content of a flush log.
 
     Attributes:
-        entries: the numbers of the entries to read, in order, each with the shards whose records it has.
-        records: the number of records to use, by shard.
-        ends: the last section to use of each shard: the number of its entry, and its index in that entry.
+        entries: the numbers of the entries to read, in order, each with the names of the shards whose records it has.
+        records: for each shard, the number of records to use.
+        ends: for each shard, the last section to use: the number of its entry, and its index in that entry.
     """
 
     entries: Mapping[int, frozenset[str]]
@@ -93,10 +93,10 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 
 
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
-    """Prevent a writer from flushing more records.
+    """Prevent a writer from flushing any more records.
 
-    The number of a fence may have been used before, because the writer deletes its entries. So a fence, even that of
-    another process, counts only if a later listing shows that the writer has not reached its number.
+    The writer deletes its old entries, so it may already have used the number of the fence. Therefore a fence, even one
+    that another process created, counts only if a later listing shows that the writer had not reached its number.
 
     Raises:
         ConflictError: the writer flushes faster than it can be fenced.
@@ -119,9 +119,10 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
 
 
 async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
-    """Return the last number of a flush log that is listed, and the last that a commit states.
+    """Return the last number of a flush log that is listed, and the last number that a commit states.
 
-    List first, because an entry that is void, and so no longer listed, has its number in the commit that made it void.
+    The log is listed first: if an entry is no longer listed because a commit made it unnecessary, that commit states
+    its number.
     """
     listed = await numbers_of(folder, name, writer)
     _, segment = await load_last(folder, name, writer)
@@ -129,10 +130,10 @@ async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
 
 
 async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
-    """Find the records in a fenced flush log, without entries that a later entry repeats.
+    """Find the records in a fenced flush log, ignoring entries that a later entry repeats.
 
-    Records of shards that were ever committed are void, which the caller checks. If the last records of a shard are
-    only a part of the records of a position, they are left out.
+    The caller must ignore records whose shard was ever committed. If the last records of a shard are only a part of the
+    records of one position, they are left out.
     """
     ends: dict[str, tuple[int, int]] = {}
     entries: dict[int, frozenset[str]] = {}
@@ -155,7 +156,7 @@ async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
 async def publish_flushed(
     folder: Storage, header: JobHeader, found: Flushed, shards: Collection[str], manifest: ManifestWriter
 ) -> tuple[list[ShardEntry], int]:
-    """Publish the flushed records of these shards, in shards whose names only this attempt uses.
+    """Publish the flushed records of these shards, in new shards with names that only this attempt uses.
 
     Return the entries of the new shards, and the number of bytes in incomplete frames.
     """
@@ -168,7 +169,7 @@ async def publish_flushed(
     while waiting:
         async with AsyncExitStack() as stack:
             open_now: dict[str, _Adopted] = {}
-            # Load each entry once for all these shards.
+            # Each entry is then loaded only once for all these shards.
             while waiting and _has_room(budget, len(open_now)):
                 shard = waiting.popleft()
                 name = rolling_shard_name(own.name, own.writer, sequence_of(shard))
@@ -177,8 +178,8 @@ async def publish_flushed(
             for number, inside in found.entries.items():
                 if inside.isdisjoint(open_now):
                     continue
-                # If the entry is gone, the writer has committed its shards or another process has ended the log, so the
-                # new shards will not be committed.
+                # If an entry is gone, the writer has committed its shards or another process has ended the log. In
+                # either case, the new shards will not be committed.
                 entry = await load_entry(folder, header.name, header.writer, number)
                 for place, section in enumerate(() if entry is None else entry.sections):
                     adopted = open_now.get(section.shard)
@@ -195,12 +196,12 @@ async def publish_flushed(
 
 
 def _has_room(budget: ByteBudget, shards: int) -> bool:
-    """Return whether one more shard fits beside the open shards."""
+    """Return whether another shard fits into memory in addition to the open shards."""
     return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
 
 
 class _Adopted:
-    """A shard that is made from the flushed records of another shard."""
+    """A new shard that is written from the flushed records of another shard."""
 
     def __init__(self, out: Shard, key_bytes: int) -> None:
         self.out = out
@@ -211,7 +212,7 @@ class _Adopted:
         self._fed = 0
 
     async def write(self, section: Section) -> None:
-        """Write the records that this section completes. A record may begin in an earlier section."""
+        """Write the records that end in this section. The first of them may begin in an earlier section."""
         self.positions |= section.positions or {}
         self._digests += section.digests if section.digests is not None else bytes(self._width * section.records)
         keyed = any(self._digests)
@@ -225,12 +226,12 @@ class _Adopted:
 
     @property
     def cut(self) -> int:
-        """The number of bytes left over in an incomplete frame."""
+        """The number of bytes that are left in an incomplete frame."""
         return self._fed - self._decoder.offset
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
-    """Check that the log of a writer that may be alive has no segment after ``number``, its supposed end.
+    """Check that a log has no segment after ``number``, which is supposed to be its end. Its writer may be alive.
 
     Raises:
         ConflictError: the log continues, so the writer is alive.
@@ -243,14 +244,14 @@ async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
 
 
 async def delete_adopted(folder: Storage, entries: Collection[ShardEntry]) -> None:
-    """Delete shards that `publish_flushed` made and no commit names. No other process uses their names."""
+    """Delete shards that `publish_flushed` created but no commit lists. No other process uses their names."""
     for entry in entries:
         for key in entry.objects:
             await folder.delete(key)
 
 
 async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: bool) -> None:
-    """Delete the flush log of an ended writer. With ``fenced``, keep its fence because the writer may be alive."""
+    """Delete the flush log of an ended writer. With ``fenced``, keep its fence, because the writer may be alive."""
     numbers = await numbers_of(folder, name, writer)
     if fenced and numbers:
         there = await load_entry(folder, name, writer, numbers[-1])
@@ -260,11 +261,11 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 
 
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
-    """Return the ids of the writers that have flushed records, but have since been silent for too long.
+    """Return the ids of the writers that have flushed records but have been silent for too long since then.
 
-    Times are those of the store's clock. To read it, a small object is created and deleted, if any writer has flushed.
-    The flush logs of all writers are listed at once, then the commits of the writers that have not flushed for too
-    long. A fence is not a sign of life, because another process created it.
+    All times are by the store's clock. If any writer has flushed, a small object is created and deleted to read that
+    clock. The flush logs of all writers are listed together; then, for the writers that have not flushed for too long,
+    the commits are listed. A fence is not a sign of life, because another process created it.
     """
     silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
     if not silent_after:
@@ -308,7 +309,7 @@ async def _is_fence(folder: Storage, name: str, writer: str, number: int) -> boo
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:
-    """Return the time by the store's clock, or `None` if the store does not yet list the new object."""
+    """Return the time by the store's clock, or `None` if the store does not list the object created for this yet."""
     key = f"{flush_prefix(name)}{_TIME}{secrets.token_hex(8)}"
     await folder.put(key, b"\n")
     try:
@@ -318,12 +319,12 @@ async def _time_of(folder: Storage, name: str) -> datetime | None:
 
 
 async def clear_flushed(folder: Storage, name: str) -> None:
-    """Delete late entries of ended writers, and objects left behind by `_time_of`. Keep fences."""
+    """Delete the entries that ended writers created late, and objects left behind by `_time_of`. Keep fences."""
     prefix = flush_prefix(name)
     keys = [info.key async for info in folder.list_objects(prefix)]
     if not keys:
         return
-    begun = set(await find_begun(folder, name))  # listed after the keys
+    begun = set(await find_begun(folder, name))  # listed after the keys, so the writer of each key is included
     for key in keys:
         found = flush_of(key[len(prefix) :])
         if key.startswith(f"{prefix}{_TIME}"):

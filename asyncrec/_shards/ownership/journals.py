@@ -1,6 +1,6 @@
-"""`Journals` reads the unfinished files of a dead job: their records, and the progress of their sources.
+"""`Journals` reads the records in the unfinished files of a dead job, and the progress of the records' sources.
 
-Unreadable parts of a journal do not become part of the data set. If a journal is damaged, a copy is kept.
+The unreadable part of a journal does not become part of the data set. If a journal is damaged, a copy is kept.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ class Journals:
     """The journals of one job that this process has locked. Its methods block."""
 
     def __init__(self, files: JobFiles, header: JobHeader, ending: Ending) -> None:
-        """``ending`` collects the incomplete and damaged parts."""
+        """``ending`` collects the sizes of incomplete parts and the paths of damaged journals."""
         self._files = files
         self._header = header
         self._ending = ending
 
     def reader(self, shard: str, most: int | None = None) -> JournalReader:
-        """Return a reader of a journal, or of a complete shard in a spool, that returns at most ``most`` records."""
+        """Return a reader that reads at most ``most`` records of a journal, or of a complete shard in a spool."""
         path, keys, other_names, _ = self._files.to_read(shard)
         compressed, key_bytes = bool(self._header.compression.type), self._header.key_bytes
         return JournalReader(path, keys, compressed=compressed, other_names=other_names, key_bytes=key_bytes, most=most)
 
     def positions(self, shard: str, records: int | None = None) -> tuple[int, Positions] | None:
-        """Read the progress of the sources in a shard with ``records`` records (by default, those of its journal).
+        """Read the progress of the sources in a shard with ``records`` records (by default, as many as in its journal).
 
-        Return the number of records to keep, and the positions; return `None` if the shard has none.
+        Return the number of records to keep, and the positions. Return `None` if the shard has no positions.
         """
         content = self.noted(shard)
         if content is None:
@@ -42,7 +42,7 @@ class Journals:
         return parse_positions(content, self._count(shard) if records is None else records)
 
     def noted(self, shard: str) -> bytes | None:
-        """Read the positions noted for a shard; return `None` if it has none."""
+        """Read the content of a shard's positions file. Return `None` if the shard has no such file."""
         return read_positions(self._files.to_read(shard)[3])
 
     def _count(self, shard: str) -> int:
@@ -57,7 +57,7 @@ class Journals:
             reader.close()
 
     def report(self, reader: JournalReader) -> None:
-        """Record the bytes that were cut off, and keep a copy of the journal if it is damaged."""
+        """Count the bytes that the reader cut off, and keep a copy of the journal if it is damaged."""
         self._ending.cut_bytes += reader.cut
         if reader.damage is not None:
             kept = keep(reader.path)

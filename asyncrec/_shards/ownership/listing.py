@@ -1,4 +1,4 @@
-"""`list_shards` finds the shards of a path in its manifest or, if it has none, among the stored objects."""
+"""`list_shards` finds the shards of a data set in its manifest or, if it has no manifest, among the stored objects."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ async def list_shards(
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
-    """Return the paths of keys in a folder. Call this in a thread, because there may be a million keys."""
+    """Return the full paths of keys in a folder. Call this in a thread, because there may be a million keys."""
     return [folder + key for key in keys]
 
 
 async def longer_names(folder: Storage, beginning: str) -> list[str]:
-    """Return the names of the folder's other data sets that begin with ``beginning``, ascending."""
+    """Return the names of a folder's data sets that begin with ``beginning`` and are longer, in ascending order."""
     return [name for name in await dataset_names(folder, beginning) if name != beginning]
 
 
 async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Leave out the shards of data sets with a longer name, whose manifests list them, and of unfinished jobs."""
+    """Leave out the shards of data sets with longer names, which their own manifests list, and of unfinished jobs."""
     others = await longer_names(folder, name)
     return await without_unfinished(
         folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
@@ -75,10 +75,10 @@ async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> lis
 
 
 async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
-    """Leave out shards that `compact` or `delete` has replaced, or has published but not yet committed.
+    """Leave out shards that `compact` or `delete` has replaced, or has published but not committed yet.
 
-    The manifest of such a data set decides, even if its shards are found by a pattern, because for a while, old shards
-    exist beside new shards with the same records. The manifest of a data set without rewritten shards is not read.
+    For a while, old shards exist next to new ones with the same records. Therefore the data set's manifest decides,
+    even if the shards were found by a pattern. The manifest of a data set without rewritten shards is not read.
     """
     rewritten = [key for key in keys if rewriter_of(key) is not None]
     return (await listed_in_manifests(folder, keys, of=rewritten))[0] if rewritten else list(keys)
@@ -87,11 +87,11 @@ async def without_replaced(folder: Storage, keys: Sequence[str]) -> list[str]:
 async def listed_in_manifests(
     folder: Storage, keys: Sequence[str], *, of: Sequence[str]
 ) -> tuple[list[str], dict[str, ShardEntry]]:
-    """Look shards up in the manifests of the data sets in a folder that may have shards with the names ``of``.
+    """Look up shards in the manifests of the data sets in a folder that may have shards with the names ``of``.
 
     Returns:
-        The keys without those that such a data set has replaced or not yet committed; and by key, the entry of each
-        shard that one of them lists.
+        The keys, except those of shards that one of these data sets has replaced or has not committed yet; and the
+        entries, by key, of the shards that their manifests list.
 
     Raises:
         ManifestError: a manifest cannot be read.
@@ -117,7 +117,7 @@ def _may_have(name: str, keys: Sequence[str]) -> bool:
 
 
 def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[str]:
-    """Return the objects that were shards of a data set, or are rewritten shards in no commit. Blocks."""
+    """Return the keys that were shards of a data set but no longer are, or are uncommitted rewritten shards. Blocks."""
     shards = manifest.shards
     return [
         key
@@ -127,10 +127,10 @@ def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[s
 
 
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Leave out the objects of jobs that have not ended, for a data set without a manifest.
+    """Leave out the objects of unfinished jobs, in a data set that has no manifest.
 
-    A job's published shards must not be read before the job commits, nor after it was given up. Shards that other
-    programs, such as TensorFlow, wrote under such names are read as before.
+    The shards that a job has published must not be read before the job commits, nor after the job was given up. Shards
+    that other programs, such as TensorFlow, wrote under similar names are not left out.
     """
     unfinished = set((await load_history(folder, name)).writers)
     jobs = await find_jobs(folder, name)
@@ -147,7 +147,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
 
 
 async def is_anything_at(store: Storage, key: str) -> bool:
-    """Return whether a path names an existing data set (even one with only a tombstone), a folder, or shards."""
+    """Return whether a path names a folder, shards, or an existing data set, even if it has nothing but a tombstone."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     places = [f"{key.rstrip('/')}/" if key else "", *([f"{prefix}_manifest/{name}/"] if name else [])]
     for place in places:
@@ -160,7 +160,7 @@ async def is_anything_at(store: Storage, key: str) -> bool:
 
 
 async def why_nothing_at(store: Storage, key: str) -> str:
-    """Return the message for a path at which there is nothing to read."""
+    """Return the error message for a path at which there is nothing to read."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (

@@ -1,12 +1,12 @@
 """Marks and claims show which jobs work on a data set or died doing so, and which of them may use its name.
 
-The mark of a job is made before its first object and removed after its last, so that the owner of every object under
-its names can be found. In a local folder, the mark is the locked header (`_shards.journal.header`). In a store, it is
-the first entry of the job's log, number 0, and a locked file on the job's machine shows whether the job is alive
-(`_shards.ownership.census`), unless the job is detached or no lock file could be made.
+A job's mark exists from before its first object until after its last one, so the owner of every object under the job's
+names can be found. In a local folder, the mark is the locked header (`_shards.journal.header`). In a store, it is
+object 0 of the job's log, and a locked file on the job's machine shows whether the job is alive
+(`_shards.ownership.census`), unless the job is detached or the file could not be created.
 
-A job that needs a name exclusively, because it has fixed shards or ``mode="new"``, makes a claim. Claims are numbered
-and created exclusively, and the highest counts.
+A job that must be the only one to use a name, because it has fixed shards or ``mode="new"``, creates a claim. Claims
+are numbered and created exclusively, and the highest one counts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Claim:
     """A claim on a data set's name.
 
     Attributes:
-        number: the number of the claim on this name; the highest counts.
-        writer, since: the id and the start time of the job that made it.
-        plain: whether the names of fixed shards lack the writer's id. No other job may ever have used such names.
+        number: the number of the claim on this name. The claim with the highest number counts.
+        writer, since: the id and the start time of the job that created the claim.
+        plain: whether the job's fixed shards have plain names, without its id. This is only allowed if no other job has
+            ever used such names.
     """
 
     number: int
@@ -57,12 +58,12 @@ class Claim:
                 return claim
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
-        # An unreadable claim still counts, because a job wanted the name, and may have used the plain names.
+        # An unreadable claim still counts: some job wanted the name, and may have used the plain names.
         return cls(number=number, writer="", plain=True)
 
 
 async def put_mark(folder: Storage, header: JobHeader) -> None:
-    """Make the mark of a job.
+    """Create the mark of a job.
 
     Raises:
         ObjectExistsError: a job with this id is running, or has died.
@@ -78,13 +79,13 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
-    """Remove the mark of an ended job, once no deleted object can reappear after a power cut."""
-    await in_thread(home_of(folder).sync, name)  # the header of a job with a spool is in the spool
+    """Remove the mark of an ended job, after making sure that deleted objects cannot reappear after a power failure."""
+    await in_thread(home_of(folder).sync, name)  # if the job has a spool, its header is there
     await folder.delete(begin_key(name, writer))
 
 
 async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
-    """Remove the mark of a job, unless another job with the same id made it."""
+    """Remove the mark of a job, unless another job with the same id created it."""
     key = begin_key(header.name, header.writer)
     try:
         own = await folder.get(key, max_bytes=MOST_BYTES) == header.encode()
@@ -95,7 +96,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
-    """Load the header in a mark; return `None` if there is no mark or it holds no header."""
+    """Load the header in a mark. Return `None` if there is no mark, or if it does not contain a valid header."""
     try:
         content = await folder.get(begin_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):
@@ -112,9 +113,9 @@ async def find_begun(folder: Storage, name: str) -> list[str]:
 
 
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
-    """Return the headers in the marks of a data set, which belong to jobs that have not ended, alive or not.
+    """Return the headers in a data set's marks. Their jobs have not ended, but may be alive or dead.
 
-    If there are more than ``most`` jobs, read ``most`` of them, chosen at random, because each needs a request.
+    If there are more than ``most`` marks, read only ``most`` of them, chosen at random, because each needs a request.
     """
     writers = await find_begun(folder, name)
     if most is not None and len(writers) > most:
@@ -143,7 +144,7 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 async def names_of(folder: Storage, header: JobHeader) -> JobNames:
     """Return the names of a job's shards. Fixed shards have plain names if the job's last claim says so.
 
-    A fixed job without a claim has made no shards.
+    A fixed job without a claim has not created any shards.
     """
     if header.num_shards is None:
         return JobNames.of(header)
@@ -159,10 +160,10 @@ async def delete_claims(folder: Storage, name: str, writer: str) -> None:
 
 
 async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
-    """Make a claim.
+    """Create a claim.
 
     Raises:
-        ConflictError: another job made the claim with this number first.
+        ConflictError: another job created the claim with this number first.
     """
     try:
         await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)

@@ -1,9 +1,9 @@
-"""The log of removals decides which of several jobs that remove or replace shards wins.
+"""The log of removals decides which job wins if several jobs remove or replace shards.
 
-Each such job takes one place in the log. A place is a number, won by exclusive creation. A job that only appends takes
-no place. A job takes its place just before it commits, and its closing segment names the place. So a place counts once
-the closing segment exists, and is void once the job was abandoned. Until then, no other job can take the next place.
-So if two jobs replace the same data set, the second sees the commit of the first.
+Each of these jobs takes one place in the log just before it commits. A place is a number, which a job wins by creating
+an object exclusively. A job that only appends does not take a place. The job's closing segment names its place, so the
+place counts once the closing segment exists, and no longer counts once the job was abandoned. Until one of these has
+happened, no other job can take the next place. Thus, if two jobs replace a data set, the second sees the first commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundErro
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# Two small requests lie between a place and its closing segment, each with up to a minute of retries.
+# Between a place and the closing segment that names it, there are two small requests, each retried for up to a minute.
 _PATIENCE_SECONDS = 130
 _POLL_SECONDS = 0.25
 _MOST_BYTES = 1 << 16
@@ -42,26 +42,26 @@ async def take_place(
     rule: str = "",
     deadline: Deadline | None = None,
 ) -> int:
-    """Win the next place in the log for the job ``writer``. ``since`` is the last place in its snapshot.
+    """Win the next place in the log for the job ``writer``. ``since`` is the last place in the job's snapshot.
 
-    With ``removes``, other jobs may have removed shards since, but not these; after this call, no other job can remove
-    them any more. The removals of other jobs are read from the ends of their logs rather than from a listing, which may
-    be late. ``rule`` states which record of each key is kept. Jobs with different rules conflict, because together they
-    could remove all records of a key. ``deadline`` also limits the shielded requests.
+    With ``removes``, other jobs may have removed shards since that place, as long as they did not remove these; after
+    this call, no other job can remove them. The other jobs' removals are read from the ends of their logs and not from
+    a listing, which may lag behind. ``rule`` states which record of each key is kept. Jobs with different rules
+    conflict, because together they could remove all records of a key. ``deadline`` also limits the shielded requests.
 
     Raises:
-        ConflictError: another job has removed or replaced shards since, or is about to and has not ended.
+        ConflictError: another job has removed or replaced shards since then, or is about to do so and has not ended.
     """
     display_path = join(folder.root, name)
     patience = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
-    met: set[int] = set()  # places found taken; a listing may not yet show them
+    met: set[int] = set()  # places that are already taken, although a listing may not show them yet
     while True:
         places = sorted(met.union(await _places(folder, name)))
         for place in (each for each in places if each > settled):
             holder, others_rule = await _holder(folder, name, place)
             if holder == writer:
-                return place  # won by an attempt whose answer was lost
+                return place  # an earlier attempt won it, but the answer was lost
             closing = await load_closing(folder, name, holder) if holder else None
             mine = removes is None or closing is None or not set(removes).isdisjoint(closing.remove)
             if closing is not None and closing.removal == place and (mine or (rule and others_rule not in ("", rule))):
@@ -95,7 +95,7 @@ async def take_place(
 
 
 async def times_of_removals(folder: Storage, name: str, history: History) -> dict[str, float]:
-    """Return the commit time of each job that removed shards, in seconds since 1970 by the store's clock."""
+    """Return when each job that removed shards committed, in seconds since 1970 by the store's clock."""
     numbers = np.unique(history.commits["writer"][history.removed_by]).tolist()
     times = {history.writers[number]: 0.0 for number in numbers}
     if not times:
@@ -109,7 +109,7 @@ async def times_of_removals(folder: Storage, name: str, history: History) -> dic
 
 
 def removed_at(history: History, key: str, times: Mapping[str, float]) -> float:
-    """Return the latest of these times at which a shard, or the shard of an index or keys, was removed, or 0."""
+    """Return the latest of these times at which a shard was removed, or 0. ``key`` names the shard or its sidecar."""
     found = 0.0
     for path in {history.shards.paths[row] for row in history.rows_naming(key)}:
         low, high = history.removed.range_of(path.encode("utf-8", "surrogatepass"))
@@ -125,7 +125,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> tuple[str, str]:
-    """Return the owner of a place, and its rule; ``""`` if the object there cannot be read."""
+    """Return the job that has a place, and the job's rule. Both are ``""`` if the place's object cannot be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer, rule = data["writer"], data.get("rule", "")

@@ -1,15 +1,16 @@
 """A source of records, such as a partition of a queue, has one writer at a time, which starts at the stored position.
 
-Suppose P reads a queue from position 8 on, and stalls for an hour. Q takes its place, so both store message 8. The
-naive way is a lock on the source, but P does not know that it has lost the lock. Another way is to compare positions
-before each commit, but P compares, stalls, and commits an hour later. So Q takes these steps (docs/protocol.md):
+Suppose process P reads a queue from position 8 on, and stalls for an hour. Process Q takes its place, so both would
+store message 8. The naive way is a lock on the source, but P does not know when it has lost the lock. Another way is to
+compare positions before each commit, but P could compare, stall, and commit an hour later. Therefore Q takes these
+steps (docs/protocol.md):
 
-1. *The last owner's log must have ended*, or the owner must have released its turn. If not, Q ends the log, even if P
-   is alive. After that, no request of P is acknowledged, and the records that P had flushed are committed. P continues
-   in a new log, with its other sources.
+1. *The last owner's log must have ended*, or the owner must have released its turn. If not, Q ends the log, even if the
+   owner P is alive. After that, none of P's requests is acknowledged, and the records that P had flushed are committed.
+   P continues in a new log, with its other sources.
 2. *Q wins the next turn* by creating ``_source-<hash>-000002.json`` exclusively. If several processes want the source,
    one wins, and the others start again, with the winner as the last owner.
-3. *Q lists the turns again*, because the number may have been used, followed by others, and deleted, hours ago.
+3. *Q lists the turns again*, because the number may have been used hours ago, and deleted after later turns were won.
 4. *Only now* does Q read the position.
 
 A new turn is larger than every turn in the manifest. A copy has the positions of the original, but no turns.
@@ -44,12 +45,12 @@ from asyncrec.errors import (
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# Each attempt after the first means that another process took the source, or ended its owner, a moment ago.
+# A second or later attempt is needed if another process took the source, or ended its owner, just before this one.
 _ATTEMPTS = 10
-# A name has at most 512 bytes, and JSON may escape each as six.
+# A name has at most 512 bytes, each of which JSON may escape as six.
 _MOST_BYTES = 8192
 _VERSION = 1
-# The turn and the position of a source without a stored record.
+# The turn and the position of a source from which no record is stored.
 NOTHING = (0, NO_POSITION)
 
 
@@ -59,8 +60,8 @@ class TakenSource(NamedTuple):
     Attributes:
         source: the name of the source.
         turn: the number of the turn that the writer has won.
-        position: the position of the last stored message, or -1 before the first one.
-        known: the manifest as read. Pass it with the next source, so that only new segments are read.
+        position: the position of the last stored message, or -1 if no message is stored.
+        known: the manifest that was read. Pass it when taking the next source, so that only new segments are read.
     """
 
     source: str
@@ -70,10 +71,10 @@ class TakenSource(NamedTuple):
 
     @property
     def release(self) -> Mapping[str, int]:
-        """The value of `Segment.releases` in the segment by which the writer releases the source.
+        """The value of `Segment.releases` in the segment with which the writer releases the source.
 
-        This or an earlier segment states the position of the last record that the writer has acknowledged. The writer
-        takes the source again only once this segment exists.
+        That segment, or an earlier one, must state the position of the last record that the writer has acknowledged.
+        The writer must not take the source again before that segment exists.
         """
         return {self.source: self.turn}
 
@@ -83,7 +84,7 @@ def check_source(source: str) -> str:
 
     Raises:
         TypeError: the name is not text.
-        ValueError: the name is empty, longer than 512 bytes, or has control characters or text that is not Unicode.
+        ValueError: the name is empty or longer than 512 bytes, or has control characters or text that is not Unicode.
     """
     if not isinstance(source, str):
         raise ArgumentTypeError(f"source={source!r}: must be text, not {type(source).__name__}")
@@ -120,19 +121,19 @@ async def take_source(
 ) -> TakenSource:
     """Win the next turn of a source for a job that has begun, and read the stored position.
 
-    If the call fails, it can be repeated, because a turn that was won without an answer does no harm. A writer takes
+    If the call fails, it can be repeated: it does no harm if a turn was won but the answer was lost. A writer must take
     one source at a time.
 
     Args:
-        header: the header of the job whose log takes the turn.
+        header: the header of the job that takes the source.
         since: the turn that the writer had in its last log, which another process has ended. The source is taken only
-            if it has had no other owner since.
+            if it has not had any other owner since then.
         known: `TakenSource.known` of the last source that was taken.
 
     Raises:
         ValueError: the job commits all its shards together, or the data set has too many sources.
         ConflictError: another process has taken the source, its owner cannot be ended from here, or the job's own log
-            was ended (``ended`` is set).
+            was ended (in which case ``ended`` is set).
         ManifestError: a turn cannot be read, or belongs to another source whose name has the same hash.
         StorageError: it is unknown whether the turn was won.
     """
@@ -152,7 +153,7 @@ async def take_turn(
     since: int | None = None,
     known: LoadedManifest | None = None,
 ) -> TakenSource:
-    """Take a source for the job with this id, like `take_source`. A process that only forgets it has no header."""
+    """Take a source like `take_source`, but without a header: a process that only forgets a source has none."""
     taking = _Taking(folder, name, source, known)
     for _ in range(_ATTEMPTS):
         turn, owner = await taking.look()
@@ -170,7 +171,7 @@ async def take_turn(
         taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
-            # This need not be shielded, because a turn that was created without an answer blocks no process.
+            # This need not be shielded: a turn that was created without an answer does not block any process.
             await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)
@@ -182,20 +183,20 @@ async def take_turn(
 
 
 async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> None:
-    """End the log of a source's last owner as a recovery would, even if the owner is alive.
+    """End the log of a source's last owner, in the same way as a recovery but even if the owner is alive.
 
     Raises:
-        ConflictError: the log cannot be ended from here; the message names the remedy.
+        ConflictError: the log cannot be ended from here; the message says what to do.
     """
     job = await find_job(folder, name, owner)
-    if job is None:  # the job ended, or its mark was deleted; it can commit nothing after this
+    if job is None:  # it ended or its mark was deleted; after this, it cannot commit
         await entomb(folder, name, owner, by=this_host())
         return
     header = job.header
     where = f"{join(folder.root, name)}: the source {source!r} belongs to the writer {owner}"
     if header.kind != "rolling":
         raise ManifestError(f"{where}, which is not a rolling writer and can have no source; its turn is damaged")
-    # Records in a spool on another machine may have been acknowledged, but no process here can read them.
+    # Records in a spool on another machine may have been acknowledged, but they cannot be read from here.
     in_spool = job.marked and header.spool
     answer = await end_job(folder, job, Verdict(dead=not in_spool, living=not in_spool, finishes="rolling"))
     if answer not in ("alive", "unknown", "promised"):
@@ -213,7 +214,7 @@ async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> Non
 
 
 async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
-    """Raise an error if the log of a job that lost a turn has ended. The winner may have ended it.
+    """Raise an error if the log of a job that did not win a turn has ended. The winner may have ended it.
 
     Raises:
         ConflictError: the log has ended.
@@ -227,10 +228,11 @@ class _Taking:
 
     Attributes:
         path: the path of the data set.
-        least: a turn that exists, although a listing may not yet show it.
-        ended: owners whose logs have ended, although a listing may not yet show it.
-        stored: the highest turn under which a position is committed, and that position; `NOTHING` if none is.
-        known: the manifest as last read.
+        least: a turn that is known to exist, although a listing may not show it yet.
+        ended: owners whose logs are known to have ended, although a listing may not show that yet.
+        stored: the highest turn in which a position was committed, and that position; `NOTHING` if there is no such
+            turn.
+        known: the manifest that was read last.
     """
 
     def __init__(self, folder: Storage, name: str, source: str, known: LoadedManifest | None) -> None:
@@ -248,14 +250,14 @@ class _Taking:
         return None if self.known is None else self.known.history
 
     async def look(self) -> tuple[int, str]:
-        """Return the last turn and its owner, and load the stored position. Turn 0 and a copy's turn have no owner.
+        """Return the last turn and its owner, and load the stored position. Turn 0 and a copy's turn have owner ``""``.
 
         Raises:
             ManifestError: the turn cannot be read, or belongs to another source.
         """
         turn = await self._last_turn()
         while turn and (owner := await self._owner(turn)) is None:
-            # Between the listing and this request, another owner took a later turn, and deleted this one.
+            # Between the listing and this request, another owner took a later turn and deleted this one.
             if (later := await self._last_turn()) == turn:
                 raise ManifestError(f"{self._key(turn)}: the store lists this turn but cannot find it")
             turn = later
@@ -263,7 +265,7 @@ class _Taking:
         if self._history is not None:
             self.stored = max(self.stored, self._history.progress.get(self._source, self.stored))
             released = self._history.releases.get(self._source, 0)
-            if (later := max(self.stored[0], released)) > turn:  # won after the listing, or a copy has no turns
+            if (later := max(self.stored[0], released)) > turn:  # it was won after the listing, or this is a copy
                 return later, await self._owner(later) or ""
         return turn, owner or "" if turn else ""
 
@@ -296,7 +298,7 @@ class _Taking:
                 f"{self._key(turn)}: the sources {self._source!r} and {str(source)[:80]!r} have the same hash, so one "
                 "data set cannot have both; give one of them another name, or write it to another data set"
             )
-        # The id becomes part of names.
+        # The id is checked because it becomes part of object names.
         if not isinstance(writer, str) or begin_of(f"{writer}-000000.jsonl") != writer:
             raise ManifestError(
                 f"{self._key(turn)}: the turn names the writer {str(writer)[:80]!r}, which is not an id"
@@ -304,14 +306,14 @@ class _Taking:
         return writer
 
     def is_free(self, turn: int, owner: str) -> bool:
-        """Return whether the owner's log has ended, or has released this turn."""
+        """Return whether the owner's log has ended, or the owner has released this turn."""
         history = self._history
         return owner in self.ended or (
             history is not None and (owner in history.ended or history.releases.get(self._source) == turn)
         )
 
     def is_full(self) -> bool:
-        """Return whether the data set has reached the limit on its sources."""
+        """Return whether the data set has the maximum number of sources."""
         return self._history is not None and len(self._history.progress) >= MOST_SOURCES
 
     def lost(self, owner: str) -> ConflictError:

@@ -1,4 +1,4 @@
-"""Make manifest entries for shards that their writer published but could not commit."""
+"""Create manifest entries for shards that their writer published but could not commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def entry_of_unlisted(
 
     info = await target.head(shard)
     records = largest = 0
-    # Trust the checksums of the records, because a writer made this file.
+    # Checking the checksums of the records is enough, because an asyncrec writer made this file.
     async with open_reader(
         shard, storage=target, compression=compression.type, max_record_bytes=ANY_RECORD_BYTES
     ) as reader:
@@ -60,7 +60,7 @@ async def entry_of_unlisted(
 
 
 async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
-    """Return whether an existing shard begins with the records of a journal, and close the journal.
+    """Return whether an existing shard begins with the records of a journal. Open the journal, and close it at the end.
 
     Raises:
         FormatError: the shard is damaged.
@@ -95,7 +95,7 @@ async def published_by(target: Storage, names: JobNames) -> list[str]:
 
 
 async def load_positions(target: Storage, names: JobNames, entry: ShardEntry) -> Positions:
-    """Load the progress of the sources in a shard that is in no commit, from the object beside the shard."""
+    """Load the progress of the sources in an uncommitted shard, from the object that was published with the shard."""
     try:
         content = await target.get(progress_key(with_maker(names.name, entry.path, names.writer)))
     except ObjectNotFoundError:
@@ -105,7 +105,7 @@ async def load_positions(target: Storage, names: JobNames, entry: ShardEntry) ->
 
 
 async def is_there(target: Storage, key: str) -> bool:
-    """Return whether the object exists."""
+    """Return whether an object with this key exists."""
     try:
         await target.head(key)
     except ObjectNotFoundError:

@@ -1,4 +1,4 @@
-"""The steps that a caller of `end_job` allows, and the answer that `end_job` returns."""
+"""The types of what a caller allows `end_job` to do, and of the answer that `end_job` returns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ committed. ``"given up"``: a tombstone stands in the place of its closing segmen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The steps that a caller allows beyond those that a lock justifies.
+    """What a caller allows `end_job` to do, in addition to what the state of the job's lock justifies.
 
     Attributes:
         dead: whether a person declares the job dead (``take_over=``, ``dead=``).
-        abandon: whether a person wants to give the job up, even if it promised records (``abandon=``). It then counts
-            as dead unless a lock proves it alive.
+        abandon: whether a person wants to give up the job, even if it promised to keep records (``abandon=``). In that
+            case, it counts as dead unless a lock proves it alive.
         living: whether to end the job even if a lock proves it alive, unless it has files on a disk. Its next request
-            for a segment or a flush entry fails. A writer that flushes to its store continues in a new log.
-        finishes: the shards of the job that may be committed: none, those of a rolling writer, or also those of a fixed
-            set that is promised or complete. A caller that may commit none needs the job's name, and gives up a fixed
-            set that promised nothing.
+            to create a segment or a flush entry fails. A writer that flushes to its store continues in a new log.
+        finishes: which shards of the job may be committed: none, those of a rolling writer, or also those of a fixed
+            set that is promised or complete. A caller that does not allow any needs the job's name, so a fixed set for
+            which nothing was promised is given up.
     """
 
     dead: bool = False
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(kw_only=True)
 class Ending:
-    """The results of ending jobs so far. The attributes are those of `Recovery`."""
+    """The accumulated results of ending one or more jobs. The attributes have the same meaning as in `Recovery`."""
 
     shards: list[ShardEntry] = field(default_factory=list)
     cut_bytes: int = 0

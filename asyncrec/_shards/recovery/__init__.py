@@ -1,1 +1,1 @@
-"""Finish the work of dead writers from another process."""
+"""Finish the work that dead writers left behind, from another process."""

@@ -1,12 +1,13 @@
-"""Commit the records that dead rolling writers left on a writer's disk, before the writer begins.
+"""Commit the records that dead rolling writers left on the disk of a new writer, before the new writer begins.
 
-So a program that was killed and restarted loses no records that were on the disk, without calling `asyncrec.recover`.
-An all-or-nothing job is never completed automatically; a log line names the job and both remedies. But if this writer
-needs the job's name, `settle_claims` gives up a job that promised nothing.
+Thus, if a program is killed and started again, no records that were on its disk are lost, even if `asyncrec.recover` is
+never called. An all-or-nothing job is never completed automatically; a log message names the job and says how to commit
+or abandon it. However, if the new writer needs the name of such a job, `settle_claims` gives it up unless it promised
+to keep records.
 
-A writer that skips records by their keys has to know the keys of every record that may still become part of the data
-set. So shards published by dead writers without a disk are committed first, too, and a log line names each spool that
-still holds records.
+A writer that skips records by their keys has to know the keys of all records that may still become part of the data
+set. Therefore, the shards that dead writers without a disk had published are committed first too, and a log message
+names each spool that still contains records.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# If a thousand writers died, each writer that opens recovers four of them.
+# If a thousand writers have died, each new writer recovers only this many of them.
 _MOST_TAKEN_UP = 4
 
 
@@ -44,16 +45,15 @@ async def recover_on_opening(
 ) -> None:
     """Commit the records that dead rolling writers left in ``home``, a spool or the data set's own ``folder``.
 
-    If ``home`` is a spool, which belongs to one writer at a time, a fixed set that promised nothing is given up as
-    well.
+    If ``home`` is a spool, which belongs to one writer at a time, a dead fixed set that promised nothing is given up.
 
     Args:
         own: the header of the writer that is about to begin.
-        known_keys: also commit the shards that dead rolling writers on this machine without a disk had published. If
-            such a writer had a spool, the log names the remedy. A writer on another machine is left alone, unless it
-            flushes to the store and has been silent for too long.
-        path: the path of the data set, for the log.
-        wanted: if false, nothing is changed, and the log names the jobs found.
+        known_keys: whether to also commit the shards that dead rolling writers without a disk had published from this
+            machine. If one of them had a spool, a log message says what to do instead. Writers on other machines are
+            left alone, unless they flush to the store and have been silent for too long.
+        path: the path of the data set, for log messages.
+        wanted: whether to recover anything. If false, nothing is changed, and log messages name the jobs found.
 
     Raises:
         ConflictError, StorageError, ManifestError: some records could not be committed; they are kept.
@@ -63,7 +63,7 @@ async def recover_on_opening(
         if not own.spool:
             await in_thread(refuse_spool, home)
         jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
-        # A job with a header for another data set in this spool left no records in it (`refuse_other_spool`).
+        # If a job in this spool has a header for another data set, it left no records here (`refuse_other_spool`).
         here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
         await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
     if known_keys:
@@ -101,7 +101,7 @@ async def _recover(
             told = _told_unknown_keys(header, "SPOOL" if header.spool else where)
             _path_log.warning(path, "%s", told, writer=header.writer)
         elif not job.marked and (not wanted or (header.kind != "rolling" and not own.spool)):
-            if own.spool:  # otherwise `open_job` reports the job
+            if own.spool:  # otherwise, `open_job` reports the job
                 _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
         else:
             before = run.records
@@ -149,9 +149,9 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
     """Commit the records that a few writers flushed to the store, if they died here or have been silent for too long.
 
-    Only a few writers, chosen at random, are recovered, because each takes requests of a writer that has its own work.
+    Only a few writers, chosen at random, are recovered, because each costs requests, and the caller has its own work.
 
-    Failures are logged, because the calling writer is open and does not depend on this recovery.
+    Errors are only logged, because the calling writer is already open and does not depend on this recovery.
     """
     try:
         marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.silent_after]
@@ -166,13 +166,13 @@ async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
-    """Raise an error if a spool holds records for a data set other than the one at ``url`` with this name.
+    """Raise an error if a spool contains records for a data set other than the one at ``url`` with this name.
 
-    The caller decides where a spool's records go, not the folder. The header of a writer that has written nothing is
-    left for `asyncrec.recover`, and blocks no writer.
+    Where a spool's records go is decided by the caller, and not by what is in the folder. The header of a writer that
+    has written nothing is left for `asyncrec.recover`, and does not prevent a writer from using the spool.
 
     Raises:
-        StorageError: the spool holds such records.
+        StorageError: the spool contains such records.
     """
     for job in await in_thread(jobs_in, LocalHome(spool)):
         header = job.header

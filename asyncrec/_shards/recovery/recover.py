@@ -1,11 +1,12 @@
 """Recover after a crash: commit the records that unfinished jobs left behind, or abandon the jobs.
 
 The jobs of a data set, of all data sets in a folder, or of a spool are found by the headers on this disk and by the
-marks in a store. `end_job` (`_shards.ownership.end_job`) ends each of them and commits everything that it had
-acknowledged: the records of journals, the complete shards of a spool, the shards that a rolling writer had published,
-and a fixed set that is acknowledged or complete. A job that is alive is left unchanged. The state of a job on another
-machine is unknown, so the job is reported with its age until a person declares it dead, or abandons it. If its header
-is in a folder that several machines share, it counts as dead once none of its files has changed for two minutes.
+marks in a store. Each of them is ended by `end_job` (`_shards.ownership.end_job`), which commits everything that the
+job had acknowledged: the records in its journals, the complete shards in its spool, the shards that it had published if
+it is a rolling writer, and its fixed set if this is acknowledged or complete. A job that is alive is left unchanged.
+The state of a job on another machine is unknown, so the job is reported with its age until a person declares it dead or
+abandons it. If its header is in a folder that several machines share, the job counts as dead once none of its files has
+changed for two minutes.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import is_local, located
 from asyncrec.storage._url import join, redact
 
-# The maximum number of addresses that an error lists.
+# The maximum number of addresses that an error message lists.
 _MOST_LISTED = 5
 _NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: pass the folder that spool= named"
-# The mark of a job, with its folder and its data set's name.
+# The key of a job's mark. The groups are the folder and the name of the data set.
 _BEGIN = re.compile(r"((?:.*/)?)_manifest/([^/_.][^/]*)/[^/]+-000000\.jsonl")
 
 
@@ -123,10 +124,11 @@ async def recover(
 
 
 async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storage, str]]:
-    """Return the data set that may have the name ``key``, and the data sets below it to which a job has begun to write.
+    """Return the data set that may be at ``key``, and the data sets below ``key`` to which jobs have begun to write.
 
     Raises:
-        ArgumentValueError: a spool below it is not empty.
+        ArgumentValueError: there is a spool below ``key`` that is not empty.
+        StorageError: the folder that ``key`` is in is a spool.
     """
     parent, _, name = key.rpartition("/")
     found: set[tuple[str, str]] = set()
@@ -141,7 +143,7 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
             found.add((match[1], match[2]))
     home = home_of(folder_at(store, prefix)).folder
     if home is not None and await in_thread(os.path.isdir, home.folder):
-        # A job's mark on a disk is its header, one of the unfinished files.
+        # On a disk, a job's mark is its header, which is one of the unfinished files.
         for below in sorted({unfinished.key.rpartition("/")[0] async for unfinished in home.list_unfinished()}):
             names = await in_thread(_begun_in, LocalStorage(os.path.join(home.folder, below)))
             found.update((f"{prefix}{below}/" if below else prefix, name) for name in names)
@@ -149,10 +151,10 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
 
 
 def _begun_in(folder: LocalStorage) -> set[str]:
-    """Return the names of the data sets to which the jobs with a header in a folder write. Blocks.
+    """Return the names of the data sets that are written by the jobs whose headers are in a folder. Blocks.
 
     Raises:
-        ArgumentValueError: the folder is a spool that holds records to recover.
+        ArgumentValueError: the folder is a spool that contains records to recover.
     """
     jobs = jobs_in(LocalHome(folder))
     if is_spool(folder.folder) and jobs:

@@ -1,4 +1,4 @@
-"""`RecoveryRun` is one call of `asyncrec.recover`, which ends one job after another."""
+"""`RecoveryRun` ends one job after another, for one call of `asyncrec.recover` or on behalf of a writer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from asyncrec.storage._base import Storage
 
 
 class RecoveryRun:
-    """The progress of one call: its results so far, and its errors.
+    """The accumulated results and errors of one call.
 
     Attributes:
-        silent: ids of writers that are considered dead because they have made no change in the store for too long.
-        left: jobs whose shards must appear together, which only a call with ``finishes="all"`` completes.
+        silent: ids of writers that are considered dead because they have not changed anything in the store for too
+            long.
+        left: jobs whose shards must appear together. Only a call with ``finishes="all"`` completes them.
     """
 
     def __init__(
         self, abandon: Collection[str] = (), dead: Collection[str] = (), *, finishes: Literal["rolling", "all"] = "all"
     ) -> None:
-        """``finishes`` is as for `Verdict`.
+        """``finishes`` has the same meaning as for `Verdict`.
 
         Raises:
             ArgumentValueError: an id is in both ``abandon`` and ``dead``.
@@ -45,21 +46,21 @@ class RecoveryRun:
         self._errors: list[Exception] = []
 
     def refuse_unknown(self, path: str, jobs: Iterable[FoundJob]) -> None:
-        """Raise an error unless each id that the caller names belongs to one of these jobs.
+        """Raise an error unless every id in ``abandon`` and ``dead`` belongs to one of these jobs.
 
         Raises:
-            ObjectNotFoundError: an id belongs to none of them.
+            ObjectNotFoundError: an id does not belong to any of them.
         """
         if missing := (self._abandon | self._dead).difference(job.header.writer for job in jobs):
             raise ObjectNotFoundError(f"{path}: there is no unfinished job with the id {', '.join(sorted(missing))}")
 
     @property
     def records(self) -> int:
-        """The number of records recovered so far."""
+        """The number of records that have been recovered."""
         return sum(shard.records for shard in self._done.shards)
 
     async def end(self, job: FoundJob, folder: Storage) -> bool:
-        """End one job on the data set in ``folder``. Return false after an error, which `outcome` raises."""
+        """End one job on the data set in ``folder``. Return false if there was an error, which `outcome` will raise."""
         header = job.header
         try:
             await self._end(job, folder)

@@ -1,1 +1,1 @@
-"""The spool: a folder on a local disk that keeps shards until they are uploaded."""
+"""The spool: a folder on a local disk in which shards are kept until they are uploaded."""

@@ -1,4 +1,4 @@
-"""`SpoolBacklog` pauses a writer while too many bytes in its spool wait to be uploaded."""
+"""`SpoolBacklog` pauses a writer while too many bytes are waiting in its spool to be uploaded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Upload:
 
     Attributes:
         written: the number of bytes of the shard that are on the disk.
-        entry: the entry for the manifest, once the shard is complete.
-        ticket: the ticket of its last record, set together with ``entry``.
+        entry: the shard's entry for the manifest; `None` until the shard is complete.
+        ticket: the ticket of the shard's last record, set together with ``entry``.
     """
 
     def __init__(self, key: str) -> None:
@@ -29,7 +29,7 @@ class Upload:
         self._changed = anyio.Event()
 
     def change(self) -> None:
-        """Wake the tasks in `wait`."""
+        """Wake the tasks that are waiting in `wait`."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -38,28 +38,28 @@ class Upload:
         await self._changed.wait()
 
 
-# An hour of a crawl at 2 MB/s, which is little compared with the disk of a crawling machine.
+# More than an hour of a crawl at 2 MB/s, and little compared with the disk of a machine that crawls.
 SPOOL_LIMIT = 8 << 30
 
 
 class SpoolBacklog:
     """The number of bytes that a writer's shards occupy in its spool, with a limit.
 
-    At the limit, the writer accepts no more records, and open shards end so that they can be uploaded. The writer
-    accepts records again when a quarter of the limit is free.
+    When the limit is reached, the writer stops accepting records, and the open shards are finished so that they can be
+    uploaded. The writer accepts records again once a quarter of the limit is free.
 
     Attributes:
-        limit: the maximum size of the waiting and open shards. Indexes and keys are not counted, and records accepted
-            before the limit was reached may exceed it, by at most the writer's ``memory_limit``.
-        used: the bytes of waiting and open shards.
+        limit: the maximum total size of the waiting and open shards in bytes. Index and keys files are not counted.
+            Records accepted before the limit was reached may exceed it, by at most the writer's ``memory_limit``.
+        used: the current total size of the waiting and open shards in bytes.
     """
 
     def __init__(
         self, path: str, folder: str, *, limit: int, budget: ByteBudget, queues: Sequence[WriteQueue], all_or_none: bool
     ) -> None:
-        """``path`` is the data set and ``folder`` the spool, for errors.
+        """``path`` and ``folder`` are the paths of the data set and of the spool, for error messages.
 
-        With ``all_or_none``, no shard leaves the spool before all are complete.
+        With ``all_or_none``, no shard leaves the spool before all shards are complete.
         """
         if limit <= 0:
             raise ArgumentValueError(f"spool_limit={limit}: must be a number of bytes greater than 0")
@@ -73,16 +73,16 @@ class SpoolBacklog:
         self._uploads: dict[str, Upload] = {}
 
     def begin(self, key: str) -> Upload:
-        """Count a shard that is opened in the spool."""
+        """Start tracking a shard that is being opened in the spool, and return its upload."""
         upload = self._uploads[key] = Upload(key)
         return upload
 
     def end(self, upload: Upload) -> None:
-        """Stop tracking an upload that has ended or was dropped."""
+        """Stop tracking an upload that has finished or was dropped."""
         del self._uploads[upload.key]
 
     def sent(self, key: str, size: int) -> None:
-        """Count ``size`` more bytes of a shard, which are on the disk.
+        """Count ``size`` more bytes of a shard, which have reached the disk.
 
         Raises:
             StorageError: the spool is full, and no shard will leave it.
@@ -94,7 +94,7 @@ class SpoolBacklog:
         self._apply_limit()
 
     def freed(self, size: int) -> None:
-        """Subtract a shard of that size, which is no longer in the spool."""
+        """Subtract the size of a shard that is no longer in the spool."""
         self.used -= size
         self._apply_limit()
 
@@ -111,6 +111,6 @@ class SpoolBacklog:
                     "shards stay in the spool until all are written, so raise spool_limit"
                 )
             self._budget.pause()
-        # Do this each time, because records accepted earlier may have begun more shards, which no other code would end.
+        # Do this each time: records accepted earlier may have begun more shards, which would otherwise stay open.
         for queue in self._queues:
             queue.end_object()

@@ -1,13 +1,13 @@
-"""`SpoolFolder` is a local folder to which shards are first written, to be uploaded in the background.
+"""`SpoolFolder` is a local folder to which shards are written first. They are uploaded from there in the background.
 
-An object writer writes its shards there, with index and keys, as it would to a local data set. So the records that a
-flush acknowledges are on the disk, and a store that is slow or down does not stop the writer. Each object writer has an
-uploader (`asyncrec._shards.spool.uploader`). It sends the parts of a shard as they reach the disk, publishes the shard
-once it is complete, commits it, and removes it from the spool. If the store is down, the uploader starts the shard over
-until it succeeds or the writer exits, and tries once more at the exit.
+An object writer writes its shards to the folder, with index and keys, in the same way as to a local data set.
+Therefore, the records that a flush acknowledges are on the disk, and a store that is slow or down does not stop the
+writer. Each object writer has an uploader (`asyncrec._shards.spool.uploader`), which sends the parts of a shard as they
+reach the disk, publishes the shard once it is complete, commits it, and removes it from the spool. If the store is
+down, the uploader retries the shard from the beginning until that succeeds or the writer exits, and once more at exit.
 
-One writer at a time owns the folder, with a lock that is released when its process ends. Shards left behind by an
-earlier writer are recovered before anything is written.
+The folder belongs to one writer at a time, which has a lock that is released when its process exits. Shards that an
+earlier writer left behind are recovered before anything is written.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 LOCK_NAME = ".asyncrec-spool"
-# Every folder that contains a data set contains this folder (`_shards.manifest.names`).
+# Every folder that contains a data set also contains this subfolder (`_shards.manifest.names`).
 _MANIFESTS = "_manifest"
 
 
 class SpoolFolder(LocalStorage):
-    """The storage for the folder of a spool. Only this user can read its files, because none of them is public.
+    """The storage backend for the folder of a spool. Only this user can read the files in it.
 
     Attributes:
-        backlog: the count of the bytes of the shards in the folder.
+        backlog: counts the bytes of the shards in the folder.
     """
 
     private = True
@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard with its index and keys, the shard last, because recovery finds the others by it. Blocks."""
+        """Remove a shard's index and keys, and then the shard, because recovery finds the others through it. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -64,17 +64,17 @@ class SpoolFolder(LocalStorage):
 
 
 def is_spool(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder has been a spool. Blocks."""
+    """Return whether a folder is, or has been, a spool. Blocks."""
     with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return stat.S_ISREG(os.lstat(os.path.join(path, LOCK_NAME)).st_mode)
     return False
 
 
 def refuse_spool(folder: LocalStorage | None) -> None:
-    """Raise an error if a data set would be written or recovered in a folder that is a spool. Blocks.
+    """Raise an error if a folder in which a data set is to be written or recovered is a spool. Blocks.
 
-    Complete shards in a spool have the names that they will have in the data set. A job that looked for the data set in
-    the spool would consider them uploaded, and remove them.
+    Complete shards in a spool already have the names that they will have in the data set. A job for which the spool is
+    the data set's folder would consider them uploaded, and would remove them.
 
     Raises:
         StorageError: the folder is a spool.
@@ -118,7 +118,7 @@ def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
         try:
             lock = FileLock(fd, path)
         except StorageError as error:
-            if new and error.errno == errno.ENOLCK:  # no process owns the file, and it would mark a spool
+            if new and error.errno == errno.ENOLCK:  # no process owns the file, and it would make this a spool
                 os.unlink(path)
             raise
         try:

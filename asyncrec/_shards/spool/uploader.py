@@ -1,4 +1,4 @@
-"""`Uploader` is a task that sends shards from the spool to the store, each while it is still being written."""
+"""`Uploader` is a task that sends shards from the spool to the store while they are still being written."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# The seconds between attempts to upload a shard. Before an attempt fails, the backend retries for two minutes.
+# The number of seconds between attempts to upload a shard. The backend retries for two minutes before an attempt fails.
 _FIRST_DELAY = 1.0
 _MOST_DELAY = 30.0
 
-# Read and checksum this many bytes at once, so that they are still in the CPU cache.
+# The number of bytes to read before computing their checksum, so that they are still in the CPU cache.
 _STEP = 256 << 10
 
 
 class UploadEvents(Protocol):
-    """Events of the shards of an `Uploader`, implemented by its writer."""
+    """What an `Uploader` reports about its shards. The writer that uses it implements these methods."""
 
     async def before_upload_ends(self, upload: Upload) -> None:
-        """Called when all bytes of a shard have been sent. The shard is published when this returns."""
+        """Called when all bytes of a shard have been sent. The shard is published after this returns."""
 
     async def uploaded(self, upload: Upload) -> None:
-        """Called to commit a published shard; called again if it raises a transient error."""
+        """Called to commit a published shard, and called again if it raises a transient error."""
 
     def ended(self, error: BaseException | None) -> None:
-        """Called when the uploader has returned, or has failed with ``error``."""
+        """Called when the uploader has finished, or has failed with ``error``."""
 
 
 class _Dropped(Exception):
@@ -60,9 +60,9 @@ class Uploader:
     """A task that uploads the shards of one object writer from the spool, one after another.
 
     Attributes:
-        error: the error that ended the task. All uncommitted shards are still in the spool.
-        retries: the number of retries of requests and of whole shards.
-        next_try: the time at which the last retry was due, by the event loop's clock.
+        error: the error with which the task failed. All uncommitted shards are then still in the spool.
+        retries: the number of times that a request or an entire shard was retried.
+        next_try: when the latest retry is or was due, by the event loop's clock.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Uploader:
     # -- the object writer's side -------------------------------------------------------------------------------------
 
     def begin(self, key: str) -> Upload:
-        """Register a shard that is opened in the spool, and return its upload."""
+        """Register a shard that is being opened in the spool, and return its upload."""
         self._fates.move(key, "begin")
         upload = self._spool.backlog.begin(key)
         self._waiting.append(upload)
@@ -94,25 +94,25 @@ class Uploader:
         return upload
 
     def complete(self, upload: Upload, entry: ShardEntry, ticket: int) -> None:
-        """Note that a shard is complete, with its manifest entry and its last record's ticket."""
+        """Record that a shard is complete, with its manifest entry and the ticket of its last record."""
         self._fates.move(upload.key, "finish")
         upload.entry, upload.ticket = entry, ticket
         upload.change()
 
     def drop(self, upload: Upload) -> None:
-        """Drop a shard in which the object writer failed. `asyncrec.recover` commits its acknowledged records."""
+        """Drop a shard that the object writer failed to write. `asyncrec.recover` commits its acknowledged records."""
         self._fates.move(upload.key, "drop")
         upload.change()
 
     def close(self) -> None:
-        """Make `run` return when every shard is uploaded, and stop retrying failed uploads."""
+        """Make `run` return once every shard is uploaded, and stop retrying failed uploads."""
         self._closing.set()
         self._arrived.set()
 
     # -- the task -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Upload shards as they arrive, until `close`."""
+        """Upload shards as they arrive, until `close` is called."""
         try:
             with telling_faults(self._failed):
                 while upload := await self._next():
@@ -129,7 +129,7 @@ class Uploader:
             self._events.ended(self.error)
 
     def _failed(self, delay: float) -> None:
-        """Record a failure that is retried after ``delay`` seconds."""
+        """Record a failure that will be retried in ``delay`` seconds."""
         self.retries += 1
         self.next_try = self._clock() + delay
 
@@ -142,7 +142,7 @@ class Uploader:
         return self._waiting[0]
 
     async def _try(self, upload: Upload) -> None:
-        """Upload a shard with retries, until it is committed or dropped or fails permanently."""
+        """Upload a shard, retrying until it is committed, is dropped, or fails permanently."""
         delay = _FIRST_DELAY
         while True:
             last = self._closing.is_set()
@@ -153,7 +153,7 @@ class Uploader:
                 return
             except TransientStorageError as error:
                 if self._fates[upload.key] == "committed":
-                    raise  # raised by the caller's function for commits
+                    raise  # the caller's own commit callback raised it
                 if last:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(
@@ -174,7 +174,7 @@ class Uploader:
             try:
                 await self._publish(upload)
             except ObjectExistsError:
-                # The object is from an earlier attempt whose answer was lost, or from another writer.
+                # The object was created by an earlier attempt whose answer was lost, or by another writer.
                 if state != "doubtful" or upload.entry is None or not await self._is_there(upload.entry):
                     raise
         await self._events.uploaded(upload)
@@ -202,7 +202,7 @@ class Uploader:
         check_sent(path, sink.published, size=sent.bytes, crc32c=sent.crc32c, then=then)
 
     async def _send(self, upload: Upload, sink: ByteSink) -> ShardEntry:
-        """Send a file to its end while it is being written."""
+        """Send a file, up to its end, while it is being written."""
         fd = -1
         position = checksum = held = 0
         try:
@@ -241,7 +241,7 @@ class Uploader:
         return entry
 
     async def _is_there(self, entry: ShardEntry) -> bool:
-        """Return whether the object with the shard's name in the store is the shard."""
+        """Return whether the object that has the shard's name in the store is this shard."""
         info = await self._store.head(entry.path)
         if info.size != entry.bytes:
             return False
@@ -258,7 +258,7 @@ class Uploader:
 
 
 def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -> int:
-    """Fill the block from the file. Return the checksum of the whole file up to the end of the block."""
+    """Fill the block from the file. Return the checksum of everything in the file up to the end of the block."""
     with mapped_errors("reading", name):
         done = 0
         while done < len(block):

@@ -44,6 +44,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
             connection_data_block_size=256 << 10,
         )
         self._context: ssl.SSLContext | None = context
+        self._sends_ids = False
 
     async def open(self) -> None:
         """Open the session on the first request, so that a client whose creation failed need not be closed."""
@@ -63,7 +64,8 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         If ``config`` contains a list ``taken``, store the body of a listing in it and return an empty listing.
 
         Raises:
-            ServiceResponseError: there was no progress for a minute, or the body was truncated.
+            ServiceResponseError: there was no progress for a minute, the body was truncated, or the response is not
+                from Azure.
             StorageError: the body is longer than any that asyncrec requests.
         """
         taken: list[bytes] | None = config.pop("taken", None)
@@ -73,6 +75,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
                 if isinstance(body, SlicedBody):
                     body.moved = lambda: _extend(patience)
                 response = await super().send(request, stream=True, proxies=proxies, **config)
+                self._check_origin(response)
                 content = await _read(response, patience)
                 if taken is not None and response.status_code == 200:
                     taken[:] = [content]
@@ -81,6 +84,19 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
         except TimeoutError:
             stalled = ServiceResponseError(f"no data was sent or received for {STALLED_SECONDS:.0f} s")
         raise stalled
+
+    def _check_origin(self, response: Any) -> None:
+        """Reject a success without a request id if the store sent one before: a gateway's page may look like an object.
+
+        Raises:
+            ServiceResponseError: the response is not from the store.
+        """
+        if response.status_code < 300:
+            has_id = "x-ms-request-id" in response.headers
+            if self._sends_ids and not has_id:
+                response.internal_response.close()
+                raise ServiceResponseError("the response is not from Azure: it has no x-ms-request-id")
+            self._sends_ids = has_id
 
 
 class _Answer:

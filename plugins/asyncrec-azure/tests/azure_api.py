@@ -101,6 +101,11 @@ class FakeAzure(Server):
         return unquote(parts.path, errors="strict"), {name: values[0] for name, values in query.items()}
 
     async def answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
+        response = await self._answer(request, kind, how)
+        response.headers["x-ms-request-id"] = "00000000-0000-0000-0000-000000000000"
+        return response
+
+    async def _answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
         path, query = self._where(request)
         if self.authorization is not None and not request.headers.get("Authorization", "").startswith(
             self.authorization

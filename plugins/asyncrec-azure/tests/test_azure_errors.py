@@ -33,6 +33,34 @@ async def test_request_with_unparsable_error_body_is_retried(
     assert azure.counts["put"] == azure.counts["list"] == azure.counts["read"] == 2
 
 
+@pytest.mark.parametrize("kind", ["read", "meta"])
+async def test_static_page_of_gateway_is_not_the_object(azure: FakeAzure, kind: str) -> None:
+    """The page has everything that an object has, but not the number that Azure gives each request."""
+    page = b"<html>We are back soon</html>"
+    headers = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
+    answer = azure.answer
+
+    async def answer_or_page(request: web.BaseRequest, asked: str, how: str) -> web.Response:
+        if asked != kind or azure.counts[kind] > 1:
+            return await answer(request, asked, how)
+        if kind == "meta":
+            return web.Response(headers=headers | {"Content-Length": str(len(page))})
+        span = {"Content-Range": f"bytes 0-{len(page) - 1}/{len(page)}"}
+        return web.Response(status=206, body=page, headers=headers | span)
+
+    azure.answer = answer_or_page  # type: ignore[method-assign]  # for this test
+    try:
+        async with open_quick(azure.endpoint) as storage:
+            await storage.put("key", b"x")
+            if kind == "read":
+                assert await storage.get("key") == b"x"
+            else:
+                assert (await storage.head("key")).size == 1
+    finally:
+        del azure.answer
+    assert azure.counts[kind] == 2
+
+
 async def test_head_treats_unexplained_404_as_endpoint_error(azure: FakeAzure) -> None:
     azure.plan = lambda kind, n: Fault("status", 404, words="Not here")
     async with open_quick(azure.endpoint) as storage:

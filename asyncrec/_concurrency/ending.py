@@ -34,7 +34,7 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """A default executor for an event loop that keeps running while Python shuts down, and must still resolve names.
+    """A default executor with which an event loop can resolve host names even while Python shuts down.
 
     If no thread can be started for a function, `submit` calls the function directly.
     """

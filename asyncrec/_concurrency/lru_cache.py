@@ -1,4 +1,4 @@
-"""`AsyncLRUCache` caches the results of coroutines. Each value is made once, however many tasks request it."""
+"""`AsyncLRUCache` caches the results of coroutines. Each value is made only once, even if many tasks request it."""
 
 from __future__ import annotations
 

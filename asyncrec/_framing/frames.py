@@ -299,7 +299,7 @@ class FrameDecoder:
 
     def _joined(self) -> bytes:
         """Join the complete body. Compute its checksum now, so that a later call with only the footer is short."""
-        # Python releases the GIL in `join` only if all pieces are of type bytes, so convert the first and last piece.
+        # `join` releases the GIL only if all pieces are bytes. The other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []
         record = pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -25,8 +25,8 @@ static PyMethodDef methods[] = {
      "number of values in each record, or -1 if a record lacks the feature. The values are a bytearray of int64 or\n"
      "float32, or a list of bytes. For kind 4 (joined bytes), they are a bytearray of all values, and a bytearray of\n"
      "int64 with the offset at which each value begins and the offset at which the last one ends. ask(row, odd) is\n"
-     "called for one row of each layout, and raises an error if the layout is rejected. For an odd row, it returns the\n"
-     "row in the usual form"},
+     "called for one row of each layout, and raises an error if the layout is rejected. For an odd row, it returns\n"
+     "the row in the usual form"},
     {"fitting", FAST(py_fitting),
      "fitting(records, begin, most_bytes, longest) -> the end of the records that fit, and the size of their frames"},
     {"int64_values", py_int64_values, METH_O,

@@ -72,7 +72,7 @@ class Doubt:
     def whole_up_to(self, end: int) -> None:
         """Record that the stream ends, or is interrupted, at ``end``, after a complete frame.
 
-        If a lost record should extend beyond ``end``, report the frames found as ambiguous.
+        If a lost record extends beyond ``end`` according to its header, report the frames found as ambiguous.
         """
         found, self.found = self.found, None
         if found is not None and found.place < end < found.claim:

@@ -59,7 +59,7 @@ FieldKind = Literal["int64", "float32", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class ClassColumn:
-    """The class of every record. ``codes``, int32 (n,), holds the index of each record's class in ``labels``."""
+    """The class of every record. ``codes``, int32 (n,), contains the index of each record's class in ``labels``."""
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]

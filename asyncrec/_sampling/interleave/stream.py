@@ -89,7 +89,7 @@ class InterleaveStream:
         on_fork(self)
 
     def forked(self) -> None:
-        """Make further reading raise an error. Called in the child of a fork."""
+        """Make any further reading raise an error. Called in a forked child."""
         self._forked = True
         self._buffered, self._buffered_index = TracedRecords(), 0
 

@@ -56,7 +56,7 @@ def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[in
 
 
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
-    """Return the records in consecutive ``frames``, or `None` if any is damaged, incomplete or not of its length."""
+    """Return the records in ``frames``, or `None` unless all of them are complete and intact and have these lengths."""
     records: list[bytes] = []
     if native is not None:
         native.cut_frames(frames, 0, sys.maxsize, True, records)

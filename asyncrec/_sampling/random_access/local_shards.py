@@ -66,7 +66,7 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the GIL, so with a second thread, the event loop would only have to wait for both.
+        # Cutting holds the GIL, so a second thread would only make the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 

@@ -76,7 +76,7 @@ class RangeReader:
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the GIL, so with a second thread, the event loop would only have to wait for both.
+        # Cutting holds the GIL, so a second thread would only make the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
         # More threads would not be faster, and each thread has its member in memory twice.
         self._inflating = anyio.CapacityLimiter(processors())

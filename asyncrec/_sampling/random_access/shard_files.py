@@ -218,7 +218,7 @@ class ShardFiles:
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Raise ObjectChangedError unless a shard has the size in the manifest or, if no manifest lists it, its version."""
+    """Raise ObjectChangedError unless a shard has the manifest's size or, if unlisted, the version found on opening."""
     if _is_of(entry, info):
         return
     if version_in(entry) is not None:

@@ -60,7 +60,7 @@ def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
     for index in large:
         joined[index + 1] = b""
         lengths[index] = 0
-    # There is a gap before each record and after the last. Gap i contains the footer of record i - 1 and the header of i.
+    # There is a gap before each record and after the last. Gap i has the footer of record i - 1 and the header of i.
     frames = _GAP.join(joined)
     gaps = np.zeros(len(records) + 1, np.int64)
     np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])

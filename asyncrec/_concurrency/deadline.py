@@ -70,7 +70,7 @@ class Deadline:
             _current.reset(token)
 
     def bring(self, at: float) -> None:
-        """Move the deadline forward to ``at``, even for requests in progress. It is never moved to a later time."""
+        """Bring the deadline forward to ``at``, even for requests in progress. A later time has no effect."""
         self.at = min(self.at, at)
         for scope, late in self._open.items():
             scope.deadline = min(scope.deadline, self.at + late)

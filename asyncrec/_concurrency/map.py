@@ -63,9 +63,9 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
 
 
 async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
-    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise the error it would.
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise the first error.
 
-    If several calls fail, raises the error of the item that comes first in ``items``, even if another one failed
+    If several calls fail, this raises the error of the item that comes first in ``items``, even if another one failed
     sooner. Calls for items before it run to completion. Running calls for items after it are cancelled, and no other
     call is started.
     """

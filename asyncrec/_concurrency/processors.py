@@ -1,6 +1,6 @@
 """`processors` counts the processors this process may use; `computing` limits the threads that compute.
 
-If each of sixteen shards is decompressed in its own thread, most switches are to a thread that has to wait for the GIL,
+If each of sixteen shards is decompressed in its own thread, most thread switches end with a thread waiting for the GIL,
 because decompression releases the GIL but splitting the output into records does not. On two processors, reading
 512 MiB took 50,000 switches, which wasted a sixth of the time.
 """

@@ -1,4 +1,4 @@
-"""Parsing of size arguments: 67108864, ``"64MiB"``, ``"64M"``, ``"1 GB"``. This module does no I/O."""
+"""Parse size arguments such as 67108864, ``"64MiB"``, ``"64M"`` and ``"1 GB"``. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def byte_count(value: Size | float, name: str) -> int:
     """Return a size in bytes. ``name`` is the argument's name, for error messages.
 
     Raises:
-        ValueError: ``value`` is text that is not a size, or a number that is not whole.
+        ValueError: ``value`` is text that is not a size, or a float that is not a whole number.
         TypeError: ``value`` is neither a number nor text.
     """
     if isinstance(value, str):

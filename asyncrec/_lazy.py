@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use (PEP 562), so that a program loads only the modules it uses."""
+"""Import a package's names on first use (PEP 562), so that a program loads only the modules it uses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def lazy(
 
     Args:
         package: the ``__name__`` of the package.
-        homes: a mapping of each module to the names that it defines, separated by spaces.
-        modules: submodules that are also attributes, imported on first use. They are not in ``__all__``.
+        homes: a mapping from each module to the names that it defines, separated by spaces.
+        modules: the submodules to import on first use as attributes, separated by spaces. They are not in ``__all__``.
     """
     submodules = modules.split()
     home = {name: module for module, names in homes.items() for name in names.split()}

@@ -27,5 +27,7 @@ __all__ = ["is_warm", "np"]
 
 
 def is_warm() -> bool:
-    """Return whether all parts of NumPy in use are imported. The first call of `numpy.unique` imports `numpy.ma`."""
+    """Return whether every part of NumPy that asyncrec uses is imported: the first call of `numpy.unique` imports
+    `numpy.ma`.
+    """
     return "numpy.ma" in sys.modules

@@ -2,5 +2,5 @@
 
 batches          the batch iterator of every reader and stream
 map, read_ahead  concurrent calls; fetching ahead of the consumer
-lru_cache        a bounded cache that makes each value once, however many tasks request it
+lru_cache        a bounded cache that makes each value only once, even if many tasks request it
 """

@@ -1,10 +1,10 @@
 """`Deadline`: the time by which all of a job's work must end, including shielded requests in progress.
 
-A shield is opened with its own time limit. If the body fails later, the exit has only a few seconds, which a limit
-computed earlier does not take into account.
+A shielded scope gets its time limit when it is opened. If the body of the `async with` block fails after that, the exit
+has only a few seconds, so `Deadline.bring` also shortens the limits of the scopes that are already open.
 
 A job's requests to a store run under its deadline (`Deadline.applied`). A task inherits the deadline from the task that
-starts it. So the shielded requests of a backend (`shielded`) and its back-off end with the job.
+starts it, so a backend's shielded requests (`shielded`) and its retry delays also end with the job.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contextvars import ContextVar
 
 import anyio
 
-# Undoing a publication after a failure takes some deletions, each retried by the backend. After this time, give up.
+# Undoing a publication after a failure takes a few deletions, each retried by the backend. Give up after this time.
 CLEAN_UP_SECONDS = 30
-# For an exit whose deadline has passed: any clean-up that takes longer is left to `recover`.
+# How long clean-up may take once the deadline has passed. Whatever takes longer is left to `recover`.
 _LATE_SECONDS = 1
-# The seconds that a backend then has to end its requests in progress.
+# How long a backend has to finish its requests in progress once the deadline has passed.
 _LAST_SECONDS = 1
 
 _current: ContextVar[Deadline | None] = ContextVar("asyncrec_deadline", default=None)
@@ -57,7 +57,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the deadline has passed. The job then begins no request and retries none."""
+        """Whether the deadline has passed. If so, the job neither starts nor retries any request."""
         return self.at <= anyio.current_time()
 
     @contextmanager
@@ -70,7 +70,7 @@ class Deadline:
             _current.reset(token)
 
     def bring(self, at: float) -> None:
-        """Bring the deadline forward to ``at``, also for requests in progress. A later time changes nothing."""
+        """Bring the deadline forward to ``at``, even for requests in progress. A later time has no effect."""
         self.at = min(self.at, at)
         for scope, late in self._open.items():
             scope.deadline = min(scope.deadline, self.at + late)
@@ -94,14 +94,14 @@ class Deadline:
                 del self._open[scope]
 
     def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
-        """Open a shielded scope with a time limit, for deletions that must happen whatever the outcome."""
+        """Open a shielded scope with a time limit, for deletions that must happen even after a failure."""
         return self.within(seconds, late=_LATE_SECONDS)
 
 
 def clock_of_loop() -> Callable[[], float]:
     """Return a function that reads the running loop's clock from any thread.
 
-    In other threads, or after the loop has ended, it adds the time passed since this call.
+    In other threads, or after the loop has ended, the function derives the loop's time from `time.monotonic`.
     """
     home, ahead = threading.get_ident(), anyio.current_time() - time.monotonic()
 

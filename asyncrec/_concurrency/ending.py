@@ -1,8 +1,9 @@
 """Run work in the calling thread if the interpreter is shutting down and can no longer start threads.
 
-A program that ends with a writer still open has data left to upload. From then on, Python 3.12.0 and 3.12.1 start no
-threads, later versions start none once only daemon threads are left, and `concurrent.futures` accepts no work once the
-main thread has ended. At that time, only the code that ends the event loop is waiting, so the work may block the loop.
+A program that exits with a writer still open has data left to upload. During shutdown, Python 3.12.0 and 3.12.1 start
+no threads, later versions start none once only daemon threads are left, and `concurrent.futures` accepts no work once
+the main thread has ended. At that point, only the code that closes the event loop is still waiting, so the work may
+block the loop.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ P = ParamSpec("P")
 def is_refused_by_the_end(error: BaseException) -> bool:
     """Return whether ``error`` is, or was caused by, a failure to start a thread because Python is shutting down.
 
-    Only the message shows this: "can't create new thread at interpreter shutdown", "cannot schedule new futures after
-    interpreter shutdown".
+    Only the message of the error shows this: "can't create new thread at interpreter shutdown" or "cannot schedule new
+    futures after interpreter shutdown".
     """
     seen: list[BaseException] = []
     cause: BaseException | None = error
@@ -33,9 +34,9 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """A default executor for an event loop that runs until Python ends, able to resolve host names even then.
+    """A default executor with which an event loop can resolve host names even while Python shuts down.
 
-    If no thread can be started for a function, `submit` calls the function itself.
+    If no thread can be started for a function, `submit` calls the function directly.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -43,7 +44,7 @@ class LastExecutor(ThreadPoolExecutor):
         claim = threading.Lock()
 
         def work() -> None:
-            # If its thread cannot be started, the work stays in the queue, where another thread may find it.
+            # If no thread can be started, the work also stays in the executor's queue, and another thread may run it.
             if claim.acquire(blocking=False) and future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))

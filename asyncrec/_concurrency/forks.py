@@ -1,8 +1,8 @@
 """`on_fork` disables objects in a forked child, because their tasks and threads exist only in the parent.
 
-In the child, such an object would hang, or write into the parent's files and connections. The object registers itself
-with `on_fork`, and its method ``forked`` is called in each child, so that every later call can raise an error without a
-check per record.
+In the child, such an object would hang, or write into the parent's files and connections. An object that registers
+itself with `on_fork` has its method ``forked`` called in each child. The method makes every later call raise an error,
+so the object does not have to check for a fork each time it handles a record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Forkable(Protocol):
     """An object whose `forked` method is called in a forked child."""
 
     def forked(self) -> None:
-        """Discard, in the child, all resources that belong to the parent. Must neither write nor wait."""
+        """Discard all resources that belong to the parent. Called in the child, and must neither write nor wait."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -35,11 +35,11 @@ def forked_error(what: str) -> RuntimeError:
 
 
 class OfOneProcess:
-    """Base class of objects that threads may use. In a forked child, every use of such an object raises RuntimeError.
+    """Base class of objects that several threads may use. In a forked child, every use of them raises RuntimeError.
 
-    No call has to compare process ids, or to acquire a lock that a thread of the parent may have held. In the child,
-    the object's class is replaced by a class of the same name that has no attributes. So a method fails at its first
-    use of ``self``, even if it was looked up before the fork, as in ``Process(target=writer.write)``.
+    Calls do not have to compare process ids, or acquire a lock that a thread of the parent may have held. Instead, the
+    child replaces the object's class with a class of the same name that has no attributes. A method therefore fails at
+    its first use of ``self``, even if it was looked up before the fork, as in ``Process(target=writer.write)``.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class OfOneProcess:
 
     def forked(self) -> None:
         """Make every later use of the object raise an error."""
-        _alive.discard(self)  # a child of this child inherits the class
+        _alive.discard(self)  # if this child forks too, its children inherit the replaced class
         refuse_use(self)
 
 

@@ -1,4 +1,4 @@
-"""`AsyncLRUCache` caches the results of coroutines. Each value is made once, however many tasks request it."""
+"""`AsyncLRUCache` caches the results of coroutines. Each value is made only once, even if many tasks request it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class AsyncLRUCache(Generic[K, V]):
-    """A cache that discards the least recently used values if the total weight exceeds ``most``.
+    """A cache that discards the least recently used values when the total weight exceeds ``most``.
 
-    The newest value is kept whatever its weight, so that waiting tasks can return it.
+    The newest value is kept, however heavy it is, so that the tasks waiting for it can return it.
     """
 
     def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
@@ -27,7 +27,7 @@ class AsyncLRUCache(Generic[K, V]):
         self.weight = 0
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """Return the value, awaiting ``make()`` if it is not cached. If ``make`` fails, another waiting task tries."""
+        """Return the value, awaiting ``make()`` if it is not cached. If ``make`` fails, the next waiting task tries."""
         while key not in self._values:
             making = self._making.get(key)
             if making is not None:

@@ -11,7 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-# Small objects to process at a time: enough to hide a store's latency, few enough for its connections.
+# How many small objects to process at a time: enough to hide a store's latency, but few enough for its connections.
 _SMALL_OBJECTS = 32
 
 P = TypeVar("P")
@@ -36,7 +36,7 @@ async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P
             scope.cancel()
 
     second = next(waiting, None) if tasks > 1 else None
-    if second is None:  # a single item at a time needs no task
+    if second is None:  # no task is needed to process one item at a time
         await func(first)
         for item in waiting:
             await func(item)
@@ -63,10 +63,11 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
 
 
 async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
-    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise the same error.
+    """Return ``[await func(item) for item in items]``, computed by up to ``tasks`` tasks, or raise the first error.
 
-    Raises the error of the failing item that is first in the order of the items, not in time. Calls for earlier items
-    run to completion. Running calls for later items are cancelled, and no other call is started.
+    If several calls fail, this raises the error of the item that comes first in ``items``, even if another one failed
+    sooner. Calls for items before it run to completion. Running calls for items after it are cancelled, and no other
+    call is started.
     """
     results: dict[int, T] = {}
     in_work: dict[int, anyio.CancelScope] = {}
@@ -111,7 +112,7 @@ async def ordered_map(
 ) -> None:
     """Await ``use(item, await work(item))`` for each item, in order, with up to ``concurrency`` of them in progress.
 
-    Raises the error of the first item that fails, after the tasks of the others have ended.
+    Raises the error of the first item that fails, once the tasks of all other items have ended.
     """
     window: deque[_Slot[P, T]] = deque()
 

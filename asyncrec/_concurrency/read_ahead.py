@@ -24,7 +24,8 @@ async def iterated_ahead(
     """Iterate in a separate task, at most `_WAITING` items ahead of the consumer.
 
     Args:
-        make: returns the iterator. It enters the iterator's resources on the stack, which is closed in the same task.
+        make: a function that returns the iterator, and enters the resources that the iterator needs on the given stack.
+            The stack is closed in the same task.
         what: the name of the input, for error messages.
     """
     items: Handover[T] = Handover(_WAITING, what)
@@ -59,9 +60,9 @@ class _Taken(Generic[T]):
 
 
 class ReadAhead(Generic[P, T]):
-    """A fetcher that awaits ``fetch(plan)`` for each plan, one plan ahead of the consumer, in a task of ``scope``.
+    """Awaits ``fetch(plan)`` for each plan, one plan ahead of the consumer, in a task of ``scope``.
 
-    It holds one result, which is being fetched or waits for the consumer.
+    There is at most one result at a time that is being fetched or waiting for the consumer.
     """
 
     def __init__(self, scope: TaskScope, plans: Iterator[P], fetch: Callable[[P], Awaitable[T]]) -> None:
@@ -72,7 +73,7 @@ class ReadAhead(Generic[P, T]):
         self._making = anyio.CancelScope()
 
     async def next(self) -> T | None:
-        """Return the next result, or `None` at the end. If ``fetch`` failed, raise its error at every call."""
+        """Return the next result, or `None` at the end. Once ``fetch`` has failed, every call raises its error."""
         if self._coming is None:
             self._begin()
         coming = self._coming
@@ -86,7 +87,7 @@ class ReadAhead(Generic[P, T]):
         return coming.result
 
     def cancel(self) -> None:
-        """Cancel the fetch in progress, and start no other."""
+        """Cancel the fetch in progress, and start no more."""
         self._plans = iter(())
         self._making.cancel()
 
@@ -108,7 +109,7 @@ class ReadAhead(Generic[P, T]):
 
 
 class _Coming(Generic[T]):
-    """A result that is being fetched or waits for the consumer."""
+    """A result that is being fetched or is waiting for the consumer."""
 
     def __init__(self) -> None:
         self.done = anyio.Event()

@@ -1,4 +1,4 @@
-"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and results that survive a cancelled caller.
+"""Tasks and threads that have an owner (`TaskScope`, `in_thread`), and results that survive a cancelled caller.
 
 `TaskScope` is a task group for tasks that own a resource (a shard, a source) on behalf of the caller's body. It adds to
 `anyio.create_task_group`:
@@ -16,7 +16,7 @@ Like every task group, a scope is entered and exited in the same task.
 cancelled, the result is lost, which is fine for work that can be repeated. If the result must be released (a lock, a
 descriptor), use `acquire_in_thread`, which releases the result if the caller is cancelled. If the function advances the
 state of an object (a decoder, a decompressor, an iterator) and the caller may call again, use a `ThreadedStep`, which
-keeps the result. Pass items from one task to another that may be cancelled through a `Handover`, which keeps each item.
+keeps the result. To pass items between tasks that may be cancelled, use a `Handover`, which loses no item.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     """
     claim = threading.Lock()
     ended = threading.Event()
-    # Popped by the call, because the thread keeps a reference to its work item until it runs the next one.
+    # A list that `run` empties, because a worker thread keeps a reference to its work item until it runs the next one.
     given = [(func, args)]
 
     def run() -> T:
@@ -197,7 +197,7 @@ async def surely_in_thread(
 ) -> None:
     """Call ``func(*args)`` in a worker thread, shielded, for clean-up that must happen.
 
-    asyncio's ``task.cancel()`` passes through every shield. It is raised when the function has ended.
+    asyncio's ``task.cancel()`` passes through every shield. Such a cancellation is raised once the function has ended.
     """
     began = False
 
@@ -238,10 +238,10 @@ async def acquire_in_thread(func: Callable[[], T], release: Callable[[T], object
 
 
 class ThreadedStep(Generic[T]):
-    """A runner of the steps of a computation in a worker thread, one at a time, that loses no result. For one task.
+    """Runs the steps of a computation in a worker thread, one at a time, and loses no result. Only one task may use it.
 
     If the caller is cancelled while the function runs, it waits until the function has ended (see `in_thread`). The
-    result or error of the function is kept: the next `take` returns or raises it without calling a function.
+    function's result or error is kept, and the next `take` returns or raises it without calling any function.
     """
 
     def __init__(self) -> None:
@@ -254,7 +254,10 @@ class ThreadedStep(Generic[T]):
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Return the untaken result of an earlier run, or else of ``func(*args)``. Always pass the same ``func``."""
+        """Return the result of an earlier run if there is one left to take, or else the result of ``func(*args)``.
+
+        Always pass the same ``func``.
+        """
 
         def run() -> None:
             try:
@@ -271,7 +274,7 @@ class ThreadedStep(Generic[T]):
 
 
 class Handover(Generic[T]):
-    """A queue from one task to another. An item remains in it until it is taken, even if a task is cancelled.
+    """A queue from one task to another. An item stays in the queue until it is taken, even if a task is cancelled.
 
     (anyio's memory object streams pass an item to a waiting receiver. If asyncio's ``task.cancel()`` reaches that
     receiver at the same moment, the item is lost.)
@@ -287,17 +290,17 @@ class Handover(Generic[T]):
         self._items: deque[T] = deque()
         self._ended = False
         self._error: Exception | None = None
-        self._changed = anyio.Event()  # for the task that takes
-        self._room = anyio.Event()  # for the task that puts
+        self._changed = anyio.Event()  # wakes the task that takes items
+        self._room = anyio.Event()  # wakes the task that puts items
         on_fork(self)
 
     def forked(self) -> None:
-        """Make `take` fail in the child of a fork, because the task that puts exists only in the parent."""
+        """Make `take` fail in a forked child, because the task that puts items exists only in the parent."""
         self._items.clear()
         self._error = forked_error(self._what)
 
     async def put(self, item: T) -> None:
-        """Append an item, waiting for room first. If cancelled, the item is not in the queue."""
+        """Append an item, once there is room for it. If the call is cancelled, the item has not been added."""
         while len(self._items) >= self._size:
             self._room = anyio.Event()
             await self._room.wait()

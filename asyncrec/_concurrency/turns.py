@@ -13,12 +13,13 @@ from asyncrec._concurrency.tasks import in_thread
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# A pass through the event loop takes about 0.05 ms, and one more step may take nearly this long again.
+# How long the steps may take together before `Turns` yields. A pass through the event loop takes about 0.05 ms. Just
+# before the limit, one more step may begin, and take nearly this long again.
 _MOST_SECONDS = 0.0005
 
 
 class Turns:
-    """A runner of small steps for a caller that may never wait, which measures their time on the event loop.
+    """Runs small steps for a caller that may never wait otherwise, and measures their time on the event loop.
 
     Use it for work whose duration is known only afterwards, such as encoding a record of unknown content.
     """
@@ -29,7 +30,7 @@ class Turns:
         self._seconds = 0.0  # since other tasks last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call ``func(*args)`` in a worker thread if ``large``, or else directly, after yielding to the loop if due.
+        """Call ``func(*args)`` in a worker thread if ``large``, or else directly, first yielding to the loop if due.
 
         If the call is cancelled, either the function was not called or its result is lost.
         """

@@ -87,10 +87,10 @@ def length_of(masked: int) -> int:
 def crcs_between(
     before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC at its two ends.
+    """Compute the CRC of each range from the running CRC before and after it. ``lengths`` are in bytes, below 1 TiB.
 
-    This is zlib's ``crc32_combine`` solved for the second part. The first CRC is carried over as many zeros as the
-    range has bytes, which means multiplying it by x ** (8 * length) modulo the polynomial.
+    This is zlib's ``crc32_combine`` solved for the second part. The first CRC is advanced over as many zero bytes as
+    the range is long, which means multiplying it by x ** (8 * length) modulo the polynomial.
     """
     carried = before
     for place in range(_PLACES):
@@ -125,7 +125,11 @@ def _powers() -> NDArray[np.uint32]:
 
 @cache
 def _steps() -> tuple[list[int], list[int]]:
-    """Return two tables: the register's change by its lowest byte, and that byte by the change's highest byte."""
+    """Return two tables for one step of the CRC register.
+
+    The first gives the change of the register for each value of its lowest byte. The second gives that lowest byte for
+    each value of the change's highest byte.
+    """
     forth = []
     for index in range(256):
         register = index
@@ -140,7 +144,10 @@ def _steps() -> tuple[list[int], list[int]]:
 
 @cache
 def _terms() -> NDArray[np.uint32]:
-    """Return a table of each byte's term, by place (row) and value (column). Row 0 includes the CRC of 8 zeros."""
+    """Return the terms for `masked_crc32c_of_lengths`, by the byte's place (row) and value (column).
+
+    Row 0 also includes the CRC of 8 zero bytes.
+    """
     zeros: int = crc32c(bytes(8))
     terms = np.zeros((8, 256), np.uint32)
     for place in range(8):

@@ -21,7 +21,7 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES
 
-# For records of this size or more, another buffer in a gathered write is cheaper than copying the record into a run.
+# For records of this size or more, adding a buffer to a vectored write is cheaper than copying the record into a run.
 _HANDED_ON = 64 * 1024
 # Below this many records, NumPy's fixed cost (about 20 us) outweighs the time it saves.
 _FEW = 32
@@ -35,9 +35,9 @@ _GAP = bytearray(FRAME_OVERHEAD)
 def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
     """Return the frames of ``records``, in order, as buffers to be written one after the other.
 
-    Runs of small records are joined, with one copy. A record of 64 KiB or more is returned as the object itself, and
-    the 16 bytes of footer and header between two such records as a separate buffer. The memory used is therefore
-    limited by the records that the caller passes. If ``records`` is empty, the result is empty.
+    Adjacent small records are copied once, into one buffer. A record of 64 KiB or more is returned as the object
+    itself, and the 16 bytes of footer and header between two large records as a separate buffer. The memory used is
+    therefore limited by the size of the records passed. If ``records`` is empty, the result is empty.
     """
     if native is not None:
         return native.encode_frames(records, _HANDED_ON)
@@ -60,7 +60,7 @@ def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
     for index in large:
         joined[index + 1] = b""
         lengths[index] = 0
-    # There is a gap before each record and after the last. Gap i holds the footer of record i - 1 and the header of i.
+    # There is a gap before each record and after the last. Gap i has the footer of record i - 1 and the header of i.
     frames = _GAP.join(joined)
     gaps = np.zeros(len(records) + 1, np.int64)
     np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])
@@ -97,7 +97,10 @@ def _encode_few(records: Sequence[bytes]) -> list[Buffer]:
 
 
 def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the records' lengths, and the ``len(records) + 1`` borders of their frames, the first at ``position``."""
+    """Return the records' lengths, and the ``len(records) + 1`` borders of their frames.
+
+    The first frame begins at ``position``.
+    """
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     borders = np.empty(len(records) + 1, np.int64)
     borders[0] = position
@@ -107,7 +110,10 @@ def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64
 
 
 def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each frame with these ``borders`` in ``data`` whether its data matches its checksum."""
+    """Return, for each frame in ``data``, whether the frame's data matches its checksum.
+
+    ``borders`` are the offsets at which the frames begin and end.
+    """
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes at each position
     holds: NDArray[np.bool_] = (
         mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]

@@ -4,10 +4,10 @@
 
 A frame adds 16 bytes to its record, with no magic number and no padding (TensorFlow, ``core/lib/io/record_writer.h``).
 `encode_frames` encodes many records at once (see `asyncrec._framing.encoding`). `FrameDecoder` accepts the byte stream
-in pieces of any size, and returns whole records. Both process one batch at a time, in C if the C module was built, and
-copy small records once. A large record is returned as the bytes object that was fed.
+in pieces of any size, and returns complete records. Both process one batch at a time, in C if the C module was built,
+and copy small records once. A large record is returned as the bytes object that was passed in, without a copy.
 
-A length is trusted only if it matches its checksum and is within the limit. No memory is allocated for other lengths.
+A length is trusted only if it matches its checksum and is within the limit. Otherwise, no memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ANY_RECORD_BYTES = 1 << 62
 
 # Below this many records, NumPy's fixed cost (about 20 us) outweighs the time it saves.
 _FEW = 32
-# Pieces smaller than this are joined as they arrive, so that a stream in tiny pieces does not need an object for each.
+# Pieces smaller than this are joined as they arrive, so that tiny pieces are not all kept as separate objects.
 _TINY = 4096
 # For records of this size or more, a separate read is cheaper than a copy.
 _READ_EXACTLY = 128 * 1024
@@ -55,13 +55,15 @@ _CRC = Struct("<I")
 
 
 class FrameDecoder:
-    """A decoder that accepts a TFRecord byte stream in pieces of any size, and returns whole records.
+    """A decoder that accepts a TFRecord byte stream in pieces of any size, and returns complete records.
 
-    On damage, `feed` still returns the whole records before the damage, and sets `error`. The next `feed` or `finish`
-    raises the error. Bytes fed after the damage are discarded; a reader can read them again from `offset`.
+    When `feed` reaches damage, it still returns the complete records before the damage, and sets `error`. The next
+    `feed` or `finish` raises the error. Bytes fed after the damage are discarded; a reader can read them again from
+    `offset`.
 
     Args:
-        max_record_bytes: the maximum length of a record. A longer one is a `RecordTooLargeError`; it is not allocated.
+        max_record_bytes: the maximum length of a record. A longer record causes a `RecordTooLargeError`, and no memory
+            is allocated for it.
         verify: whether to check the checksums of the data. Checksums of lengths are always checked, because lengths
             locate frames.
 
@@ -69,7 +71,7 @@ class FrameDecoder:
         offset: the offset of the next frame in the stream, which is the end of the last record returned.
         records: the number of records returned. A reader that starts in the middle of a file sets `offset` and
             `records` before the first `feed`.
-        error: the reason why there is no record at `offset`, or `None`. The reader sets the error's ``path``.
+        error: the error found at `offset`, or `None`. The reader sets the error's ``path``.
     """
 
     def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
@@ -78,11 +80,11 @@ class FrameDecoder:
         self.error: FormatError | None = None
         self._max_record_bytes = max_record_bytes
         self._verify = verify
-        # The unfinished frame, kept in parts, so that it is copied only once, however it was split.
+        # The unfinished frame. It is kept in parts, so that its data is copied only once, however it was split.
         self._header = b""
         self._length: int | None = None  # set once the header is complete and matches its checksum
         self._body: list[Buffer] = []
-        self._missing = 0  # bytes of the body not yet fed
+        self._missing = 0  # the number of bytes of the body that have not been fed yet
         self._record: bytes | None = None  # the body once it is complete; its checksum is next
         self._checksum = 0
         self._footer = b""
@@ -93,9 +95,9 @@ class FrameDecoder:
         """The number of bytes to feed next so that a large record is not copied; 0 if any block will do.
 
         After a header, this is exactly the record's length, and `feed` returns an object of that length as the record.
-        After the record, it is 16, for the record's footer and the next header. A record that began inside a block is
-        completed by exactly its missing bytes, with one copy. The value is at most ``max_record_bytes``, but the file
-        may end earlier.
+        After the record, it is 16, for the record's footer and the next header. For a record that began inside a block,
+        it is the number of missing bytes, and the record is copied once. The value is at most ``max_record_bytes``, but
+        the file may end earlier.
         """
         if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
             return 0
@@ -105,7 +107,7 @@ class FrameDecoder:
         """Process the next bytes of the stream. Return the records that are now complete.
 
         Raises:
-            FormatError: an earlier call has found damage; see `error`.
+            FormatError: an earlier call found damage; see `error`.
         """
         if self.error is not None:
             raise self.error
@@ -123,10 +125,10 @@ class FrameDecoder:
         return records
 
     def take_remains(self) -> Iterator[Buffer]:
-        """After an error, yield all bytes fed from `offset` on, for a salvager. They are at most a record and a block.
+        """Yield, after an error, all bytes from `offset` on that have been fed: at most one record and one block.
 
-        The bytes are yielded in parts, and only once. Each part is released when the next one is requested, so a caller
-        that joins the parts holds each byte only once.
+        A salvager needs these bytes. They are yielded in parts, and only once. Each part is released when the next one
+        is requested, so a caller that joins the parts never has two copies of all bytes in memory.
         """
         parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []
@@ -141,7 +143,7 @@ class FrameDecoder:
         Raises:
             TruncatedError: the stream ended inside a record, or 1 to 11 bytes after the last record, which TensorFlow
                 silently ignores.
-            FormatError: an earlier call has found damage.
+            FormatError: an earlier call found damage.
         """
         if self.error is not None:
             raise self.error
@@ -163,11 +165,11 @@ class FrameDecoder:
         raise self.error
 
     def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
-        """Append the frames that are complete in ``data``. Return the position of the first frame that is not.
+        """Append the records whose frames are complete in ``data``. Return the position of the first other frame.
 
-        Lengths are followed first, and checked together afterwards. A wrong length leads to wrong frames, but only
-        within ``data``, and these are discarded. In C, each frame is checked immediately, so the first frame left is
-        incomplete or damaged.
+        In Python, all frames are located by their lengths first, and checked together afterwards. A wrong length leads
+        to wrong frames, but these lie within ``data`` and are discarded. In C, each frame is checked immediately, so
+        the first frame that is left for Python is incomplete or damaged.
         """
         size = len(data)
         if native is not None:
@@ -203,7 +205,7 @@ class FrameDecoder:
         return position
 
     def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
-        """Return the number of intact frames from ``position`` to the first damaged one, and the end of the last."""
+        """Return the number of intact frames between ``position`` and the first damaged frame, and where they end."""
         begin, good = position, len(found)
         if good < _FEW:
             for index, record in enumerate(found):
@@ -231,7 +233,7 @@ class FrameDecoder:
         return good, begin
 
     def _begin(self, data: bytes, position: int) -> None:
-        """Keep the frame that begins but does not end in ``data``."""
+        """Keep the beginning of a frame that begins at ``position`` but does not end within ``data``."""
         self._header = data[position : position + HEADER_BYTES]
         if len(self._header) < HEADER_BYTES:
             return
@@ -282,7 +284,8 @@ class FrameDecoder:
                     self._body.append(gathered)
                 gathered += data[position:end]
             else:
-                # A view keeps its block alive until the record is complete: at most one block at each end of a record.
+                # A view keeps its entire block alive until the record is complete. Only the first and the last block of
+                # a record can contain other data too.
                 self._body.append(data if size == len(data) else memoryview(data)[position:end])
             self._missing -= size
             position = end
@@ -295,8 +298,8 @@ class FrameDecoder:
         return position
 
     def _joined(self) -> bytes:
-        """Join the complete body and compute its checksum now, so that a call with only the footer is short."""
-        # Python releases the GIL only to join bytes; the other pieces are the ends of a large record.
+        """Join the complete body. Compute its checksum now, so that a later call with only the footer is short."""
+        # `join` releases the GIL only if all pieces are bytes. The other pieces are the ends of a large record.
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
         self._body = []
         record = pieces[0] if len(pieces) == 1 else b"".join(pieces)

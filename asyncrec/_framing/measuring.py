@@ -42,7 +42,7 @@ class FrameMeter(FrameDecoder):
             self.records += len(measured)
             self._before = [_lengths(records), measured]
             records.clear()
-        # After the C code, the first frame left is incomplete or damaged.
+        # The first frame that the C code leaves is incomplete or damaged.
         return super()._walk(data, position, records)
 
 

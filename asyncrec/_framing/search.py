@@ -1,9 +1,9 @@
 """`FrameSearch` searches for the next frame after damage, in bytes of unknown content.
 
 A frame is found at the first byte where a length and its data both match their checksums. A frame may begin at any
-byte, and each of a million headers may claim 64 MiB. Two measures keep the search linear: headers are found by NumPy, a
-window at a time, and the data of large candidates is checked with one running CRC, stored every 4 KiB, from which the
-CRC of any range can be derived. No candidate is skipped to save time.
+byte, and there may be a million headers, each of which states a length of 64 MiB. Two measures keep the search time
+linear: NumPy finds the headers, a window at a time, and the data of large candidates is checked with one running CRC,
+stored every 4 KiB, from which the CRC of any range can be derived. No candidate is skipped to save time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from asyncrec._numpy import np
 _FIRST_WINDOW = 1 << 10
 _WINDOW = 1 << 18
 
-# Except in zeros and small integers, far fewer than one position in eight is followed by a possible length.
+# In most data, far fewer than one position in eight has a possible length. Runs of zeros and small integers have more.
 _MANY = 8
 
-# Data up to this size is checked directly, in a microsecond or two, even if there is a candidate every 12 bytes.
+# The data of a candidate up to this size is checked directly, which takes a microsecond or two. This is fast enough
+# even if there is a candidate every 12 bytes.
 _DIRECT = 16 << 10
 _STRIDE = 4096
 
@@ -51,12 +52,12 @@ def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
 
 
 class FrameSearch:
-    """A search for the first whole frame from ``start`` on, in a buffer that its owner fills and the search empties.
+    """A search for the first complete frame from ``start`` on, in a buffer that the caller fills and `find` empties.
 
     Args:
-        buffer: the bytes from ``base`` on. `find` discards bytes in which no frame can begin, so the buffer holds at
+        buffer: the bytes from ``base`` on. `find` discards bytes in which no frame can begin, so the buffer contains at
             most a record of ``max_record_bytes`` and the bytes added last.
-        base: the place of the buffer's first byte in the stream. All places are counted in the stream.
+        base: the place of the buffer's first byte. All places are offsets in the stream.
     """
 
     def __init__(self, buffer: bytearray, *, base: int, start: int, max_record_bytes: int) -> None:
@@ -66,13 +67,13 @@ class FrameSearch:
         self._next = start  # the first place not yet searched
         self._window = _FIRST_WINDOW
         self._candidates: deque[tuple[int, int]] = deque()  # place and length, ascending
-        self._large: dict[int, bool] = {}  # by place, once checked: whether the large candidate is valid
+        self._large: dict[int, bool] = {}  # whether each large candidate checked so far is valid, by its place
         self._prefixes: _Prefixes | None = None
 
     def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
-        """Continue the search from ``start`` on, after the last frame found. No byte is searched twice.
+        """Continue the search from ``start`` on, after the last frame found, without searching any byte twice.
 
-        Damage may occur every few bytes, and a new window each time would take a hundred times as long.
+        Damage may occur every few bytes, and starting a new window each time would take a hundred times as long.
         """
         self.base, self._buffer = base, buffer
         self._prefixes = None
@@ -104,7 +105,7 @@ class FrameSearch:
             self._next = stop
 
     def _check(self, place: int, length: int, ended: bool) -> bool | None:
-        """Return whether a frame is valid; `None` if its end has not yet been fed."""
+        """Return whether the candidate at ``place`` is a valid frame; `None` if its end has not yet been fed."""
         if place + length + FRAME_OVERHEAD > self.base + len(self._buffer):
             return False if ended else None
         if length > _DIRECT:
@@ -144,7 +145,7 @@ class FrameSearch:
         return int.from_bytes(self._buffer[at : at + FOOTER_BYTES], "little")
 
     def _drop(self, place: int) -> None:
-        """Discard the bytes before ``place``, except those from which the next CRC is computed."""
+        """Discard the bytes before ``place``, except those that are needed to compute the next CRC."""
         if self._prefixes is not None:
             self._prefixes.extend(self._buffer, self.base)
             place = max(self.base, place - _STRIDE)
@@ -153,7 +154,7 @@ class FrameSearch:
 
 
 class _Prefixes:
-    """The running CRC of a stream from ``origin`` on, stored every 4 KiB, in a thousandth of the stream's size."""
+    """The running CRC of a stream from ``origin`` on, stored every 4 KiB, which takes a thousandth of its size."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
@@ -175,7 +176,7 @@ class _Prefixes:
         self._tail = (done, crc)
 
     def crc_at(self, view: memoryview, base: int, place: int) -> int:
-        """Compute the CRC from the origin to ``place``, from at most 4 KiB of ``view`` before ``place``."""
+        """Compute the CRC of the stream from the origin to ``place``. This reads at most 4 KiB of ``view``."""
         index = (place - self._origin) // _STRIDE
         begin = self._origin + index * _STRIDE
         with view[begin - base : place - base] as piece:

@@ -1,7 +1,8 @@
-"""The C version of what is hot, small and closed: `native` is the module, or `None` if there was no compiler.
+"""C versions of small functions that take much of the time: `native` is the C module, or `None` if it was not built.
 
-This is the one place that chooses. Callers of a function that is also in C check ``if native is not None``, and the
-tests run both. ``crc32c.c``, ``frames.c`` and so on each have one subject; ``native.h`` has what they share.
+Only this module decides which version is used. Code that has both a C and a Python version checks ``if native is not
+None``, and the tests run both. ``crc32c.c``, ``frames.c`` and so on each cover one subject; ``native.h`` contains what
+they share.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-/* A writer's functions for batches of records: how many fit, their lengths, and the text of their index. */
+/* Functions that a writer calls for a batch of records: how many of them fit, their lengths, and the text of
+ * an index. */
 
 #include "native.h"
 
 enum { OVERHEAD = 16, LENGTH = 8, DIGITS = 20, COLUMNS = 3 };
 
-/* Return the end of the records from `begin` on that fit, and the size of their frames. The first record always fits.
- * Stop before a record that is not `bytes` or is longer than `longest`. */
+/* Return the end of the records that fit, starting at `begin`, and the size of their frames. The first record always
+ * fits. Stop before a record that is not `bytes` or is longer than `longest`. */
 PyObject *py_fitting(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;

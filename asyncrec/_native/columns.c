@@ -1,13 +1,13 @@
-/* Conversion of serialised Examples to columns, as asyncrec/example/_columns.py and _scan.py do it with NumPy.
+/* Convert serialised Examples to columns, as asyncrec/example/_columns.py and _scan.py do with NumPy.
  *
- * A record is read here if it has the usual form, in which every writer writes: one Features message, whose entries are
- * a name and one list each, with packed numbers and no name twice. Any other record is odd. Python reads an odd record
- * and returns it in the usual form.
+ * This file reads records in the usual form, which every writer uses: one Features message, each entry of which has a
+ * name and one list. Numbers are packed, and no name occurs twice. Any other record is called odd. Python reads an odd
+ * record and returns it in the usual form.
  *
- * Python also checks the features of records, once for each layout, which is a set of names with the kinds of their
- * lists. A layout has four bits for each name, one of which is set for the kind. Checked layouts are kept.
+ * Python also checks the features of the records, once for each layout. A layout is a set of names with the kinds of
+ * their lists. It has four bits for each name, one of which is set to show the kind. Checked layouts are kept.
  *
- * Rows are read without the GIL, until one needs Python because it has a new layout, is odd, or finds no room in a
+ * Rows are read without the GIL, until one needs Python because it has a new layout, is odd, or does not fit in a
  * column. The values already taken from that row are then removed, and the row is read again. */
 
 #include "native.h"
@@ -15,8 +15,8 @@
 enum { NONE, BYTES, FLOAT, INT64, JOINED }; /* JOINED is BYTES, returned in one buffer instead of a list */
 enum status { FITS, END, ODD, NEW_LAYOUT, NO_ROOM, NO_MEMORY };
 
-/* The most names of columns, other names, and layouts. Other names are kept because they are part of a layout. Beyond
- * the last two limits, Python is asked. */
+/* The maximum numbers of column names, of other names, and of layouts. Other names are kept because they are part of a
+ * layout. Beyond the last two limits, Python is asked. */
 enum { MOST_WANTED = 1000, MOST_OTHERS = 512, MOST_LAYOUTS = 256 };
 enum { BITS = 4, A_WORD = 64 / BITS };
 
@@ -30,8 +30,8 @@ struct column {
     PyObject *counts_object, *numbers_object; /* bytearrays of int64, and of int64 or float32 */
     int64_t *counts;                          /* -1 if a row lacks the feature */
     uint8_t *numbers;
-    size_t used, room; /* in bytes of numbers, or in texts */
-    size_t wants;      /* the bytes needed, after NO_ROOM */
+    size_t used, room; /* the number of bytes for numbers, the number of texts for texts */
+    size_t wants;      /* the number of bytes needed, after NO_ROOM */
     struct bytes *texts;
 };
 
@@ -40,8 +40,8 @@ struct batch {
     size_t count, row, total; /* the number of rows, the current row, and the bytes of all rows */
     struct column *columns;
     size_t wanted;
-    /* The first names are those of the columns. `order` has the numbers of the names in sorted order. `after` has the
-     * name that last followed each name, and in its last place the first name of a record. */
+    /* The first names are those of the columns. `order` contains the numbers of the names in sorted order. `after`
+     * contains, for each name, the name that last followed it in a record. Its last item is a record's first name. */
     struct bytes *names;
     uint16_t *order, *after;
     size_t named;
@@ -185,7 +185,7 @@ static enum status take_entry(struct batch *batch, const uint8_t *at, const uint
         return FITS;
     struct column *column = (size_t)name < batch->wanted ? &batch->columns[name] : NULL;
     if (column && column->kind != kind)
-        column = NULL; /* the check of the layout rejects the kind */
+        column = NULL; /* the kind is rejected when the layout is checked */
     return kind == BYTES ? take_texts(column, batch->row, at, end) : take_numbers(column, batch->row, kind, at, end);
 }
 
@@ -220,17 +220,17 @@ static enum status take_row(struct batch *batch)
             return ODD;
         enum status status = take_entry(batch, at, at + size, &before);
         if (status == NO_ROOM)
-            fits = NO_ROOM; /* read on to find the needs of all columns at once */
+            fits = NO_ROOM; /* continue, to find out how much room all columns need */
         else if (status)
             return status;
         at += size;
     }
     if (fits == NO_ROOM)
-        return NO_ROOM; /* numbers without room were not read, and may be odd, which comes before the layout */
+        return NO_ROOM; /* numbers that did not fit were not read. They may be odd, which must be found out first */
     return is_checked(batch, batch->named / A_WORD + 1) ? FITS : NEW_LAYOUT;
 }
 
-/* Read rows from the current one on, up to the first that needs Python. */
+/* Read rows, starting at the current one, until one needs Python. */
 static enum status take_rows(struct batch *batch)
 {
     for (; batch->row < batch->count; batch->row++) {
@@ -251,8 +251,8 @@ static enum status take_rows(struct batch *batch)
     return END;
 }
 
-/* Make the room that a row needs. At first, reserve as much for each remaining row, but for all columns together no
- * more than all records can contain. Later, enlarge the room by half. */
+/* Make the room that a row needs in its columns. The first time, reserve as much for each remaining row, but for all
+ * columns together no more than all records can contain. After that, enlarge a column by half. */
 static int make_room(struct batch *batch)
 {
     for (size_t n = 0; n < batch->wanted; n++) {
@@ -300,8 +300,8 @@ static PyObject *asked(PyObject *ask, size_t row, int odd)
     return PyObject_CallFunction(ask, "nO", (Py_ssize_t)row, odd ? Py_True : Py_False);
 }
 
-/* Replace the row by Python's version of it, which has the usual form and is checked. Keep the original record, because
- * names may point into it. */
+/* Replace the row with Python's version of it, which has the usual form and has been checked. Keep the original record,
+ * because names may point into it. */
 static int rewrite(struct batch *batch, PyObject *ask, PyObject *records)
 {
     int again = batch->accepted == batch->row + 1;
@@ -379,7 +379,7 @@ static void join(const struct bytes *texts, size_t count, uint8_t *to, uint8_t *
     put64(offsets, at);
 }
 
-/* Return the texts one after the other, and the offsets at which each begins and the last one ends. */
+/* Return the texts joined, and also the offset at which each text begins and the offset at which the last one ends. */
 static PyObject *joined_of(const struct bytes *texts, size_t count)
 {
     size_t total = 0;

@@ -1,15 +1,16 @@
-/* CRC-32C (Castagnoli), by the processor's instruction if it has one (SSE 4.2 or ARMv8), or else by eight tables.
+/* CRC-32C (Castagnoli), computed with the processor's instruction if it has one (SSE 4.2 or ARMv8), or else with eight
+ * tables.
  *
- * The instruction takes three cycles, but one can begin in each cycle. Three stretches of the data are therefore summed
- * side by side, and their sums are joined by carrying the sum of one stretch over the length of the next. Carrying is
- * linear, so four tables of 256 entries, one for each byte of the sum, suffice. */
+ * The instruction takes three cycles, but a new one can begin in each cycle. The CRCs of three stretches of the data
+ * are therefore computed side by side. To join them, the CRC of one stretch is advanced over the length of the next.
+ * This is linear, so four tables of 256 entries, one for each byte of the CRC, are enough. */
 
 #include "native.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #define HARDWARE "sse4.2"
-#if defined(__clang__) && __clang_major__ >= 14 /* in which the instruction is a feature of its own */
+#if defined(__clang__) && __clang_major__ >= 14 /* from this version on, the instruction is a separate feature */
 #define TARGET __attribute__((target("sse4.2,crc32")))
 #else
 #define TARGET __attribute__((target("sse4.2")))
@@ -33,7 +34,7 @@
 
 #define POLYNOMIAL 0x82F63B78u /* bits reversed */
 
-/* A function that returns the register after more data, without the inversions at both ends. */
+/* A function that updates the CRC register with more data, without inverting it before and after. */
 typedef uint32_t (*sum_function)(uint32_t crc, const uint8_t *at, size_t size);
 
 static uint32_t bytewise[8][256];
@@ -53,7 +54,7 @@ static uint32_t sum_by_tables(uint32_t crc, const uint8_t *at, size_t size)
 
 #if defined(HARDWARE)
 
-/* The lengths of stretches: long for speed, and short so that a record of a few hundred bytes also gains. */
+/* The lengths of stretches: long for speed, and short so that records of a few hundred bytes are faster too. */
 enum { LONG = 1344, SHORT = 128, LINE = 64 };
 
 static uint32_t over_long[4][256], over_short[4][256];
@@ -67,7 +68,7 @@ TARGET static inline uint32_t three(uint32_t crc, const uint8_t *at, size_t stre
 {
     uint32_t second = 0, third = 0;
     for (const uint8_t *end = at + stretch; at < end; at += LINE) {
-        /* Prefetch the same lines of the next three stretches. Uncached data is then summed half as fast again. */
+        /* Prefetch the same lines of the next three stretches. Uncached data is then processed 1.5 times as fast. */
         for (size_t n = 3; n < 6; n++)
             __builtin_prefetch((const void *)((uintptr_t)at + n * stretch)); /* perhaps past the end */
         for (size_t n = 0; n < LINE; n += 8) {
@@ -92,7 +93,7 @@ TARGET static uint32_t sum_by_hardware(uint32_t crc, const uint8_t *at, size_t s
     return crc;
 }
 
-/* Make the tables that carry a register over `zeros` zero bytes, with an entry for each value of each of its bytes. */
+/* Make the tables that advance a CRC over `zeros` zero bytes, with an entry for each value of each of its bytes. */
 static void make_carrier(uint32_t table[4][256], size_t zeros)
 {
     for (int bit = 0; bit < 32; bit++) {

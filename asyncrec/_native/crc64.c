@@ -1,11 +1,11 @@
-/* CRC-64/NVME, which Azure compares with the body that it receives. It is computed by carry-less multiplication if the
- * processor has it (PCLMULQDQ), or else by eight tables.
+/* CRC-64/NVME, with which Azure checks the request bodies that it receives. It is computed with carry-less
+ * multiplication if the processor supports it (PCLMULQDQ), or else with eight tables.
  *
- * Bits are reversed, as in the CRC itself, so bit n of a word stands for x ** (63 - n). The instruction's product of
- * two such words is the product of their polynomials times x, so the exponent of each constant below is smaller by one.
+ * Bits are reversed, as in the CRC itself, so bit n of a word stands for x ** (63 - n). For two such words, the
+ * instruction returns the product of their polynomials times x, so the exponent of each constant below is one less.
  *
- * Four lanes of 16 bytes are folded onto the next 64 bytes. Each lane is multiplied by the power of x that carries it
- * there, modulo the polynomial, and added. At the end, the lanes are folded into one another, and the tables compute
+ * Four lanes of 16 bytes are folded onto the next 64 bytes: each lane is multiplied, modulo the polynomial, by the
+ * power of x that moves it there, and added. At the end, the lanes are folded into one another, and the tables compute
  * the CRC of the last 16 bytes, which equals that of all the data. See "Fast CRC Computation for Generic Polynomials
  * Using PCLMULQDQ Instruction" (Intel, 2009). */
 
@@ -20,7 +20,7 @@
 
 #define POLYNOMIAL 0x9A6C9329AC4BC9B5u /* bits reversed */
 
-/* A function that returns the register after more data, without the inversions at both ends. */
+/* A function that updates the CRC register with more data, without inverting it before and after. */
 typedef uint64_t (*sum_function)(uint64_t crc, const uint8_t *at, size_t size);
 
 static uint64_t bytewise[8][256];
@@ -42,7 +42,7 @@ static uint64_t sum_by_tables(uint64_t crc, const uint8_t *at, size_t size)
 
 enum { LANE = 16, LINE = 4 * LANE };
 
-/* The constants that carry the first and the last 8 bytes of a lane over a line, and over a lane. */
+/* The constants that move the first and the last 8 bytes of a lane over a line, and over a lane. */
 static uint64_t over_line[2], over_lane[2];
 
 TARGET static inline __m128i folded(__m128i lane, __m128i over, const uint8_t *onto)

@@ -1,13 +1,13 @@
-/* Conversion of a mapping of names and values to a serialised Example, as asyncrec/example/_codec.py and _values.py do
- * it in Python.
+/* Convert a mapping of names and values to a serialised Example, as asyncrec/example/_codec.py and _values.py do in
+ * Python.
  *
  * This file converts Python's own numbers, text and bytes, lists and tuples of one of these types, and contiguous
  * arrays of ordinary numbers. It asks Python to convert any other value. If Python rejects the value, or if a number or
- * a name is rejected here, None is returned, and Python converts the whole mapping again and raises the error.
+ * a name is rejected here, None is returned, and Python converts the entire mapping again and raises the error.
  *
- * Python code that runs meanwhile (the conversion of a value, or a finaliser) cannot free the memory being read,
- * because every value is held, and a list is read once, item by item, into memory of our own. This is also true while
- * the GIL is released, which it is while many numbers of an array, or many bytes, are copied. */
+ * Python code that runs during the conversion (to convert a value, or in a finaliser) cannot free the memory that is
+ * being read, because this code keeps a reference to every value, and reads a list only once, item by item, into its
+ * own memory. This is also true while the GIL is released, to copy many numbers of an array or many bytes. */
 
 #include "native.h"
 
@@ -22,7 +22,7 @@ struct feature {
     const uint8_t *key;
     size_t key_size;
     int kind, single; /* single: one value of bytes, preceded by its length like packed numbers */
-    const uint8_t *payload; /* NULL if it is in the scratch, from `at` on */
+    const uint8_t *payload; /* NULL if it is in the scratch memory, from `at` on */
     size_t at, size;
     Py_buffer view; /* of an array; otherwise obj is NULL */
 };
@@ -64,7 +64,7 @@ static inline uint8_t *put_float32(uint8_t *at, double value)
     return at + 4;
 }
 
-/* Append one value of Python's own types to the scratch, in the form for a list. Return its kind. */
+/* Append one value of a built-in type to the scratch memory, encoded as in a list. Return its kind. */
 static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *type)
 {
     uint8_t *at;
@@ -114,8 +114,8 @@ static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *typ
     return at ? BYTES : FAILED;
 }
 
-/* Append the floats at the beginning of a list or tuple, in a short loop because such lists are long. Return their
- * number. */
+/* Append the floats at the beginning of a list or tuple, and return their number. The loop is short because lists of
+ * floats are long. */
 static Py_ssize_t put_floats(struct scratch *scratch, PyObject *list, int is_list)
 {
     Py_ssize_t count = is_list ? PyList_Size(list) : PyTuple_Size(list), n = 0;
@@ -168,8 +168,8 @@ static int put_list(struct scratch *scratch, PyObject *list)
     }                                                                                                                      \
     break
 
-/* Write the integers of an array as varints. Return their end, or NULL if one is rejected. Nothing of Python is used.
- * The letter is that of the C type, whose width on this machine is one, two, four or eight bytes. */
+/* Write the integers of an array as varints. Return their end, or NULL if one is rejected. This does not use Python.
+ * The letter stands for the C type, whose width on this machine is one, two, four or eight bytes. */
 static uint8_t *write_integers(uint8_t *at, char letter, size_t width, const void *from, size_t count)
 {
     switch (letter == '?' ? 0 : (int)width * (letter >= 'a' ? -1 : 1)) {
@@ -217,7 +217,7 @@ static int put_integers(struct scratch *scratch, char letter, size_t width, cons
     return INT64;
 }
 
-/* Write float64 values as float32. Return their end, or NULL if one is rejected. Nothing of Python is used. */
+/* Write float64 values as float32. Return their end, or NULL if one is rejected. This does not use Python. */
 static uint8_t *write_float64s(uint8_t *at, const uint8_t *from, size_t count)
 {
     for (size_t n = 0; n < count; n++) {
@@ -350,7 +350,7 @@ static int in_order(const void *one, const void *other)
     return found ? found : (a->key_size > b->key_size) - (a->key_size < b->key_size);
 }
 
-/* Sort the features by name. A schema passes them in order, which one pass detects. */
+/* Sort the features by name. A schema passes them in sorted order, which this finds out in a single pass. */
 static void put_in_order(struct feature *features, size_t count)
 {
     for (size_t n = 1; n < count; n++)
@@ -426,7 +426,7 @@ static PyObject *assembled(const struct feature *features, size_t count, const s
     return data;
 }
 
-/* Hold all names and values before any Python code may run. Return their number. */
+/* Take references to all names and values before any Python code can run. Return the number of features. */
 static size_t hold(struct feature *features, PyObject *mapping)
 {
     PyObject *name, *value;

@@ -1,16 +1,15 @@
-/* Conversion of a serialised Example to its features, as asyncrec/example/_wire.py does it, and of packed int64 values
- * to numbers.
+/* Convert a serialised Example to its features, as asyncrec/example/_wire.py does, and packed int64 values to numbers.
  *
- * An Example is read here if it has the usual form, in which every writer writes: one Features message, whose entries
- * are a name and one list each, with packed numbers. For any other Example, None is returned, and Python reads the
- * Example or raises an error. */
+ * This file reads Examples in the usual form, which every writer uses: one Features message, each entry of which has a
+ * name and one list. Numbers are packed. For any other Example, None is returned, and Python reads the Example or
+ * raises an error. */
 
 #include "native.h"
 
 enum { NONE, BYTES, FLOAT, INT64 };
 
-/* Return the contents of a list as bytes or, for BYTES, as a list of bytes. Return NULL if the list is odd, or with an
- * exception. */
+/* Return the contents of a list as bytes or, for BYTES, as a list of bytes. Return NULL if the list is not in the usual
+ * form, or with an exception set. */
 static PyObject *payload_of(int kind, const uint8_t *at, const uint8_t *end)
 {
     size_t size = 0;
@@ -30,7 +29,7 @@ static PyObject *payload_of(int kind, const uint8_t *at, const uint8_t *end)
     return values;
 }
 
-/* Add an entry to the features. Return 0 if the entry is odd, or with an exception. */
+/* Add an entry to the features. Return 0 if the entry is not in the usual form, or with an exception set. */
 static int take_entry(PyObject *features, const uint8_t *at, const uint8_t *end)
 {
     size_t size, name_size;

@@ -1,4 +1,4 @@
-/* Conversion of records to frames and back, as asyncrec/_framing/encoding.py and frames.py do it with NumPy. */
+/* Convert records to frames and back, as asyncrec/_framing/encoding.py and frames.py do with NumPy. */
 
 #include "native.h"
 
@@ -20,8 +20,8 @@ static uint32_t footer_of(const uint8_t *data, size_t size)
     return mask(crc32c_of(0, data, size));
 }
 
-/* Return one buffer with the footer of the large record before, if any, the frames of small records, and the header of
- * the large record that follows, if any. */
+/* Return one buffer that contains the footer of the previous large record (if there is one), the frames of small
+ * records, and the header of the next large record (if there is one). */
 static PyObject *make_run(PyObject *records, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t size, int64_t before)
 {
     PyObject *run = PyBytes_FromStringAndSize(NULL, size);
@@ -62,7 +62,7 @@ PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t n
     Py_ssize_t handed_on = PyLong_AsSsize_t(args[1]);
     if (handed_on == -1 && PyErr_Occurred())
         return NULL;
-    /* Use a tuple of our own, because the caller's list may change while the GIL is released for large records. */
+    /* Copy the records to a tuple, because the caller's list may change while the GIL is released for large records. */
     PyObject *records = PySequence_Tuple(args[0]);
     if (!records)
         return NULL;
@@ -122,8 +122,8 @@ struct cut {
     size_t count, room;
 };
 
-/* Measure frames. Nothing of Python is used, because another thread may run. If memory runs out, stop as at a damaged
- * frame. */
+/* Measure frames, without using Python, because another thread may be running. If memory runs out, stop as if the next
+ * frame were damaged. */
 static void measure(struct cut *cut, const uint8_t *at, size_t size, uint64_t most, int verify)
 {
     while (size >= OVERHEAD) {
@@ -224,7 +224,7 @@ PyObject *py_measure_frames(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (read_stretch(&stretch, args))
         return NULL;
     struct cut cut = measured(&stretch);
-    /* Each length belongs to a frame in the data, so the lengths together are smaller than the data. */
+    /* Each length belongs to a frame in the data, so all lengths together take less memory than the data. */
     PyObject *lengths = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(8 * cut.count));
     if (!lengths) {
         free(cut.lengths);

@@ -1,16 +1,17 @@
-/* Indexes of shards in the form that asyncrec/_records/index.py keeps: the sizes of the frames in the fewest bytes, and
- * the runs of consecutive frames. The text is read twice, first to measure the result and then to fill it. */
+/* Parse indexes of shards to the form that asyncrec/_records/index.py uses: the sizes of the frames, in as few bytes as
+ * possible, and the runs of consecutive frames. The text is read twice, first to measure the result and then to fill
+ * it. */
 
 #include "native.h"
 
-/* A number of 18 digits, and the sum of two, fit in 63 bits. Longer numbers are rare and left to Python. */
+/* A number of 18 digits, and the sum of two of them, fit in 63 bits. Longer numbers are rare, and left to Python. */
 enum { MOST_DIGITS = 18, LEAST_FRAME = 16, NUMBER = 8 };
 
 struct line {
     uint64_t offset, size, member;
 };
 
-/* The contents of a text, and their destinations in the second reading, which are NULL in the first. */
+/* What was found in a text, and where to store it. The destinations are NULL when the text is read the first time. */
 struct table {
     const uint8_t *text, *end;
     int columns, width;
@@ -19,8 +20,8 @@ struct table {
     uint8_t *sizes, *firsts, *offsets, *members;
 };
 
-/* Read a number and the byte that ends it. The text ends with a newline, which is not a digit, so nothing after the
- * text is read. */
+/* Read a number and the byte after it, which must be `end`. The text ends with a newline, which is not a digit, so
+ * nothing beyond the text is read. */
 static inline const uint8_t *read_number(const uint8_t *at, uint64_t *number, uint8_t end)
 {
     const uint8_t *first = at;
@@ -48,7 +49,7 @@ static inline uint8_t *put_size(uint8_t *at, uint64_t size, int width)
     return at + width;
 }
 
-/* Read the text. Return whether all lines have the form in which we write them. */
+/* Read the text. Return whether all lines have the form in which asyncrec writes them. */
 static int read_table(struct table *table)
 {
     struct line line = {0, 0, 0}, last = {0, 0, 0};
@@ -132,8 +133,8 @@ static inline uint64_t size_at(const uint8_t *sizes, size_t number, int width)
     return size;
 }
 
-/* Write the sum of the sizes before each number. Return -1 if a number is out of range. Callers pass a constant width,
- * so that the compiler can make a loop for each. */
+/* Write, for each number, the sum of the sizes before it. Return -1 if a number is out of range. Callers pass a
+ * constant width, so that the compiler can generate a separate loop for each width. */
 static int sum_before(uint8_t *sums, const uint8_t *sizes, size_t count, int width, const uint8_t *coarse, size_t block,
                       const uint8_t *within, size_t wanted)
 {

@@ -1,4 +1,4 @@
-/* Digests of keys, BLAKE2b with 16 bytes (RFC 7693), as asyncrec/_shards/writing/keys.py computes them with hashlib.
+/* Compute digests of keys (16 bytes of BLAKE2b, RFC 7693), as asyncrec/_shards/writing/keys.py does with hashlib.
  *
  * Most keys are short enough for one block. If the processor has AVX2, four such blocks of a batch are compressed at a
  * time, one in each quarter of its registers, in about the time of a single block. */
@@ -37,7 +37,7 @@ static inline void mix(uint64_t *a, uint64_t *b, uint64_t *c, uint64_t *d, uint6
     *b = turned(*b ^ *c, 63);
 }
 
-/* Compress a block. A key fits in memory, so only 64 of the 128 bits of its byte count are used. */
+/* Compress a block. Any key fits in memory, so only 64 of the 128 bits of its byte count are used. */
 static void compress(uint64_t state[8], const uint8_t block[BLOCK], uint64_t count, int last)
 {
     uint64_t m[16], v[16];
@@ -214,7 +214,7 @@ PyObject *py_key_digests(PyObject *module, PyObject *keys)
     return digests;
 }
 
-/* Return a key as bytes, which belong to the key or to `held`, an object that the caller must release. */
+/* Return the bytes of a key. They belong to the key or to the object in `held`, which the caller must release. */
 static const uint8_t *bytes_of_key(PyObject *key, Py_ssize_t *size, PyObject **held)
 {
     *held = NULL;

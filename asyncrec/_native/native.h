@@ -1,8 +1,8 @@
-/* The common header: Python's limited API, little-endian numbers, and the functions that files share.
+/* The common header: Python's limited API, little-endian numbers, and the functions that several files use.
  *
  * Each function does the same as the Python code next to its caller, but leaves errors, rare forms and everything else
- * that is not hot to Python, which is called again with the same bytes. No length in a file is trusted before it has
- * been compared with the end of the available bytes. */
+ * that need not be fast to that Python code, which then processes the same bytes. No length in a file is trusted before
+ * it has been compared with the end of the available bytes. */
 
 #ifndef ASYNCREC_NATIVE_H
 #define ASYNCREC_NATIVE_H
@@ -20,7 +20,8 @@
 
 /* Below this many bytes, releasing the GIL costs more than it gains, because reacquiring it may take 5 ms. */
 enum { WORTH_LETTING_GO = 64 * 1024 };
-/* From this many bytes on, asyncrec calls in a worker thread, and other threads, such as the event loop's, must run. */
+/* asyncrec processes this many bytes or more in a worker thread, and other threads, such as the event loop's, must be
+ * able to run. */
 enum { LARGE = 1 << 20 };
 
 static inline uint32_t get32(const uint8_t *at)
@@ -73,8 +74,8 @@ static inline uint8_t *put_varint(uint8_t *at, uint64_t value)
     return at;
 }
 
-/* Read a length. Return the bytes after it, or NULL if there is no length, or if it exceeds the bytes that are left. As
- * in Python, a length has at most five bytes. */
+/* Read a length. Return the position after it, or NULL if there is no length, or if it exceeds the number of bytes that
+ * are left. As in Python, a length has at most five bytes. */
 static inline const uint8_t *length_at(const uint8_t *at, const uint8_t *end, size_t *size)
 {
     uint64_t value = 0;
@@ -103,7 +104,7 @@ static inline size_t count_varints(const uint8_t *at, size_t size)
     return count;
 }
 
-/* Unpack int64 values to 8 bytes each. The last value must be complete. Return 0 if a value is longer than ten
+/* Unpack varints to int64 values of 8 bytes each. The last varint must be complete. Return 0 if one is longer than ten
  * bytes. */
 static inline int take_varints(const uint8_t *at, size_t size, uint8_t *to)
 {
@@ -122,7 +123,7 @@ static inline int take_varints(const uint8_t *at, size_t size, uint8_t *to)
 /* Make the tables of crc32c.c and crc64.c, once, before any other function is called. */
 void prepare_crc32c(void);
 void prepare_crc64(void);
-/* Return the CRC-32C of data, continued from value, the CRC of the data before. Begin with 0. */
+/* Return the CRC-32C of data, continued from `value`, which is the CRC of all data before it, or 0. */
 uint32_t crc32c_of(uint32_t value, const void *data, size_t size);
 
 /* The methods, documented in module.c and _c.pyi. */

@@ -1,8 +1,8 @@
 """`RecordSet` is a subset of the records of a data set, stored as one bit per record. It does no I/O.
 
-A stream over a subset identifies the records by their places in the subset. `ranks` and `numbers` convert record
-numbers to places and back. Because a count is stored for every 512 records, each conversion reads only 64 bytes of
-bits. The set takes 1.4 MB for a data set of ten million records.
+A stream over a subset identifies the records by their positions in the subset. `ranks` and `numbers` convert record
+numbers to positions and back. Because a count is stored for every 512 records, each conversion only has to read 64
+bytes of the bits. The set takes 1.4 MB for a data set of ten million records.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class RecordSet:
         return numbers[(numbers >= first) & (numbers < last)]
 
     def ranks(self, numbers: Numbers) -> Numbers:
-        """Return the number of records of the set before each of these numbers, each from 0 to ``size``."""
+        """Return, for each of these numbers (from 0 to ``size``), how many records before it are in the set."""
         return _in_steps(self._ranks, numbers)
 
     def numbers(self, ranks: Numbers) -> Numbers:
-        """Return the numbers of the records at these places in the set, each from 0 to ``len(self) - 1``."""
+        """Return the numbers of the records at these positions in the set, each from 0 to ``len(self) - 1``."""
         return _in_steps(self._numbers, ranks)
 
     def _ranks(self, numbers: Numbers) -> Numbers:

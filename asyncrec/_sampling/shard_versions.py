@@ -1,7 +1,8 @@
-"""The versions of the shards in which a state has positions. In another version, a position refers to another record.
+"""Check that shards still have the versions that they had when a state was taken.
 
-A shard that a manifest lists is never replaced. The records of other shards may change although the names and sizes
-stay the same, so the entries of these shards hold the version that was found.
+If a shard was replaced, a position in it would refer to a different record. A shard that a manifest lists is never
+replaced. The records of other shards may change although the names and sizes stay the same, so the entries of these
+shards contain the version that was found.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def is_version(packed: Sequence[Any], info: ObjectInfo) -> bool:
 def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
     """Return whether two packed versions describe the same object.
 
-    If both have checksums, the checksums decide. A local etag contains the inode, so it also changes if a copy with the
-    same content replaces the file. Such a copy counts as the same object if it kept the modification time and this time
-    has a fraction of a second.
+    If both have checksums, only the checksums are compared. A local etag contains the inode, so it also changes if the
+    file is replaced with an identical copy. Such a copy counts as the same object if its modification time is the same
+    and has a fraction of a second.
     """
     size, crc32c, etag, modified = then
     if size != now[0] or (None not in (crc32c, now[1]) and crc32c != now[1]):
@@ -49,7 +50,7 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Compare the current versions of shards, where known, with ``versions`` from `stream_state.versions_in`.
+    """Compare the current versions of shards, if known, with ``versions``, which `stream_state.versions_in` returned.
 
     Raises:
         DatasetError: a shard was replaced. The message names the shard.
@@ -95,7 +96,7 @@ class FileVersions:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all versions, for callers that can compare only text; ``""`` if a manifest lists the shards."""
+        """A digest of all versions, for callers that can only compare text; ``""`` if a manifest lists the shards."""
         told = [[size, crc32c, None if crc32c is not None else etag] for _, size, crc32c, etag, _ in self.packed]
         return blake2b(json.dumps(told).encode(), digest_size=8).hexdigest() if told else ""
 

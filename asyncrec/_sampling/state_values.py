@@ -65,14 +65,14 @@ class StateValues:
         return self._rows(name, self._list(name), below)
 
     def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
-        """Return a list of values, each accepted by ``fits``. ``wanted`` describes such values, for the message."""
+        """Return a list of values, all of which ``fits`` accepts. ``wanted`` describes such values, for the message."""
         found = self._list(name)
         if not all(map(fits, found)):
             raise self._error(name, wanted)
         return found
 
     def plain(self, name: str) -> Any:
-        """Return an unchecked value for a comparison, or `None` if it is missing."""
+        """Return a value without checking it, for a comparison, or `None` if it is missing."""
         return self._state.get(name)
 
     def _list(self, name: str) -> list[Any]:

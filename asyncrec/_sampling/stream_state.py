@@ -1,10 +1,10 @@
-"""Wrap the state of a stream in an envelope with a version and the kind and identity of the stream, all as JSON.
+"""Wrap the state of a stream in an envelope that contains a version, and the kind and identity of the stream, as JSON.
 
-There are two envelopes. The envelope of a stream over shards (`enveloped`, `checked`) identifies the shards by their
-names in order, and contains their versions (`asyncrec._sampling.shard_versions`) and every parameter that determines
-the remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`) contains the
-values that determine the order of the records, such as the id of the snapshot, and a position in that order. If no
-manifest lists the shards, this envelope also contains their versions.
+There are two kinds of envelope. The envelope of a stream over shards (`enveloped`, `checked`) identifies the shards by
+their names in order, and contains their versions (`asyncrec._sampling.shard_versions`) and every parameter that
+determines the remaining records. The envelope of a stream over numbered records (`ordered_state`, `check_ordered`)
+contains the values that determine the order of the records, such as the id of the snapshot, and a position in that
+order. If no manifest lists the shards, it also contains their versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncrec.errors import ArgumentValueError
 _VERSION = 1
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
-# The advice for a state of another snapshot.
+# The advice in the error for a state of a different snapshot.
 _OTHER_SNAPSHOT = (
     "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
     "read_manifest(path, at=<its id>)"
@@ -51,7 +51,9 @@ def checked(
     *,
     difference: Callable[[Sequence[ShardVersion]], str] | None = None,
 ) -> StateValues:
-    """Return the values of a state. ``difference`` describes how the shards differ from the versions in the state.
+    """Check an enveloped state, and return its values.
+
+    ``difference`` returns, for the message, how the shards differ from the versions in the state.
 
     Raises:
         ValueError: the version, kind of stream, list of shards or parameters differ. The message names the difference.
@@ -79,16 +81,16 @@ def checked(
 def ordered_state(
     kind: str, identity: Mapping[str, Any], versions: Sequence[Sequence[Any]], **place: int
 ) -> dict[str, Any]:
-    """Return the state of a stream over numbered records, with the identity of its order and its place in the order.
+    """Return the state of a stream over numbered records: the identity of its order, and its position in that order.
 
-    ``versions`` holds the versions of the shards if no manifest lists them, and is otherwise empty.
+    ``versions`` contains the versions of the shards if no manifest lists them, and is otherwise empty.
     """
     state = {"version": _VERSION, "kind": kind, **identity, **place}
     return {**state, "versions": [list(version) for version in versions]} if versions else state
 
 
 def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
-    """Check that a state belongs to this order. For the message, ``listed`` is whether a manifest lists the shards.
+    """Check that a state belongs to this order. ``listed``, for the message, is whether a manifest lists the shards.
 
     Raises:
         ValueError: the version, kind of stream or order differs. The message names the difference.
@@ -114,7 +116,9 @@ def _check_kind(state: StateValues, kind: str) -> None:
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """Return the versions in a state of ``shards`` shards, each ``[shard, *packed]``, or ``[]`` if the state has none.
+    """Return the versions in a state, each as ``[shard, *packed]``, or ``[]`` if the state contains no versions.
+
+    ``shards`` is the number of shards, or `None` to accept any shard number.
 
     Raises:
         ValueError: a value is not a version.

@@ -10,8 +10,8 @@ from asyncrec._framing.compression.engines import compressobj
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import Buffer
 
-# A large buffer is compressed in pieces of this size, so that the output of one call does not hold a second copy of a
-# large record.
+# A large buffer is compressed in pieces of this size, so that the output of a single call does not amount to a second
+# copy of a large record.
 _PIECE = 1 << 20
 
 
@@ -19,10 +19,10 @@ class Compressor(ABC):
     """A compressor that accepts frames and returns the bytes of the file. Must be used by one thread at a time.
 
     Attributes:
-        member_offset: the compressed offset of the member that contains the data of the last `compress`; 0 for ZLIB,
-            which is one stream, and without compression.
-        member_input: the number of bytes added to this member so far, including those of the last `compress`.
-        total_out: the number of bytes returned so far, by all methods.
+        member_offset: the compressed offset of the member that contains the data passed to the last `compress` call; 0
+            for ZLIB, which is one stream, and without compression.
+        member_input: the number of bytes added to this member up to and including the last `compress` call.
+        total_out: the total number of bytes that all methods have returned.
     """
 
     member_offset: int = 0
@@ -31,15 +31,21 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
-        """Compress whole frames. Return the output so far, which may be empty. Only this method begins members."""
+        """Compress whole frames. Return the available output, which may be empty. Only this method starts a member."""
 
     @abstractmethod
     def flush(self) -> bytes:
-        """Return the output still needed to decompress all frames so far. This lowers the ratio, but ends no member."""
+        """Return the output still needed to decompress all frames passed so far, without ending the member.
+
+        This makes the compression ratio worse.
+        """
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the end of the file. Must be called once, at the end. Without records, GZIP has one empty member."""
+        """Return the last bytes of the file. Must be called once, at the end.
+
+        If there were no records, a GZIP file consists of one empty member.
+        """
 
 
 def make_compressor(options: CompressionOptions) -> Compressor:
@@ -54,7 +60,7 @@ class _Plain(Compressor):
         size = sum(map(len, buffers))
         self.member_input += size
         self.total_out += size
-        return [bytes(buffer) for buffer in buffers]  # bytes objects are not copied; only joined runs are
+        return [bytes(buffer) for buffer in buffers]  # copies joined runs of records, but not objects of type bytes
 
     def flush(self) -> bytes:
         return b""
@@ -64,7 +70,7 @@ class _Plain(Compressor):
 
 
 class _Deflating(Compressor):
-    """A compressor that writes GZIP members, or one ZLIB stream, which is a member without a limit."""
+    """A compressor that writes GZIP members, or one ZLIB stream, which it treats as a member of unlimited size."""
 
     def __init__(self, options: CompressionOptions) -> None:
         self._options = options
@@ -95,7 +101,7 @@ class _Deflating(Compressor):
         return ready
 
     def flush(self) -> bytes:
-        # A further sync flush would add an empty block.
+        # Another sync flush would add an empty block.
         if self._flushed:
             return b""
         self._flushed = True

@@ -10,8 +10,8 @@ from asyncrec._framing.compression.engines import DEFLATE_ERRORS, decompressobj
 from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
-# In each call, both libraries copy the input that they could not yet use. With slices, this takes linear time. A fault
-# loses the output of its slice, so slices are no larger than speed requires.
+# On each call, both libraries copy the input that they could not use yet, so input is passed in slices to keep the
+# total time linear. A fault loses the output of its entire slice, so slices are no larger than speed requires.
 _SLICE = 32 * 1024
 
 
@@ -23,7 +23,10 @@ class SlicedInput:
     """
 
     def __init__(self, fault: int | None) -> None:
-        """From byte ``fault`` on, slices are single bytes, so that all data before it is decompressed."""
+        """Prepare for input that has a known fault at byte ``fault`` or later, unless ``fault`` is `None`.
+
+        Slices are single bytes for 32 KiB from there on, so that all data before the fault is decompressed.
+        """
         self.consumed = 0
         self._fault = fault
         self._block = b""
@@ -56,10 +59,10 @@ _FIXED_BYTES = 10
 
 
 class GzipHeader:
-    """A parser of a GZIP member's header (RFC 1952 section 2.3), up to the member's data. It stores no fields.
+    """Parses a GZIP member's header (RFC 1952 section 2.3), up to the member's data, without keeping its fields.
 
     isal's own parser loses its place if a header with optional fields is split between two calls, and a block may end
-    anywhere. Headers are therefore parsed here, and the decompressing library receives a short one instead.
+    anywhere. Headers are therefore parsed here, and the decompression library receives a short header instead.
 
     Attributes:
         ended: whether the header is complete, so that the data follows.
@@ -71,10 +74,10 @@ class GzipHeader:
     def __init__(self) -> None:
         self.ended = False
         self._crc = 0
-        self._field = b""  # the bytes so far of a field whose value is needed
+        self._field = b""  # the bytes received so far of a field whose value is needed
         self._flags = 0
         self._parts = ["fixed"]  # the remaining parts
-        self._missing = _FIXED_BYTES  # the bytes of the first part still missing, if its length is known
+        self._missing = _FIXED_BYTES  # the number of bytes that the first part still lacks, if its length is known
 
     def feed(self, data: bytes) -> int:
         """Process the next bytes. Return the number of bytes that belong to the header.
@@ -128,26 +131,26 @@ class GzipHeader:
         self._missing = 2  # the size of a length or a checksum
 
 
-# A header without optional fields, as most writers write it, needs no parsing if it arrives in one piece.
+# Most writers write a header without optional fields. It needs no parsing if it arrives in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 
 class Decompressor:
     """A decompressor that returns the byte stream of a compressed file, in amounts chosen by the reader.
 
-    Call `feed`, then `read` until it returns ``b""``, then `feed` again; at the end, call `finish`. As in TensorFlow,
-    an empty file has no records. After an error, every later `read` or `finish` raises the same error.
+    Call `feed`, then call `read` until it returns ``b""``, and repeat; at the end of the file, call `finish`. An empty
+    file is valid, and has no records, as in TensorFlow. After an error, every later `read` or `finish` raises it again.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member. Offsets count from the first byte fed.
-        fault: the value of `consumed` when decompression failed before. From there on, input is decompressed byte by
-            byte for 32 KiB, so that all data before the fault is returned.
+        fault: if an earlier attempt to decompress the file failed, the value that `consumed` had then. From that offset
+            on, 32 KiB of input are decompressed byte by byte, so that all data before the fault is returned.
 
     Attributes:
-        member_offset: the compressed offset of the member from which the last bytes were read; after an error, of the
-            damaged member, which may have returned no bytes.
+        member_offset: the compressed offset of the member that the last bytes returned belong to. After an error, the
+            offset of the damaged member, of which no bytes may have been returned.
         member_start: the decompressed offset of this member.
-        members_end: the compressed offset at which the last whole member, or the stream, ends; 0 before the first.
+        members_end: the compressed offset at which the last complete member, or the stream, ends; 0 if none has ended.
     """
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
@@ -159,8 +162,8 @@ class Decompressor:
         self._type = type
         # The stream of the member being read; None between members, and until the header has been read.
         self._stream: Any = None
-        self._header: GzipHeader | None = None  # the header being read, if any
-        self._members = 0  # the number of members read to their end
+        self._header: GzipHeader | None = None  # the header being read, or None
+        self._members = 0  # the number of members that have been read to the end
         self._began = (0, 0)  # the compressed and the decompressed offset of the current member
         self._input = SlicedInput(fault)
         self._made = 0  # the number of decompressed bytes
@@ -178,18 +181,18 @@ class Decompressor:
         return self._stream is None and self._header is None
 
     def feed(self, data: bytes) -> None:
-        """Append the next bytes of the file. They are kept until read, so first `read` until it returns ``b""``."""
+        """Append the next bytes of the file. They are buffered, so call `read` until it returns ``b""`` first."""
         self._input.feed(data)
 
     def read(self, max_bytes: int) -> bytes:
-        """Return the next bytes, at most ``max_bytes`` and of only one member; ``b""`` if more input is needed.
+        """Return up to ``max_bytes`` of the next bytes, all from the same member, or ``b""`` if more input is needed.
 
         Memory is bounded by ``max_bytes``, whatever the compression ratio.
 
         Raises:
             CorruptRecordError: the data cannot be decompressed (``part`` is ``"compression"``, and ``offset`` is the
-                number of bytes read so far). The failing call's 32 KiB of input return no data, not even from before
-                the fault, unless ``fault`` was passed.
+                number of bytes read so far). The 32 KiB of input that contain the fault return no data, not even the
+                data before the fault, unless ``fault`` was passed.
         """
         if max_bytes < 1:
             raise ArgumentValueError(
@@ -254,11 +257,11 @@ class Decompressor:
                     "here without an error; concatenated files must be GZIP, or be decompressed separately"
                 )
             if self._members and piece[0] == 0:
-                # Padding to a multiple of the block size, which gzip accepts.
+                # The file was padded with zeros to a multiple of a block size. gzip accepts this too.
                 self._input.advance(len(piece) - len(bytes(piece).lstrip(b"\0")))
                 continue
             if self._type == "GZIP" and piece[0] != 0x1F:
-                self._began = (self.consumed, self._made)  # the previous member is whole
+                self._began = (self.consumed, self._made)  # the previous member is complete
                 raise self._corrupt(
                     f"the GZIP member ends at byte {self.consumed:,}, but the data after it is not GZIP"
                     if self._members
@@ -289,7 +292,7 @@ class Decompressor:
         return header.ended
 
     def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
-        """Set and return the error. With ``mends``, add the remedy of reading the intact data."""
+        """Store and return the error. With ``mends``, the error's remedy explains how to read the intact data."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,

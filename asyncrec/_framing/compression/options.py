@@ -89,7 +89,7 @@ def parse_compression(value: object) -> CompressionOptions:
 
 
 def parse_reading_compression(value: object) -> ReadingType:
-    """Convert an argument ``compression=``, or a manifest's value, to a compression for readers. ``"auto"`` is kept.
+    """Convert a ``compression=`` argument or a manifest's value to a compression for readers. ``"auto"`` is kept.
 
     Raises:
         ValueError, TypeError: as for `parse_compression`.
@@ -100,16 +100,16 @@ def parse_reading_compression(value: object) -> ReadingType:
 def detect_compression(head: bytes) -> CompressionType:
     """Return a file's compression, from its first 12 bytes or more (fewer only if the file is shorter).
 
-    The file is uncompressed if the first length matches its checksum, which does not happen by chance. Otherwise, the
-    magic number of GZIP or the header of ZLIB is decisive. Any other file counts as uncompressed, and the decoder then
-    raises the exact error.
+    The file is uncompressed if its first record's length matches the checksum of that length, which does not happen by
+    chance. Otherwise, it is GZIP or ZLIB if it begins with GZIP's magic number or a ZLIB header. Any other file is
+    considered uncompressed, and the decoder then raises the precise error.
     """
     if len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little"):
         return ""
     if head[:3] == b"\x1f\x8b\x08":
         return "GZIP"
     if len(head) >= 2:
-        # RFC 1950: deflate, a window of at most 32 KiB, no preset dictionary, and a check over both bytes.
+        # RFC 1950: deflate, a window of at most 32 KiB, no preset dictionary, and check bits that cover both bytes.
         method, flags = head[0], head[1]
         if method & 0x0F == 8 and method >> 4 <= 7 and not flags & 0x20 and (method << 8 | flags) % 31 == 0:
             return "ZLIB"

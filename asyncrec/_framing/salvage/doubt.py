@@ -1,9 +1,10 @@
 """`Doubt` decides whether a place found by search is a record, or part of the contents of a lost record.
 
-In the second case, the contents are not followed by a frame, but at least by the rest of the lost record. Therefore, if
-damage occurs twice within the size of a record, the records found in between are reported as ambiguous. They are still
-returned, because they are just as likely to be real records. If a record is truncated, or longer than allowed, its
-intact header determines how far its contents reach: to the stated end or, if it comes first, to the end of the stream.
+What looks like a record inside the contents of a lost record is eventually followed by the rest of the lost record,
+which is not a frame, and looks like more damage. Therefore, if damage occurs twice within the size of a record, the
+records found in between are reported as ambiguous. They are still returned, because they are just as likely to be real
+records. If a record is truncated, or longer than allowed, its intact header determines how far its contents may extend:
+to the end that the header states, or to the end of the stream if that comes first.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ class Found(NamedTuple):
     Attributes:
         place: the position of the record that was found.
         records: the number of records returned before this record.
-        reach: the maximum end of the lost data before the place. More damage up to there makes the place ambiguous.
-        claim: the end of the lost record according to its intact header, or 0 if there is no such header. If the stream
-            ends before this position, the place is also ambiguous.
+        reach: the furthest position at which the lost record before the place may end. The place is ambiguous if there
+            is more damage before this position.
+        claim: the end of the lost record according to its intact header, or 0 if its header is not intact. The place is
+            also ambiguous if the stream ends before this position.
     """
 
     place: int
@@ -45,11 +47,11 @@ class Doubt:
         self._max_record_bytes = max_record_bytes
 
     def damaged(self, began: int, end: int, reason: DamageReason, records: int, claim: int) -> None:
-        """Record damage from ``began`` to ``end``, where a search found a frame, or the stream ends.
+        """Record damage that begins at ``began``, and ends where a search found a frame or the stream ends, at ``end``.
 
         Args:
             records: the number of records returned before the damage.
-            claim: the end of the damaged record according to its header, or 0.
+            claim: the end of the damaged record according to its header, or 0 if its header is not intact.
         """
         found = self.found
         if found is not None and end > found.reach:
@@ -59,16 +61,19 @@ class Doubt:
         if end > began:
             self._report(Damage(began, end - began, reason, records))
         if reason == "compression":
-            self.found = None  # after an interruption, the compressed stream confirms the frames found
+            self.found = None  # the compressed data after the gap was intact, so the frames found in it are real
             return
         reach, claimed = (0, 0) if found is None else (found.reach, found.claim)
-        if end != claim:  # otherwise, the frame is at the end stated in the header
+        if end != claim:  # if they are equal, the header confirms that a frame begins there
             reach = max(reach, claim, began + self._max_record_bytes + FRAME_OVERHEAD)
             claimed = max(claimed, claim)
         self.found = Found(end, records, reach, claimed)
 
     def whole_up_to(self, end: int) -> None:
-        """Record that the stream ends, or is interrupted, after whole frames. A lost record may extend further."""
+        """Record that the stream ends, or is interrupted, at ``end``, after a complete frame.
+
+        If a lost record extends beyond ``end`` according to its header, report the frames found as ambiguous.
+        """
         found, self.found = self.found, None
         if found is not None and found.place < end < found.claim:
             self._report(Damage(found.place, end - found.place, "ambiguous", found.records))

@@ -1,15 +1,15 @@
-"""`FrameSalvager` finds every whole record of a damaged stream.
+"""`FrameSalvager` finds every complete record in a damaged stream.
 
-While records are adjacent, it works like a `FrameDecoder`. If a record is damaged, the next one begins
+As long as the records are intact, it works like a `FrameDecoder`. If a record is damaged, the next one begins
 
-1. at the end given by the header, if another header, or the end of the stream, is there. Half of a damaged header may
-   still be intact: its length, or its checksum, from which the length can be derived. A record that contains frames is
-   therefore lost as a whole rather than replaced by those frames, and a record of which only the header is damaged is
-   returned if its data matches its checksum. If there is an index, it is tried first;
-2. otherwise, at the next byte at which a whole frame begins (`FrameSearch`).
+1. at the end that the damaged record's header states, if another header or the end of the stream is found there. Half
+   of a damaged header may still be intact: its length, or its checksum, from which the length can be derived. Thus, if
+   a damaged record contains frames, these are not mistaken for records. If only a record's header is damaged, the
+   record is returned if its data matches its checksum. If there is an index, the position in the index is tried first;
+2. otherwise, at the next byte at which a complete frame begins (`FrameSearch`).
 
-A record found by (2) may be part of the contents of a lost record. It is returned, and reported as ambiguous
-(`asyncrec._framing.salvage.doubt`).
+A record found by (2) may be part of the contents of a lost record. It is returned, but is reported as ambiguous if that
+cannot be ruled out (`asyncrec._framing.salvage.doubt`).
 
 Memory is limited to two records of the maximum length and the piece being fed. Time is linear in the bytes fed.
 """
@@ -29,13 +29,13 @@ from asyncrec._framing.search import FrameSearch
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 
-# After damage, the decoder is fed small pieces at first, because records that it decodes after the next damage are
-# discarded.
+# After damage, the decoder is fed small pieces at first, because whatever a piece contains after the next damage has to
+# be decoded again.
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20
 
-# Half a header is trusted only for a record of at most this size. A damaged checksum yields a random length, and that
-# many bytes would have to be fed. Larger records are found by search.
+# If only half of a header is intact, it is trusted only for a record of at most this size. A damaged checksum yields a
+# random length, and that many bytes would have to be fed to check it. The record after a larger one is found by search.
 _HALF_HEADER_BYTES = 16 << 20
 
 
@@ -48,15 +48,15 @@ class Run(NamedTuple):
 
 
 class FrameSalvager:
-    """A salvager that accepts a byte stream in pieces of any size, and returns runs of whole records.
+    """A salvager that accepts a byte stream in pieces of any size, and returns runs of complete records.
 
     Args:
-        report: called with each damage, in order. Offsets count bytes of the stream.
+        report: called with each damaged range, in order. Its offsets count bytes of the stream.
         offset: the offset in the stream of the first byte fed.
         records: the number of records already returned.
         max_record_bytes, verify: as for `FrameDecoder`. Records found by search are always verified.
-        boundaries: the positions at which frames begin, ascending, if known from an index.
-        found: `found` of the salvager that this one continues.
+        boundaries: the positions at which frames begin, in ascending order, if an index lists them.
+        found: the `found` attribute of the salvager that this one replaces.
 
     Attributes:
         records: the number of records returned so far, including ``records``.
@@ -78,22 +78,22 @@ class FrameSalvager:
         self._max_record_bytes = max_record_bytes
         self._verify = verify
         self._boundaries = boundaries
-        # The bytes fed, from byte `_base` of the stream on, that may be needed again. While records are adjacent, the
-        # decoder has received the bytes up to `_fed`. After each `feed`, it has received all of them, and the buffer is
+        # The bytes that may be needed again, from byte `_base` of the stream on. While there is a decoder, it has
+        # received the bytes up to `_fed`. At the end of each `feed`, it has received all of them, and the buffer is
         # empty.
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
-        self._together = _FIRST_PIECE  # the size of the piece in which frames with bad data are skipped together
+        self._together = _FIRST_PIECE  # the number of bytes in which frames with bad data are skipped together
         self._decoder: FrameDecoder | None = self._decoder_at(offset)
         self._run_end = -1
-        # Used during damage, while there is no decoder:
+        # Used while a damaged range is being examined and there is no decoder:
         self._began = offset
         self._reason: DamageReason = "length"
         self._ends: list[int] = []  # possible ends of the damage, from the index and the headers
-        self._claim = 0  # its end from an intact header, but without confirmation
+        self._claim = 0  # the unconfirmed end of the damage according to an intact header, or 0
         self._searching = False
-        self._search: FrameSearch | None = None  # the search that found the last frame, and maybe the next
+        self._search: FrameSearch | None = None  # the search that found the last frame; it can be continued
         self._doubt = Doubt(report, max_record_bytes, found)
 
     @property
@@ -103,12 +103,12 @@ class FrameSalvager:
 
     @property
     def offset(self) -> int:
-        """The offset in the stream up to which all records and damage are known. A frame or damage begins there."""
+        """The offset up to which all records and all damage are known. A frame or a damaged range begins there."""
         return self._began if self._decoder is None else self._decoder.offset
 
     @property
     def settled(self) -> bool:
-        """Whether no damage is under examination."""
+        """Whether no damaged range is being examined."""
         return self._decoder is not None
 
     @property
@@ -117,7 +117,7 @@ class FrameSalvager:
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
-        """Process the next bytes of the stream. Return the records that are now certain."""
+        """Process the next bytes of the stream. Return the records that have been found so far."""
         runs: list[Run] = []
         if self._decoder is not None and (len(data) <= self._piece or self._decoder.wanted):
             self._fed = self._base = self._base + len(data)
@@ -145,7 +145,7 @@ class FrameSalvager:
     def interrupt(self) -> list[Run]:
         """Discard the unfinished record, because an unknown number of bytes is missing, and search for the next one.
 
-        The caller reports the gap. Return the runs that can still be found before the gap.
+        Return the records that can still be found before the gap. The caller reports the gap as damage.
         """
         end = self._base + len(self._buffer)
         runs: list[Run] = []
@@ -165,7 +165,7 @@ class FrameSalvager:
         return runs
 
     def _settle(self, runs: list[Run], *, ended: bool) -> None:
-        """Find records as far as the buffer allows."""
+        """Find all records that can be found with the bytes in the buffer."""
         while True:
             if self._decoder is not None:
                 if self._fed == self._base + len(self._buffer):
@@ -218,7 +218,7 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Record where and why the adjacent records end, and the positions at which the next ones may begin."""
+        """Record where the decoder found damage, its reason, and the positions at which the next record may begin."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
@@ -265,7 +265,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """End the damage at the end of its record. Add the record to ``runs`` if only its header is damaged."""
+        """Continue after the damaged record, at one of ``ends``. If only its header is damaged, add it to ``runs``."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -280,10 +280,11 @@ class FrameSalvager:
         self._go_on_at(ends[0])
 
     def _pass_bad_data(self, end: int, runs: list[Run]) -> None:
-        """Skip the lost frame up to ``end``, and similar frames after it. A header or the stream's end is at ``end``.
+        """Skip the damaged frame, which ends at ``end``, and any frames after it that have bad data too.
 
-        Many frames with bad data may be adjacent, and a new decoder for each would take a thousand times as long as
-        reading. The next frames are therefore checked together, in pieces that grow while the headers are intact.
+        At ``end``, there is another header or the end of the stream. Many frames with bad data may be adjacent, and
+        creating a decoder for each would take a thousand times as long as reading them. The next frames are therefore
+        checked together, in pieces that grow as long as the headers are intact.
         """
         data = bytes(self._buffer[: end - self._began + self._together])
         decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)
@@ -320,7 +321,7 @@ class FrameSalvager:
         return record if masked_crc32c(record) == footer else None
 
     def _damaged_to(self, end: int) -> None:
-        """Record that the damage ends at ``end``, where a search found a frame, or the stream ends."""
+        """Record that the damage ends at ``end``, because a search found a frame there, or the stream ends there."""
         self._doubt.damaged(self._began, end, self._reason, self.records, self._claim)
 
     def _go_on_at(self, place: int) -> None:

@@ -10,7 +10,7 @@ from asyncrec.errors import FormatError
 _STEP = 256 << 10
 _TOGETHER = 64 << 10
 
-# The maximum number of members with unsettled records. Only a crafted file has more members within one record.
+# The maximum number of members whose beginnings are kept. Only a crafted file has more members within one record.
 _STARTS = 4096
 
 
@@ -20,8 +20,9 @@ class MemberStream:
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
         origin: the offset of the member in the object.
-        fault: the offset at which decompression failed before. This time, all data before the fault is returned.
-        given_before: the number of decompressed bytes that were already returned, and are skipped.
+        fault: the offset in the object at which an earlier attempt failed. This time, all data before the fault is
+            returned.
+        given_before: the number of decompressed bytes that an earlier attempt returned. They are skipped this time.
     """
 
     def __init__(self, type: str, origin: int, *, fault: int | None = None, given_before: int = 0) -> None:
@@ -47,7 +48,7 @@ class MemberStream:
         return self._made - self._decompressor.member_start
 
     def is_known_fault(self, member: int, fault: int) -> bool:
-        """Return whether this stream began at ``member`` to read the data before ``fault`` or a fault near it."""
+        """Return whether this stream began at ``member`` to read the data before this fault, or before one near it."""
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
@@ -63,7 +64,10 @@ class MemberStream:
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """Return the next output. Near a known fault, where input is decompressed byte by byte, join the outputs."""
+        """Return the next decompressed bytes: up to ``wanted`` or, if it is 0, up to 256 KiB.
+
+        Near a known fault, where the input is decompressed byte by byte, several outputs are joined.
+        """
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -72,7 +76,7 @@ class MemberStream:
         while size < _TOGETHER and not decompressor.between_members:
             try:
                 output = decompressor.read(_STEP)
-            except FormatError:  # raised again by the next call
+            except FormatError:  # the next call raises it again
                 break
             if not output:
                 break
@@ -81,7 +85,7 @@ class MemberStream:
         return b"".join(parts)
 
     def without_given(self, output: bytes) -> bytes | None:
-        """Count the bytes read, and return those not yet returned; `None` if all have been returned."""
+        """Count ``output``, and return the part that no earlier attempt returned; `None` if all of it was returned."""
         self._made += len(output)
         if not self._given_before:
             return output
@@ -91,13 +95,13 @@ class MemberStream:
 
 
 class MemberStarts:
-    """The beginnings of members, in the object, in the decompressed stream, and among the records.
+    """Where members begin: their offsets in the object and in the decompressed stream, and their first records.
 
     Attributes:
-        members: pairs of (record that begins a member, offset of the member in the object), for the records read last,
-            after one earlier pair.
-        whole_from: the last of these pairs, unless damage was found after it.
-        passed_on: the number of bytes of the stream so far.
+        members: one pair for each member that begins with a record: the number of that record, and the offset of the
+            member in the object. They cover the records read last, and one earlier pair comes first.
+        whole_from: the last of these pairs, or `None` if damage was found after it.
+        passed_on: the number of bytes of the decompressed stream that have been processed.
     """
 
     def __init__(self, start: int, records: int) -> None:
@@ -107,7 +111,7 @@ class MemberStarts:
         self._starts = [(0, start)]  # offsets in the stream and in the object
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return where the member with byte ``offset`` of the stream begins: (in the stream, in the object)."""
+        """Return where the member that contains byte ``offset`` of the stream begins, in the stream and the object."""
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:

@@ -1,13 +1,14 @@
-"""`MemberSalvager` finds every whole record of a damaged compressed object.
+"""`MemberSalvager` finds every complete record in a damaged compressed object.
 
-A GZIP member has its own checksum, and can be read independently. After a damaged member, the next one is therefore
-searched for, starting one byte after the damaged member's beginning: a valid header, followed by a few KiB that can be
-decompressed. All records of an intact member are found. In a damaged member, records are found if they can be
-decompressed and match their own checksums. ZLIB is one stream, in which only the data before the fault can be found.
+A GZIP member has its own checksum, and can be read independently of the others. After a damaged member, the salvager
+therefore searches for the next one, starting one byte after the beginning of the damaged member. It looks for a valid
+header followed by a few KiB that can be decompressed. In an intact member, all records are found. In a damaged member,
+records are found if they can be decompressed and match their own checksums. ZLIB is a single stream, in which only the
+data before the fault can be found.
 
-The salvager does no I/O. `position` is the byte to be fed next, and moves back if a supposed member was not a member.
-Bytes are then read again, within a budget in proportion to the bytes read. Once this budget is used up, the salvager no
-longer goes back for members that contradict each other.
+The salvager does no I/O. `position` is the offset of the byte to be fed next. It moves back if what looked like a
+member turns out not to be one, and the bytes from there on must then be read again. A budget limits this to a multiple
+of the object's bytes. Once the budget is used up, the salvager no longer goes back.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from asyncrec._framing.salvage.frames import FrameSalvager, Run
 from asyncrec._framing.salvage.member_stream import MemberStarts, MemberStream
 from asyncrec.errors import FormatError, TruncatedError
 
-# The budget for going back. A file in which every member is damaged needs all its bytes twice.
+# The budget for going back, as a multiple of the bytes fed, and its minimum. If every member of a file is damaged, all
+# its bytes are needed twice.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
-# The minimum cost of going back: with a request to a store, and to bytes that are still in memory.
+# The minimum cost of going back once, if it takes a request to a store, and the cost if the bytes are still in memory.
 _AGAIN_EACH = 8 << 10
 _AGAIN_HERE = 1 << 10
 
@@ -43,7 +45,7 @@ class Rewinding:
         self.at_end = False
         self._furthest = start
         self._budget = _AGAIN_AT_LEAST
-        self._block = (start, b"")  # the last block fed, after its offset
+        self._block = (start, b"")  # the offset of the last block fed, and the block
 
     def feed(self, data: bytes) -> None:
         """Process the bytes at ``position``. An empty piece means that the object ends there."""
@@ -57,7 +59,7 @@ class Rewinding:
             self._furthest = self.position
 
     def may_go_back(self, byte: int) -> bool:
-        """Return whether the budget allows going back to ``byte``. If it does, the cost is charged."""
+        """Return whether the budget allows going back to ``byte``. If so, deduct the cost from the budget."""
         cost = _AGAIN_HERE if self._block[0] <= byte else max(self.position - byte, _AGAIN_EACH)
         if cost > self._budget:
             return False
@@ -65,7 +67,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes in memory from ``byte`` on. If the result is empty, feed bytes from ``byte`` on again."""
+        """Return the bytes from ``byte`` on if they are in memory, or else ``b""``: they must then be fed again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]
@@ -77,26 +79,29 @@ class Rewinding:
 _MAGIC = b"\x1f\x8b\x08"
 _RESERVED = 0xE0  # flags that must be zero (RFC 1952)
 
-# Random data contains the three magic bytes every 16 MiB, but can rarely be decompressed this far.
+# Random data contains the three magic bytes about once in 16 MiB, but it can rarely be decompressed for this many
+# bytes.
 _PROBE = 4096
 _PROBE_OUTPUT = 1 << 20
-# The compression of an object is recognised from records up to this size, in this much decompressed data.
+# To recognise an object's compression, records of up to this size are sought in this much decompressed data.
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 
-# zlib's messages if a stream is complete but does not match its trailer: damaged, but certainly a member.
+# zlib's messages for a stream that is complete but does not match its trailer. Such a stream is certainly a member.
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
 class MemberSalvager:
-    """A salvager that accepts a compressed object, returns runs of whole records, and adds damage to ``log``.
+    """A salvager that accepts a compressed object, returns runs of complete records, and adds damage to ``log``.
 
-    Feed it the bytes from `position` on, in pieces of any size, then ``b""`` at the object's end. Call `read` before
-    each piece. If bytes are needed again, `position` is not the end of the last piece, even at the object's end.
+    Feed it the bytes from `position` on, in pieces of any size, and ``b""`` at the end of the object. Call `read`
+    before feeding each piece. If bytes are needed again, `position` has moved back. This may happen even at the
+    object's end.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
-        log: the log of the damage. Compression damage has offsets in the object; other damage, in its member.
+        log: the log of the damage. The offsets of compression damage count bytes of the object; the offsets of other
+            damage count decompressed bytes of its member.
         start: the offset in the object at which to begin, where a GZIP member begins.
         size: the size of the object, in bytes.
         records: the number of records already returned.
@@ -126,7 +131,7 @@ class MemberSalvager:
         self._starts = MemberStarts(start, records)
         self._stream = MemberStream(type, start)
         self._searching = False
-        self._window = bytearray()  # in a search: the bytes before `position`
+        self._window = bytearray()  # while searching for a member: the last bytes before `position`
         self._reason: DamageReason = "compression"
         self._lost_from = start
 
@@ -137,9 +142,10 @@ class MemberSalvager:
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """Pairs of (record that begins a member, offset of the member), for the last records read and one pair before.
+        """Pairs of (number of the first record of a member, offset of the member in the object).
 
-        Reading from any of these offsets returns the same records again.
+        They cover the records read last, and one earlier pair comes first. Reading from any of these offsets returns
+        the same records again.
         """
         return self._starts.members
 
@@ -150,7 +156,7 @@ class MemberSalvager:
 
     @property
     def whole_from(self) -> tuple[int, int] | None:
-        """The last of `members`, if all damage found so far is before it, and no earlier data is pending."""
+        """The last of `members`, or `None` if damage was found after it, or damage is still being examined."""
         return self._starts.whole_from if self._frames.settled and not self._searching else None
 
     def feed(self, data: bytes) -> None:
@@ -160,7 +166,7 @@ class MemberSalvager:
             self._pass_on(data)
 
     def read(self, max_bytes: int) -> tuple[list[Run], bool]:
-        """Return runs from about ``max_bytes`` of decompressed data, and whether more input is needed to continue."""
+        """Return the records in about ``max_bytes`` of decompressed data, and whether more input is needed to go on."""
         runs: list[Run] = []
         made = 0
         del self.members[:-1]
@@ -185,7 +191,7 @@ class MemberSalvager:
         return runs, False
 
     def _report(self, damage: Damage) -> None:
-        """Log damage that the frame salvager reports, with its offset in the member."""
+        """Log damage that the frame salvager reports, with its offset converted to an offset in the member."""
         begins, byte = self._starts.place(damage.offset)
         self._starts.whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
@@ -204,10 +210,10 @@ class MemberSalvager:
         runs += frames.feed(new)
 
     def _fail(self, error: FormatError, runs: list[Run]) -> None:
-        """Read the damaged member once more, for the data before the fault. On the next failure, abandon it."""
+        """Read the damaged member once more, to get all data before the fault. If it fails again, abandon it."""
         member, fault = self._stream.member, self._stream.fault
         truncated = isinstance(error, TruncatedError)
-        # The decompressor keeps its error, whose traceback refers to the decompressor. This would be a reference cycle.
+        # The decompressor keeps its error, whose traceback refers to the decompressor. Break this reference cycle.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         again = not truncated and not self._stream.is_known_fault(member, fault)
         if again and self._rewinding.may_go_back(member):
@@ -229,7 +235,7 @@ class MemberSalvager:
             self._pass_on(self._rewinding.go_back(member + 1))
 
     def _find_member(self, runs: list[Run]) -> bool:
-        """Continue with the next member in the window. Return `False` if more input is needed."""
+        """Search the window for the next member, and continue with it. Return `False` if more input is needed."""
         begin = 0
         while (at := self._window.find(_MAGIC, begin)) >= 0:
             probe = bytes(self._window[at : at + _PROBE])
@@ -270,8 +276,9 @@ class MemberSalvager:
 def recognise(head: bytes) -> CompressionType | None:
     """Return the compression of an object with a damaged beginning, from the first records found in its ``head``.
 
-    A GZIP member may contain frames verbatim, if they were incompressible, and a record may contain members, so the
-    first member or frame is decisive. Return `None` if there is neither. ZLIB is not recognised without its beginning.
+    A GZIP member may contain incompressible frames verbatim, and a record may contain GZIP members. The result
+    therefore depends on whether a member or a frame is found first; it is `None` if neither is found. ZLIB is not
+    recognised without its beginning.
     """
     ignored = DamageLog()
     frames = FrameSalvager(ignored.add, max_record_bytes=_RECOGNISED_RECORD)
@@ -290,7 +297,7 @@ def recognise(head: bytes) -> CompressionType | None:
 
 
 def _is_member(data: bytes) -> bool:
-    """Return whether ``data`` seems to begin with a GZIP member, because it can be decompressed to some data."""
+    """Return whether ``data`` seems to begin with a GZIP member, because decompressing it succeeds."""
     if len(data) < 10 or data[3] & _RESERVED:
         return False
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)

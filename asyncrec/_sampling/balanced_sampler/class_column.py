@@ -1,10 +1,10 @@
-"""`ClassColumn` holds the class of every record of a data set. The column of a feature is stored if possible.
+"""`ClassColumn` contains the class of every record in a data set. If the class is a feature, the column is stored.
 
-``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON. The hash
-covers the snapshot, the feature, and the versions of files that no manifest lists, so each snapshot has its own object.
-The object may be deleted at any time, because the next sampler rebuilds it. Another user of the store may have replaced
-the object, so no more bytes are unpacked than a column for this data set can have. An object that is not a column of
-this data set is overwritten.
+The object ``_classes/<name>-<hash>.npz`` contains ``codes``, an int32 for each record in order, and ``labels``, as
+JSON. The hash covers the snapshot, the feature, and the versions of files that no manifest lists, so each snapshot has
+its own object. The object may be deleted at any time, because the next sampler rebuilds it. Another user of the store
+may have replaced the object, so no more bytes are unpacked than a column for this data set can have. An object that is
+not a column of this data set is overwritten.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# The number of threads, and of shards read at once. The threads decode records and mostly hold the GIL, so
-# more threads would gain nothing. On a remote store, twice as many shards hide the latency. With more shards, data
-# would leave the processor's cache before it is decoded.
+# The number of threads, and of shards read at once. The threads decode records and hold the GIL most of the time, so
+# more threads would not help. With a remote store, reading twice as many shards hides the latency. With even more
+# shards, the data would leave the processor's cache before it is decoded.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
 # The maximum size of the labels in a stored column, in bytes. It is enough for hundreds of thousands of names. A column
@@ -61,7 +61,7 @@ FieldKind = Literal["int64", "float32", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class ClassColumn:
-    """The class of every record. ``codes``, int32 (n,), holds the index of each record's class in ``labels``."""
+    """The class of every record. ``codes``, int32 (n,), contains the index of each record's class in ``labels``."""
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
@@ -79,8 +79,8 @@ class ClassColumn:
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
     """Return the class of every record, from a single-valued feature or from a function that is called in threads.
 
-    The column of a feature is stored if the store is writable. The column of a function is not stored, because the
-    function may have changed by the next call.
+    If the class is a feature, the column is stored for later samplers, unless the store is read-only. If the class is
+    the result of a function, the column is not stored, because the function may have changed by the next call.
 
     Raises:
         SchemaError: a record does not have exactly one value of the feature, or its class is not equal to itself.
@@ -156,10 +156,10 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     def code(records: Sequence[bytes]) -> NDArray[np.int32]:
         labels = classes_of(records)
         found: list[int] = []
-        with coding:  # otherwise, two threads could assign one code to two labels
+        with coding:  # without the lock, two threads could assign the same code to two labels
             for label in labels:
                 if label not in codes:
-                    if label != label:  # each NaN would form its own class, and NaNs cannot be sorted
+                    if label != label:  # each NaN would form a class of its own, and NaNs cannot be sorted
                         raise _UnequalClass(len(found), label)
                     codes[label] = len(codes)
                 found.append(codes[label])
@@ -319,14 +319,14 @@ def _parse(content: bytes, records: int) -> ClassColumn:
 
 
 def _directory_bytes(content: bytes) -> int:
-    """Return the size in bytes of an archive's directory, because zipfile needs many times that memory to read it."""
+    """Return the size of an archive's directory in bytes. Reading a directory takes zipfile many times that memory."""
     if content[-42:-38] == b"PK\6\7":  # a Zip64 archive, which is larger than 2 GiB
         return int.from_bytes(content[-98:-42][40:48], "little")
     return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
 
 
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
-    """Return the one-dimensional array ``name``. Unpack at most ``most`` values.
+    """Return the one-dimensional array ``name``, which may have at most ``most`` values.
 
     Raises:
         DatasetError: the array has more values, is compressed, or has another version, type or shape.

@@ -32,7 +32,8 @@ _HINTS = {
 _OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
 # The maximum number of classes listed in a message.
 _NAMED = 10
-# The number of records requested together, so that neighbours share a read. Up to twice as many are in memory.
+# The number of records requested together, so that neighbouring records share a read. Up to twice as many are in
+# memory.
 _READ_RECORDS = 1024
 
 
@@ -114,14 +115,14 @@ class ClassBalancedSampler:
             "per_class": per_class,
             "class_feature": class_feature,
         }
-        # The digest of the classes that `class_fn` returned. Before the sampler is entered, the digest in the loaded
-        # state. A feature needs no digest, because the snapshot identifies its classes.
+        # The digest of the classes that `class_fn` returned or, until the sampler is entered, the digest in the loaded
+        # state. With `class_feature`, no digest is needed, because the snapshot determines the classes.
         self._classes_digest: str | None = None
         self._position = 0  # the position of all workers, in batches
         self._given = 0
-        self._records: NDArray[np.int64] | None = None  # the records to draw from; `None` for all
-        self._column = _NO_COLUMN  # released when the order is made
-        self._order: BalancedOrder | None = None  # made with the first batches, because a loaded state sets the seed
+        self._records: NDArray[np.int64] | None = None  # the records to draw from, or `None` for all records
+        self._column = _NO_COLUMN  # released once the order has been computed
+        self._order: BalancedOrder | None = None  # computed with the first batches, after a state may set the seed
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
     async def __aenter__(self) -> ClassBalancedSampler:
@@ -218,7 +219,7 @@ class ClassBalancedSampler:
         )
 
     def _numbers(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of this worker's batches in arrays. The batches of each array are read together."""
+        """Yield arrays of the numbers of this worker's batches. The batches in one array are read together."""
         together = max(1, _READ_RECORDS // (self._identity["classes_per_batch"] * self._identity["per_class"]))
         start = self._position + self._worker
         while True:
@@ -240,11 +241,12 @@ Indices = NDArray[np.int64]
 
 
 class BalancedOrder:
-    """The order of class-balanced batches. Each batch is computed from its number alone.
+    """The order of class-balanced batches. Which records a batch contains is computed only from the batch's number.
 
     Args:
-        codes: int (n,), the class of each record, 0 .. classes - 1. Each class has at least one record.
-        classes_per_batch: at most the number of classes.
+        codes: int (n,), the class of each record, from 0 to the number of classes - 1. Each class has at least one
+            record.
+        classes_per_batch: the number of classes in each batch, at most the number of all classes.
     """
 
     def __init__(self, codes: NDArray[np.integer], *, classes_per_batch: int, per_class: int, key: int) -> None:
@@ -258,7 +260,10 @@ class BalancedOrder:
         self._batches_in_round = len(self._sizes) // classes_per_batch
 
     def batches(self, numbers: Indices) -> Indices:
-        """Return the records of these batches by class, as int64 (len(numbers), classes_per_batch * per_class)."""
+        """Return the numbers of the records in these batches, as int64 (len(numbers), classes_per_batch * per_class).
+
+        In each batch, the records of a class are next to each other.
+        """
         rounds, places = np.divmod(numbers, self._batches_in_round)
         wide = self._classes_per_batch
         rounds = np.repeat(rounds, wide)

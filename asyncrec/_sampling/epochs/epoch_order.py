@@ -1,15 +1,15 @@
 """`EpochOrder` maps positions of an epoch to records, for a data set whose record counts are known. It does no I/O.
 
-An order is made in two steps. First, records *enter* in one of three ways:
+An order is computed in two steps. First, the records are arranged in a sequence in one of three ways:
 
-- ``"block"``: runs of neighbouring records, permuted over the whole set;
-- ``"buffer"``: shards in a seeded order, interleaved as tf.data does (`InterleaveOrder`);
+- ``"block"``: runs of neighbouring records, in an order that is permuted over the entire data set;
+- ``"buffer"``: shards in a seeded order, interleaved as in tf.data (`InterleaveOrder`);
 - ``"global"``: a permutation of all records.
 
-Then the sequence of entered records is cut into windows of ``window`` records, and each window is shuffled separately.
-(``"global"`` needs no second step.) A window mixes records like a reservoir of the same size, but its records depend
-only on the position. Any number of workers can therefore resume an order at any position, which is a single number. See
-docs/design/shuffled-epochs.md.
+Then this sequence is cut into windows of ``window`` records, and each window is shuffled separately. (``"global"`` does
+not need the second step.) A window mixes records as well as a reservoir of the same size, but which records it contains
+depends only on its position. Any number of workers can therefore resume an order at any position, which is a single
+number. See docs/design/shuffled-epochs.md.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Indices = NDArray[np.int64]
 
 
 class EpochOrder:
-    """The order of one epoch, as the record at each of the positions 0 .. n - 1.
+    """The order of one epoch of n records: which record is at each of the positions 0 .. n - 1.
 
     Args:
-        mode: how records enter.
+        mode: how the records are arranged before windows are shuffled.
         starts: int64 (shards + 1,), the number of each shard's first record, followed by n.
-        blocks: int64 (blocks + 1,), the first record of each run of ``"block"``, followed by n. No run spans shards.
+        blocks: for ``"block"``, int64 (blocks + 1,), the first record of each run, followed by n. No run spans shards.
         window: the number of records that are shuffled together.
         key: the key of this epoch.
         cycle_length, block_length: for ``"buffer"``, as for `asyncrec.interleave`.
@@ -77,8 +77,7 @@ class EpochOrder:
     def across(self, position: int) -> tuple[int, int] | None:
         """Return the block that has records on both sides of a position, as the range ``[first, last)`` of its records.
 
-        Return `None` if a block begins at the position, if the position is the end, or if records do not enter in
-        blocks.
+        Return `None` if a block begins at the position, if the position is the end, or if the mode is not ``"block"``.
         """
         return self._entering.across(position) if isinstance(self._entering, _Blocks) else None
 
@@ -115,9 +114,9 @@ class _Blocks:
 
 
 class _Interleaved:
-    """An interleaved order, computed from the beginning, block by block.
+    """An interleaved order, which is computed block by block from the beginning.
 
-    Computing a block takes about a microsecond, so a jump over a million records takes about 60 ms.
+    Computing a block takes about a microsecond, so skipping a million records takes about 60 ms.
     """
 
     def __init__(self, starts: Indices, key: int, cycle_length: int, block_length: int) -> None:

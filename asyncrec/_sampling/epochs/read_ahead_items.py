@@ -1,4 +1,4 @@
-"""`ReadAheadItems` holds the items that a stream has read ahead but not yet returned."""
+"""`ReadAheadItems` keeps the items that a stream has read ahead but not yet returned."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Ahead(Protocol[T_co]):
 
 
 class ReadAheadItems(Generic[T]):
-    """Items that were read ahead, in order, as an async context manager for use by a single task.
+    """Async context manager that keeps items that were read ahead, in order. Only one task may use it.
 
-    The items must not be used outside the context or in the child of a fork. See `check_open`.
+    The items must not be used outside the context or in a forked child (see `check_open`).
 
     Args:
         path: the path of the data set, for messages.
@@ -52,7 +52,7 @@ class ReadAheadItems(Generic[T]):
         on_fork(self)
 
     def forked(self) -> None:
-        """Discard the items, and make later uses raise an error. Called in the child of a fork."""
+        """Discard the items, and make later uses raise an error. Called in a forked child."""
         self._forked = True
         self.items.clear()
 
@@ -63,7 +63,7 @@ class ReadAheadItems(Generic[T]):
 
     async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()
-        self._forked = False  # this object may have been created before a fork and be entered after the fork
+        self._forked = False  # an object that was created before a fork may still be entered after it
         self._scope = TaskScope()
         await self._scope.__aenter__()
         return self

@@ -26,8 +26,8 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# With crawled pages of about 10 KiB, two windows fit in memory beside a model, and a batch has records from all over a
-# window.
+# With crawled pages of about 10 KiB each, two windows fit in memory next to a model, and the records of a batch come
+# from all parts of a window.
 BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20
 # Reading a block takes one request to a store. At 4 MiB, waiting for the first byte takes less time than the transfer.
@@ -74,12 +74,14 @@ class ShufflePlan(NamedTuple):
 
 
 class ShuffledOrder:
-    """The record at each position of each epoch.
+    """Determines which record is at each position of each epoch.
 
     Attributes:
         window: the number of records that are shuffled together.
-        chosen: the records in the order, or `None` for all. Shards, blocks and records are counted within this set.
-        identity: the values on which the order depends, for the state. A state with other values is rejected.
+        chosen: the set of records in the order, or `None` for all records. If it is a set, only its records are
+            counted in the positions of shards, blocks and records.
+        identity: the values on which the order depends. They are stored in the state, and a state in which any of them
+            differs is rejected.
 
     Raises:
         ValueError: an argument is out of range.
@@ -118,7 +120,7 @@ class ShuffledOrder:
         self._ordering = threading.Lock()
 
     async def choose(self, damage: DamageByShard | None) -> int:
-        """Determine the records in the order, and return their number. ``damage`` is as for `Dataset.chosen`."""
+        """Determine which records are in the order, and return their number. ``damage`` is as for `Dataset.chosen`."""
         self.chosen = await self._dataset.chosen(damage)
         return len(self._dataset) if self.chosen is None else len(self.chosen)
 
@@ -133,7 +135,7 @@ class ShuffledOrder:
     ) -> Iterator[Window[Any]]:
         """Yield a worker's records, one window for each range of positions. Each step blocks the thread.
 
-        A block that spans the border of two windows is read once, for both.
+        A block of which both windows at a border have records is read only once.
         """
         cut: Part[Any] | None = None
         following = next(ranges, None)
@@ -166,7 +168,7 @@ class ShuffledOrder:
         return first, last + 1
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
-        """Split ascending numbers into parts, each read by one call. On a store, each shard has its own part."""
+        """Split ascending numbers into parts that are read by one call each. In a store, no part spans two shards."""
         if not self._dataset.folder.read_ahead:
             return [Part(numbers)] if len(numbers) else []
         shards = np.searchsorted(self._dataset.starts, numbers, side="right")

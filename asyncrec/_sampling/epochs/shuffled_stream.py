@@ -4,8 +4,8 @@ resume at any position.
 The snapshot, the seed and the epoch determine the order of an epoch (`asyncrec._sampling.epochs.epoch_order`). A single
 number is the shared position of all workers in that order. Batches are counted from this position, and worker (i, n)
 returns the batches whose number is i modulo n. After the same number of batches, all workers are at the same position,
-so the position is the whole state. A different number of workers can continue from it, and together they return each
-remaining record once.
+so the position is all that a state needs. A different number of workers can continue from it, and together they return
+each remaining record once.
 
 Windows of the order are read ahead (`WindowsAhead`), and at most two windows of records are in memory. If there are
 several workers, each worker reads only its own records of a window, and reads neighbouring records together.
@@ -41,8 +41,8 @@ T = TypeVar("T")
 _path_log = PathLog("asyncrec.sampling")
 
 _KIND = "shuffled"
-# The number of parts of windows in progress at once on a store. It is large enough to begin all parts of a window
-# together, so that their indexes are requested together. `RangeReader` limits the number of concurrent reads.
+# The number of parts of windows that are read from a store at the same time. It is large enough to begin all parts of a
+# window together, so that their indexes are requested together. `RangeReader` limits the number of concurrent reads.
 _TASKS = 20
 
 
@@ -63,7 +63,7 @@ class StreamStats:
 
 
 class ShuffledBatches(Batches[list[bytes]]):
-    """The batches of a stream, all of one size, returned singly or in groups. Unused batches can be given back."""
+    """The batches of a stream, returned one at a time or in groups. Unused batches can be given back."""
 
     def __init__(
         self,
@@ -90,8 +90,9 @@ class ShuffledBatches(Batches[list[bytes]]):
     async def take_group(self, most: int, most_bytes: int) -> list[Any]:
         """Return the next batch, followed by batches of the same epoch that have already been read.
 
-        Several batches together have at most ``most`` records and about ``most_bytes`` bytes. If the batch size is one,
-        the list holds records instead of batches, with `None` for each damaged record that is skipped.
+        If this returns several batches, they have at most ``most`` records and about ``most_bytes`` bytes in total. If
+        the batch size is one, the list contains records instead of batches, with `None` for each damaged record that is
+        skipped.
 
         Raises:
             StopAsyncIteration: there are no more batches.
@@ -158,7 +159,7 @@ class ShuffledStream:
         self._ahead: ReadAheadItems[bytes | None] = ReadAheadItems(path=dataset.manifest.path, what="stream")
         self._records = self._ahead.items  # `None` is a damaged record
         self._told = False
-        # With ``newest=``, the digest of the records in the order. Before entering, the digest in the loaded state.
+        # With ``newest=``, the digest of the records in the order or, until the stream is entered, that in the state.
         self._digest: str | None = None
 
     async def __aenter__(self) -> ShuffledStream:
@@ -300,7 +301,7 @@ class ShuffledStream:
         return records
 
     async def _count_batches(self, size: int) -> None:
-        """Count batches of this size from the current position."""
+        """Start to count batches of this size at the current position, and to read them ahead."""
         await self._order.prepare()
         self._batches.count_batches(size)
         ranges = self._batches.ranges(self._order.window)
@@ -327,7 +328,7 @@ def _check_digest(path: str, theirs: Any, ours: str | None) -> None:
 
 
 def _tell_cost(path: str, records: int) -> None:
-    """Warn that a permutation of single records needs a separate request to the store for most records."""
+    """Warn that shuffling individual records needs a separate request to the store for most records."""
     _path_log.warning(
         path,
         'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '

@@ -1,11 +1,11 @@
 """`WindowsAhead` reads windows of records before they are needed, many parts at a time, and returns them in order.
 
-If windows were read one after another, the link to a store would be idle while the last parts of a window arrive, and
-while the consumer processes the window's records. Therefore, parts are read across the borders of windows. As soon as
-one part has been read, the read of the next part begins, from the following window if the current one has no more
-parts. The number of windows in memory is limited. Besides the window that the consumer is processing, one more window
-is in memory or being read. While the consumer waits for a window, that window and the next are read. While it waits for
-the first window, no other window is read.
+If windows were read one after another, the connection to a store would be idle while the last parts of a window arrive,
+and while the consumer processes the window's records. Therefore, as soon as one part has been read, the next part is
+requested, even if it belongs to the next window.
+
+The number of windows in memory is limited. While the consumer processes a window, one more window is in memory or being
+read. While the consumer waits for a window, that window and the next one are read. Only the first window is read alone.
 
 A part that two windows share is read only once.
 """
@@ -46,7 +46,7 @@ class Window(Generic[T]):
 
     Args:
         wanted: the numbers of the records, in the order in which they are returned; int64.
-        parts: the parts that hold these records, and possibly others. No two parts share a record.
+        parts: the parts that contain these records, and possibly other records. No two parts share a record.
     """
 
     def __init__(self, wanted: Numbers, parts: list[Part[T]]) -> None:
@@ -146,11 +146,11 @@ class WindowsAhead(Generic[T]):
                 part.done.set()
 
     async def _take(self) -> Part[T] | None:
-        """Wait until there is a part to read, and return it, or return `None` at the end."""
+        """Wait until there is a part to read, and return the part, or `None` at the end."""
         async with self._planning:
             while not (self._parts or self._ended):
-                # A consumer that waits for a window holds no other window, so there is room for one more. The first
-                # window is read alone; otherwise, it would arrive as late as the second.
+                # A consumer that waits for a window is not processing another one, so there is room for one more. The
+                # first window is read alone, because otherwise it would arrive as late as the second.
                 while len(self._planned) > (self._awaited and self._given):
                     self._room = anyio.Event()
                     await self._room.wait()

@@ -34,7 +34,11 @@ class WorkerOfRank(tuple[int, int]):
 
 @dataclass(frozen=True, slots=True)
 class PositionRange:
-    """Positions ``[first, last)`` of an epoch. The worker reads its share, or all if ``counted_from`` is `None`."""
+    """Positions ``[first, last)`` of an epoch, to be read by a worker.
+
+    If ``counted_from`` is `None`, the worker reads all of them; otherwise, its share of the batches that are counted
+    from that position.
+    """
 
     epoch: int
     counted_from: int | None
@@ -54,7 +58,7 @@ class WorkerBatches:
         first_epoch, num_repeat: the first epoch, and the number of epochs (-1 to repeat forever).
         batch_size: the number of records in a batch; 0 until `count_batches` is called, and after `give_back`.
         count: the number of records in an epoch.
-        rounds: the number of batches of this epoch that this worker gets, from the position at which counting began.
+        rounds: the number of batches that this worker gets in this epoch, from the position at which counting began.
         returned: the number of records that were returned, updated by the stream.
 
     Raises:
@@ -79,7 +83,7 @@ class WorkerBatches:
         self.num_repeat = num_repeat
         self._start = 0  # the position from which batches are counted
         self.rounds = 0
-        self._done = 0  # the number of these batches that were returned
+        self._done = 0  # the number of batches returned since counting began in this epoch
         self.batch_size = 0
         self.returned = 0
 
@@ -106,12 +110,13 @@ class WorkerBatches:
             raise self._damaged(self._epoch, self._start, (self.first_epoch, self.num_repeat))
 
     def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
-        """Begin at this place in ``run``, which is a first epoch and a number of epochs. Call before `count_batches`.
+        """Begin at a position of the ``run`` that a state belongs to. Call this before `count_batches`.
 
-        If ``epoch`` was not passed to the constructor, the first epoch becomes that of ``run``.
+        ``run`` is a pair of a first epoch and a number of epochs. If ``epoch`` was not passed to the constructor, this
+        object's first epoch becomes that of ``run``.
 
         Raises:
-            ValueError: the run has no such place, or the epochs of this object neither continue nor follow the run.
+            ValueError: the run has no such position, or the epochs of this object neither continue nor follow the run.
         """
         here = self.first_epoch, self.num_repeat
         first, end = run[0], _end(run)
@@ -134,7 +139,7 @@ class WorkerBatches:
         self._epoch, self._start = epoch, position
 
     def count_batches(self, size: int) -> None:
-        """Count batches of this size from the current position.
+        """Start to count batches of this size at the current position.
 
         Raises:
             ValueError: an epoch has too few batches for all workers.
@@ -164,14 +169,14 @@ class WorkerBatches:
     def give_back(self, unused: int, *, records: int) -> None:
         """Count the last ``unused`` batches, all of this epoch, as not yet returned. Call `count_batches` next.
 
-        ``records`` is the number of their records that were counted in `returned`.
+        ``records`` is the number of records in these batches that were counted in `returned`.
         """
         self._epoch, self._start = self.place_before(unused)
         self.returned -= records
         self.batch_size = self.rounds = self._done = 0
 
     def ranges(self, window: int) -> Iterator[PositionRange]:
-        """Yield the remaining ranges in order, one for each window and one for a batch that pads an epoch."""
+        """Yield the remaining ranges of positions in order: one for each window, and one for each padding batch."""
         epoch, start, batch_size = self._epoch, self._start, self.batch_size
         worker, workers = self._worker, self._workers
         while self._has(epoch):

@@ -1,13 +1,14 @@
-"""`CycleShards` opens the shards of an interleave's cycle as `ShardCursor` objects that share its limits.
+"""`CycleShards` opens the shards of an interleave's cycle as `ShardCursor` objects, which share one memory budget.
 
-Every shard of the cycle holds record batches. One memory budget is divided among the shards, so a cycle of a thousand
+Each shard of the cycle has record batches in memory. The budget is divided among the shards, so a cycle of a thousand
 shards needs hardly more memory than a cycle of ten.
 
-A shard on a disk is read when its records are needed. On a store, such reads would wait for one response after another,
-and 16 shards at 20 ms each would be as slow as a modem. Therefore, a pool reads the shards on a store. Each shard of
-the cycle has a task that keeps one piece of the shard in memory. The pieces come from one long response if the store
-has a slot for the shard; otherwise, each piece is requested separately. As soon as the last bytes of a shard have
-arrived, its successor in the cycle is opened, so that the number of shards being read stays equal to the cycle length.
+A shard on a disk is read when its records are needed. With a remote store, the reader would then wait for one response
+after another: 16 shards at 20 ms each would be as slow as a modem. Shards in a store are therefore read by a pool, in
+which each shard of the cycle has a task that keeps one piece of the shard in memory. The pieces come from one long
+response if the store has a slot for the shard; otherwise, each piece is requested separately. As soon as the last bytes
+of a shard have arrived, its successor in the cycle is opened, so that the number of shards being read stays equal to
+the cycle length.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class ShardFeed(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether `next_batches` would not wait."""
+        """Whether `next_batches` would return without waiting."""
 
     async def next_batches(self) -> Sequence[RecordBatch]:
-        """Return the next batches, or an empty sequence at the end. An error is raised after the batches before it."""
+        """Return the next batches, or an empty sequence at the end. An error is raised after all batches before it."""
 
     async def aclose(self) -> None:
         """Close the shard, even if it has not been read to its end."""
@@ -41,14 +42,14 @@ class ShardFeed(Protocol):
 class ReadPool:
     """The limits of all pooled feeds: ``reads`` concurrent reads, and ``held`` bytes of waiting records per shard.
 
-    Each shard is read by a single task, until the shard's share of bytes is in memory. The task waits for room in that
-    share before it waits for a turn in the pool, so full shards never delay the shard that the order needs next. All
-    waiting batches are returned together, because a store's data arrives in many small blocks, each of which would
-    otherwise require a task switch.
+    Each shard is read by its own task, until ``held`` bytes of its records are in memory. The task waits for room in
+    memory before it waits for its turn in the pool, so a shard without room never delays the shard that is needed next.
+    A feed returns all waiting batches together, because a store's data arrives in many small blocks, and returning each
+    of them separately would require a task switch per block.
 
     Attributes:
         reading: the number of feeds that have not reached the end of their shard.
-        changed: set whenever a feed has new batches or has ended. A waiting task first replaces the event.
+        changed: set whenever a feed has new batches or has ended. A task that wants to wait replaces the event first.
         ended: called when a feed has reached its end, so that another shard can be opened.
     """
 
@@ -62,7 +63,7 @@ class ReadPool:
 
 
 class PooledFeed:
-    """A feed with its own task, which starts at once and ends at the end of the shard or with the pool's scope."""
+    """A feed with its own task, which starts immediately and runs until the shard or the pool's scope ends."""
 
     def __init__(self, pool: ReadPool, reader: ShardReader) -> None:
         self._pool = pool
@@ -127,9 +128,9 @@ class PooledFeed:
         self._pool.changed.set()
 
 
-# A batch that is fetched early is held in addition to the rest of the current batch. To bound memory, the rest must be
-# at most this fraction of the current batch. The current batch must also have many blocks; otherwise, every round would
-# wait for a read of each shard.
+# A batch that is fetched early needs memory in addition to the rest of the current batch. To limit memory, a batch is
+# fetched early only if at most this fraction of the current batch is left. The current batch must also have many
+# blocks; otherwise, every round would wait for a read of each shard.
 _LEFT = 1 / 4
 _MANY_BLOCKS = 8
 
@@ -170,7 +171,7 @@ class ShardCursor:
         """Move to the next batch, or return `False` at the end. All records of the current batch must have been taken.
 
         Raises:
-            Exception: the error of the feed, after the records before it. Every later call raises the error again.
+            Exception: the feed's error, once all records before it have been taken. Every later call raises it again.
         """
         if self.next is None:
             await self._take()
@@ -183,7 +184,7 @@ class ShardCursor:
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
-        """Return whether to `fetch` now: only a few records, fewer than ``records``, are left, and it would not
+        """Return whether to call `fetch` now: few records, fewer than ``records``, are left, and the call would not
         wait."""
         left = self.size - self.index
         return (
@@ -229,18 +230,19 @@ MEMORY_LIMIT = 64 << 20
 # The default number of concurrent reads on a store: twice the usual 16 shards, so that a second wave of reads need not
 # wait for the first.
 READS_AT_ONCE = 32
-# The number of batches that a shard of the cycle may hold at once. On a disk, the shard holds the current batch, or the
-# last quarter of that batch and a batch fetched early. With a pool, there are also a waiting batch, a batch in the
-# source and, near the end of the shard, two batches of its successor.
+# The number of batches that a shard in the cycle may keep in memory at once. When reading from a disk, it keeps the
+# current batch, or the last quarter of that batch and a batch that was fetched early. When a pool is used, it also has
+# one batch that is waiting, one that the source is still producing and, near the end of the shard, two batches of its
+# successor.
 _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
-# The minimum size of a batch. With less, the fixed cost of a read would exceed the transfer of its bytes. A cycle of
-# 1,000 shards then needs 78 MiB without a pool, and 63 MiB with a pool.
+# The minimum size of a batch. If batches were smaller, the fixed cost of a read would exceed the cost of transferring
+# its bytes. With this minimum, a cycle of 1,000 shards needs 78 MiB without a pool, and 63 MiB with a pool.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
 # The size of one read of a local file.
 _CHUNK = 256 << 10
 # The largest cycle whose shards on a disk stay open between reads: an eighth of the 1,024 files that a process may
-# usually have open. Sources on a store hold no connection for long.
+# usually have open. A shard in a store does not keep a connection open for long.
 _MOST_OPEN = 128
 
 
@@ -262,10 +264,10 @@ class InterleavePlan(NamedTuple):
 
 
 class CycleShards:
-    """The shards of a cycle, opened as cursors. Each cursor has a share of the memory.
+    """The shards of a cycle, opened as cursors. Each cursor gets a share of the memory.
 
     Args:
-        sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
+        sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index into it.
         scope: the scope in which the tasks of a pool run; `None` only without a pool.
 
     Attributes:
@@ -292,7 +294,7 @@ class CycleShards:
         self._park = self.slots > _MOST_OPEN and not far
 
     def to_open(self, order: InterleaveOrder) -> Iterator[int]:
-        """Yield the places that a pool should read: those of the cycle, and as many successors as there is room for.
+        """Yield the places that a pool should read: those in the cycle, and as many successors as there is room for.
 
         The caller must open the shard at a place before it requests the next place. Without a pool, yield nothing.
         """

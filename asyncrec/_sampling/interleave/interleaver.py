@@ -17,12 +17,13 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-# The maximum number of records (by reference) arranged at once. It makes the fixed work per shard and batch negligible.
+# The maximum number of records (references, not copies) that are arranged at once. It is large enough to make the fixed
+# work per shard and batch negligible.
 _MOST_ARRANGED = 8192
 
 
 class InterleaverState(NamedTuple):
-    """The order, the position in each open shard by place, and the number of shards that were read to their end."""
+    """The order, the position in each open shard (by place), and the number of shards that were read to the end."""
 
     order: OrderState
     starts: dict[int, Position]
@@ -35,11 +36,11 @@ class Interleaver:
     Only one task may use it. Its readers run in ``scope``.
 
     Args:
-        sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index in it.
+        sequence: the numbers of the shards, in the order in which they are opened. A *place* is an index into it.
 
     Attributes:
         begun: whether any record was requested.
-        shards: the number of shards that were read to their end.
+        shards: the number of shards that were read to the end.
         seconds_waited: the time spent waiting for reads.
     """
 
@@ -59,7 +60,7 @@ class Interleaver:
         self._cursors: dict[int, ShardCursor] = {}
         self._rounds: InterleaveRounds | None = None
         self._rounds_index = 0
-        self._blocks_until_rounds = 0  # blocks to take before whole rounds are tried again
+        self._blocks_until_rounds = 0  # the number of blocks to take before trying to arrange complete rounds again
         self._starts: dict[int, Position] = {}
         self.begun = False
         self._error: Exception | None = None
@@ -68,7 +69,7 @@ class Interleaver:
 
     @property
     def ended(self) -> bool:
-        """Whether every shard was read to its end."""
+        """Whether every shard was read to the end."""
         return self._order.next() is None
 
     async def aclose(self) -> None:
@@ -80,10 +81,11 @@ class Interleaver:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the state as of now. This is deferred because most states are never used.
+        """Return a function that computes the state at the time of this call.
 
-        The function keeps the current batches in memory. The state holds the state of the order, the position in each
-        open shard, and the number of finished shards.
+        The computation is deferred because most states are never used. The function keeps the current batches in
+        memory. The state consists of the state of the order, the position in each open shard, and the number of
+        finished shards.
         """
         order = self._order.copy()
         starts = dict(self._starts)
@@ -133,9 +135,9 @@ class Interleaver:
     ) -> None:
         """Append the next records to ``out`` until it has ``count`` records or all shards have ended.
 
-        With ``buffered_only``, append only records that are in memory. If ``out`` is empty, a batch of one shard may
-        first be read, unless ``or_nothing`` is set. After an error, every call raises the error again. Cancelling a
-        call loses no records.
+        With ``buffered_only``, append only records that are already in memory. If ``out`` is empty, one batch of a
+        shard may be read first, unless ``or_nothing`` is set. After an error, every call raises the error again. No
+        records are lost if a call is cancelled.
         """
         order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
@@ -174,15 +176,16 @@ class Interleaver:
             self._blocks_until_rounds = max(0, self._blocks_until_rounds - 1)
 
     async def _arrange_rounds(self, *, early: bool) -> None:
-        """Arrange as many whole rounds as are in memory. With ``early``, first fetch where few records are left.
+        """Arrange as many complete rounds as are in memory.
 
-        If no round is complete, the next round is taken block by block before whole rounds are tried again.
+        With ``early``, first fetch the next batch of each shard that has few records left. If no round is complete, the
+        next round is taken block by block before this is tried again.
         """
         places = self._order.round()
         self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
-        if not rounds:  # single large blocks are cheap, and arranging many shards at once would block the event loop
+        if not rounds:  # taking large blocks singly is cheap, and arranging many at once would block the event loop
             return
         inputs = []
         for place in places:
@@ -235,7 +238,10 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read these places or, with a pool, all places of the cycle and as many successors as have room."""
+        """Begin to read the shards at ``places``.
+
+        With a pool, begin to read all shards of the cycle instead, and as many successors as there is room for.
+        """
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:
                 self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))

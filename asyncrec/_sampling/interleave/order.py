@@ -83,10 +83,10 @@ class InterleaveOrder:
             self._advance()
 
     def round(self) -> list[int]:
-        """Return the inputs of the next whole round (one block of each, in turn), without advancing the order.
+        """Return the inputs of the next complete round (one block of each, in turn), without advancing the order.
 
-        If each input has enough whole blocks, the caller may take one or more rounds without calling `took`. The list
-        is empty if the order is inside a block, or if a slot is about to get its next input.
+        If each input has enough complete blocks, the caller may take one or more rounds without calling `took`. The
+        list is empty if the order is inside a block, or if a slot is about to get its next input.
         """
         slots = self._slots[self._slot :] + self._slots[: self._slot]
         found = [source for source in slots if source is not None]
@@ -108,7 +108,7 @@ class InterleaveOrder:
         return [source for source in self._slots if source is not None]
 
     def coming_inputs(self, count: int) -> list[int]:
-        """Return up to ``count`` inputs that get a slot next."""
+        """Return the next inputs that will get a slot, at most ``count``."""
         return list(range(self._next_input, min(self._inputs, self._next_input + count)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -123,7 +123,8 @@ class InterleaveOrder:
         """Continue from a state.
 
         Raises:
-            ValueError: the state has other inputs or another ``cycle_length``, or does not fit ``block_length``.
+            ValueError: the state has different inputs or a different ``cycle_length``, or does not fit
+                ``block_length``.
         """
         self.load(self.parsed(StateValues(state)))
 

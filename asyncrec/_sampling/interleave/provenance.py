@@ -1,7 +1,7 @@
 """A `RecordSource` is the origin of a record in an interleaved stream: its shard, and its position in the shard.
 
-Sources are computed on demand, because most are never needed. Until then, a `SourcedBatch` identifies its records.
-`TracedRecords` are records of many shards, with the information needed to trace each record.
+Sources are computed on demand, because most are never needed. A `SourcedBatch` keeps what is needed to compute them.
+`TracedRecords` are records of many shards, with the information needed to trace each record to its source.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class TracedRecords:
     """Records in the order in which they were read. Each record can be traced to its shard and position.
 
     Attributes:
-        known: the sources of the first records, as far as they have been computed.
-        slices: the sources of the other records. A slice consists of a sequence, the index of the slice's first record
-            in that sequence, and the number of records in the slice.
+        known: the sources of the first records, if they have already been computed.
+        slices: where the sources of the other records can be computed. A slice consists of a `Traceable` sequence, the
+            index of the slice's first record in that sequence, and the number of records in the slice.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -98,7 +98,7 @@ class TracedRecords:
     def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
         """Return the first ``count`` records and the rest, which may be empty.
 
-        If the rest is empty, the first part is this object, which must not be extended.
+        If the rest is empty, the first part is this object itself, which must not be extended.
         """
         if count >= len(self.records):
             return self, TracedRecords()
@@ -133,6 +133,6 @@ def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSou
     """Parse a result of `pack_sources`, for a stream of ``shards`` shards.
 
     Raises:
-        ValueError: the value is not a result of `pack_sources`, or names a shard that does not exist.
+        ValueError: the value is not a result of `pack_sources`, or contains a shard that does not exist.
     """
     return [RecordSource(row[0], Position(*row[1:])) for row in values.rows(name, shards, None, None, None)]

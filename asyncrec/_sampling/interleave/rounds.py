@@ -1,7 +1,8 @@
-"""`InterleaveRounds` arranges many whole rounds at once, in the order of `InterleaveOrder`. It does no I/O.
+"""`InterleaveRounds` arranges many complete rounds at once, in the order of `InterleaveOrder`. It does no I/O.
 
-A round is one block of each input in turn. If the inputs have blocks for many rounds in memory, these rounds are
-arranged with a few slices per input rather than one step per block. With small blocks, slices take a tenth of the time.
+A round is one block of each input in turn. If all inputs have blocks for many rounds in memory, these rounds are
+arranged with a few slices per input rather than with one step per block. If blocks are small, this takes a tenth of the
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class RoundInput(NamedTuple):
         return records[self.begin :] + self.next.records[:missing], 0
 
     def locate(self, index: int) -> tuple[SourcedBatch, int]:
-        """Return the batch that holds record ``index`` of this input, and the index of the record in that batch."""
+        """Return the batch that contains record ``index`` of this input, and the record's index in that batch."""
         index += self.begin
         size = len(self.current.records)
         if self.next is None or index < size:
@@ -40,7 +41,7 @@ class RoundInput(NamedTuple):
 
 
 class InterleaveRounds:
-    """The records of ``rounds`` whole rounds, each with ``block_length`` records of every input in turn.
+    """The records of ``rounds`` complete rounds, each with ``block_length`` records of every input in turn.
 
     Each input must have at least ``rounds * block_length`` records.
 
@@ -79,7 +80,7 @@ class InterleaveRounds:
         return found
 
     def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
-        """Return each input's current batch after ``count`` records, and the index in that batch, by place."""
+        """Return, by place, each input's current batch after ``count`` records, and the index of its next record."""
         turns, within = divmod(count, self._step)
         found = {}
         for number, each in enumerate(self._inputs):

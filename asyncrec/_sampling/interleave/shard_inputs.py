@@ -1,6 +1,6 @@
-"""`ShardInputs` opens the shards of a stream, each in its storage. A `ShardReader` reads one shard.
+"""`ShardInputs` opens the shards of a stream, which may be in different places. A `ShardReader` reads one shard.
 
-`ShardInputs` also reads the records at given sources again, and collects the damaged ranges that were skipped.
+`ShardInputs` also reads records again, given their sources, and collects the damaged ranges that were skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOOKED_AT = 16
 
 
 class ShardInput(NamedTuple):
-    """A shard in its storage. ``path`` is for messages."""
+    """The storage that contains a shard, and the shard's key there. ``path`` is for messages."""
 
     path: str
     storage: Storage
@@ -91,7 +91,7 @@ class ShardInputs:
         check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
-        """Describe, for a message, how these shards differ from ``versions``. All shards must be known."""
+        """Describe, for a message, how these shards differ from ``versions``. `know` must have been called for all."""
         counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
@@ -125,7 +125,7 @@ class ShardInputs:
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """The ranges skipped so far, including ranges in data that was read ahead."""
+        """The damaged ranges skipped so far, including those in data that was read ahead."""
         for reader in self._open:
             self._damage.add(reader.path, reader.damage)
         return self._damage.listed()
@@ -162,7 +162,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """Read the records at the sources in a state again.
+        """Read the records with these sources, which are from a state, again.
 
         Raises:
             DatasetError: as for `read_again`.
@@ -170,7 +170,7 @@ class ShardInputs:
         return TracedRecords(await self.read_again(sources), known=sources)
 
     async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:
-        """Read the records at these sources again, and return them in the same order.
+        """Read the records with these sources again, and return them in the same order.
 
         Raises:
             DatasetError: a shard ends before one of the records, so it was replaced since the first read.
@@ -195,7 +195,7 @@ class ShardInputs:
         try:
             for position in positions:
                 number = position.record
-                # In a store, reading on to a nearby record takes less time than another request.
+                # With a store, reading up to a nearby record takes less time than sending another request.
                 while reader is not None and batch is not None and batch.first + len(batch.records) <= number:
                     if not far or position.offset - batch.position(len(batch.records)).offset > _NEAR:
                         batch = None
@@ -235,7 +235,7 @@ class ShardReader:
         self._sizes = sizes
         self._park = park
         self._reader: RecordReader | None = None
-        self._batch: RecordBatch | None = None  # read but not yet returned, because parking may be cancelled
+        self._batch: RecordBatch | None = None  # read but not yet returned, in case parking is cancelled
 
     async def next_batches(self) -> Sequence[RecordBatch]:
         """Return the next records in one batch, or an empty sequence at the end. Cancelling loses no records."""
@@ -257,8 +257,9 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# The number of bytes read for one record that is needed again. Its neighbours are often needed, too. A request to a
-# store takes as long as reading a few hundred KiB, so up to `_NEAR` bytes are read to reach the next record.
+# The number of bytes read, from a disk and from a store, to read one record again. Its neighbours are often needed too.
+# A request to a store takes as long as reading a few hundred KiB, so up to `_NEAR` bytes are read to reach the next
+# record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 
@@ -285,7 +286,7 @@ async def inputs_at(
                 inputs.append(ShardInput(display_path, given, fspath(path)))
                 continue
             root, key = split_path(path)
-            # The factory of a scheme may split paths in its own way, so a storage is shared only if both paths
+            # The factory of a scheme may split paths in its own way, so two paths share a storage object only if they
             # certainly have the same root.
             shared = "://" in root or not scheme_of(path)
             if shared and root in opened:

@@ -1,11 +1,12 @@
 """`ShuffleBuffer` is a reservoir that returns its items in random order. It does no I/O.
 
-The buffer fills first. After that, each new item replaces an item drawn at random, which is returned. At the end, the
-remaining items are drawn, too. With room for all items, every order is equally likely. With less room, an item can be
-returned at most ``buffer_size`` places early, and any number of places late (as in tf.data).
+The buffer is filled first. After that, each new item replaces a randomly drawn item, which is returned. At the end, the
+remaining items are drawn too. If the buffer has room for all items, every order is equally likely. Otherwise, an item
+can be returned at most ``buffer_size`` places early, and any number of places late (as in tf.data).
 
-The generator is Python's Mersenne Twister. Every 4,096 draws, it is reseeded from the seed and the number of draws so
-far. The state is thus a seed and a count, not 2,500 bytes, and equal seeds produce equal orders on every machine.
+The generator is Python's Mersenne Twister. Every 4,096 draws, it is reseeded from the seed and the number of draws made
+so far. The state is thus a seed and a count, rather than the generator's 2,500 bytes, and equal seeds produce equal
+orders on every machine.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 
-# Seeding takes 10 us, which is negligible for this many draws. A resumed buffer repeats fewer draws than this.
+# Seeding takes 10 us, which is negligible for this many draws. A resumed buffer has to repeat fewer draws than this.
 _DRAWS_PER_SEED = 4096
 
 
 class ShuffleState(NamedTuple):
-    """The seed and the number of draws of a shuffle buffer, and whether the next push returns an item."""
+    """The seed of a shuffle buffer, the number of draws made, and whether the next push returns an item."""
 
     seed: int
     draws: int

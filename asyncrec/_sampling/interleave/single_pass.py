@@ -1,4 +1,4 @@
-"""`SinglePass` reads shards once, interleaved and, if requested, shuffled. Its state consists of positions."""
+"""`SinglePass` reads shards once, interleaved and, if requested, shuffled. Its state contains no records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _STEP = 256
 
 
 class PassState(NamedTuple):
-    """The state of a pass. ``pending`` and ``shuffled`` are the sources of records read but not yet returned."""
+    """The state of a pass.
+
+    ``pending`` and ``shuffled`` are the sources of the records that were read but not yet returned: those that are
+    returned next, and those in the shuffle buffer.
+    """
 
     interleaver: InterleaverState
     records: int
@@ -58,13 +62,13 @@ class SinglePass:
         self._buffer: ShuffleBuffer[tuple[bytes, RecordSource]] | None = None
         if plan.shuffle_buffer > 1:
             self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
-        self._gathering = TracedRecords()  # the records of a cancelled `take` or of a loaded state, which are next
+        self._gathering = TracedRecords()  # the records to return next, from a cancelled `take` or a loaded state
         self.records = 0
         self.closed = False
 
     @property
     def shards(self) -> int:
-        """The number of shards that were read to their end."""
+        """The number of shards that were read to the end."""
         return self._interleaver.shards
 
     @property
@@ -75,8 +79,9 @@ class SinglePass:
     async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         """Return the next ``count`` records, or fewer at the end or before an error.
 
-        With ``buffered_only``, also return fewer if more would first have to be read. An error is raised after the
-        records before it, and again by every later call. Cancelling a call loses no records.
+        With ``buffered_only``, also return fewer records if more would have to be read first. An error is raised once
+        the records before it have been returned, and again by every later call. No records are lost if a call is
+        cancelled.
         """
         out = self._gathering
         try:
@@ -87,7 +92,7 @@ class SinglePass:
         except Exception:
             if not out.records:
                 raise
-        out, self._gathering = out.split(count)  # a loaded state may hold more records than one call returns
+        out, self._gathering = out.split(count)  # a loaded state may have more records than one call returns
         self.records += len(out.records)
         return out
 
@@ -101,7 +106,7 @@ class SinglePass:
         return self.snapshot()()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the `state_dict` as of now; see `Interleaver.snapshot`."""
+        """Return a function that computes the `state_dict` at the time of this call; see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
             raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
@@ -148,7 +153,7 @@ class SinglePass:
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
     ) -> None:
-        """Draw records into ``out`` until it has ``count`` records. Read no more records than are needed."""
+        """Draw records from ``buffer`` until ``out`` has ``count`` records. Read no more records than necessary."""
         while (missing := count - len(out.records)) > 0:
             room = self._plan.shuffle_buffer - len(buffer)
             gathered = TracedRecords()

@@ -32,12 +32,12 @@ from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
 
-# The number of records in memory that `__anext__` takes together, because taking records one by one would take longer
-# than reading them. The state holds the positions of the taken records that have not yet been returned.
+# The number of records that `__anext__` takes from memory at a time, because taking records one by one would take
+# longer than reading them. The state contains the positions of the taken records that have not yet been returned.
 _AT_ONCE = 64
 
-# The number of records that `asyncrec.blocking` transfers together. Its state may be the state before them, with a
-# ``list_position``: the number of records that were returned since.
+# The number of records that `asyncrec.blocking` transfers at a time. Its state may be the state before such a transfer,
+# with a ``list_position``: the number of these records that have been returned.
 TRANSFERRED = 256
 
 
@@ -89,7 +89,7 @@ class InterleaveStream:
         on_fork(self)
 
     def forked(self) -> None:
-        """Make further reading raise an error. Called in the child of a fork."""
+        """Make any further reading raise an error. Called in a forked child."""
         self._forked = True
         self._buffered, self._buffered_index = TracedRecords(), 0
 

@@ -1,4 +1,4 @@
-"""`BatchBuilder` makes the batches of an `asyncrec.InterleaveSampler` in order, over all its passes.
+"""`BatchBuilder` makes the batches of an `asyncrec.InterleaveSampler` in order, across all its passes.
 
 Without a class function, a batch consists of the next records, and may continue into the next pass. With a class
 function, `ClassQueues` makes the batches.
@@ -23,7 +23,7 @@ _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
 
-# The number of positions that a snapshot copies, by reference, in about the time that producing one record takes.
+# The number of positions that a snapshot can copy (by reference) in about the time that it takes to produce a record.
 _POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
@@ -41,7 +41,7 @@ class BatchPlan(NamedTuple):
 
 
 class BuilderState(NamedTuple):
-    """The state of a builder, with the sources of the records waiting in it."""
+    """The state of a builder, including the sources of the records that it has read but not yet returned."""
 
     batches: int
     in_pass: int
@@ -55,9 +55,10 @@ class BuilderState(NamedTuple):
 
 
 class BatchBuilder:
-    """A builder of batches of examples from repeated passes over the shards, for use by a single task.
+    """Builds batches of examples from repeated passes over the shards. Only one task may use it.
 
-    Cancelling a call loses no examples. An error is raised after the batches before it, and again by every later call.
+    No examples are lost if a call is cancelled. An error is raised once all batches before it have been returned, and
+    again by every later call.
 
     Args:
         state_cost: the number of positions in the state of a pass.
@@ -76,11 +77,11 @@ class BatchBuilder:
         self._batch_plan = batch_plan
         self._deserializer = deserializer
         self._state_cost = state_cost
-        self._in_pass = 0  # batches made in this pass
+        self._in_pass = 0  # the number of batches made in this pass
         self._last_batch = False  # with on_exhausted="repeat", whether only one more batch follows
         self._ended = False
         self._error: Exception | None = None
-        self._failed: DecodeError | None = None  # the error to raise after the waiting examples
+        self._failed: DecodeError | None = None  # the error to raise once all waiting examples are in a queue
         self._gathered = TracedRecords()
         self._examples: deque[tuple[Any, RecordSource]] = deque()  # deserialised but not yet in a queue
         self._queues: ClassQueues[tuple[Any, RecordSource]] | None = None
@@ -99,7 +100,7 @@ class BatchBuilder:
         return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """Return the next batches, from one to ``most``, or an empty list at the end and on every later call.
+        """Return the next batches, at least one and at most ``most``, or an empty list once there are no more.
 
         Args:
             examples: if `False`, the caller does not use the examples, so they need not be deserialised.
@@ -123,7 +124,7 @@ class BatchBuilder:
         await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the state as of now; see `Passes.snapshot`."""
+        """Return a function that computes the state at the time of this call; see `Passes.snapshot`."""
         passes = self.passes.snapshot()
         state: dict[str, Any] = {
             "batches": self.batches,
@@ -251,7 +252,7 @@ class BatchBuilder:
                 return [example for example, _ in queues.take()]
 
     async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> bool:
-        """Return whether another batch follows, although the last pass has ended or a whole pass yielded no batch."""
+        """Return whether another batch follows after the last pass, or after a pass that did not yield any batch."""
         plan = self._batch_plan
         classes = plan.batch_size // plan.per_class
         if plan.on_exhausted == "short" and queues.ready:
@@ -292,7 +293,7 @@ class BatchBuilder:
         try:
             cls = self._batch_plan.class_fn(example)
             hash(cls)
-            if cls != cls:  # each NaN would form its own class
+            if cls != cls:  # each NaN would form a class of its own
                 raise SchemaError(
                     f"it returned {cls!r}, which is not equal to itself; return another class for these examples"
                 )

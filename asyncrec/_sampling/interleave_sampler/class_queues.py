@@ -1,11 +1,13 @@
 """`ClassQueues` makes batches of exactly P distinct classes, with K examples each, from a stream of unknown classes.
 
-Each class has a queue, which is ready while it holds at least K items. When P queues are ready, a batch takes the K
-oldest items of each of the P queues that became ready first. The queues have at most ``capacity`` items in total. If
-there is no room and fewer than P classes are ready, the longest queue, that of the most frequent class, discards its
-oldest item. If no queue holds more than K items, the longest queue that is not ready discards its oldest item instead.
-Among queues of the same length, the one that reached it first discards an item. Thus a discard never makes a ready
-class unready. Otherwise, rare classes would lose items as soon as they are complete, and a batch might never be made
+Each class has a queue, which is ready as long as it contains at least K items. When P queues are ready, a batch is made
+from the K oldest items of each of the P queues that became ready first.
+
+The queues contain at most ``capacity`` items in total. If there is no room for another item and fewer than P queues are
+ready, the oldest item of the longest queue is discarded, because that queue belongs to the most frequent class. If no
+queue contains more than K items, the longest queue that is not ready loses its oldest item instead. If several queues
+are equally long, the one that reached this length first loses an item. A ready class therefore always stays ready. If
+it did not, rare classes would lose items as soon as they have enough, and a batch might never be made
 (docs/design/class-queues.md).
 """
 
@@ -27,7 +29,7 @@ _UNFIT = (
 
 
 class QueuesState(NamedTuple):
-    """The length of each queue, the ready queues in the order of readiness, and the number of discarded items."""
+    """The queues' lengths, the ready queues in the order in which they became ready, and the number of discards."""
 
     lengths: list[int]
     ready: list[int]
@@ -35,7 +37,7 @@ class QueuesState(NamedTuple):
 
 
 class ClassQueues(Generic[T]):
-    """Queues that sort items by class, and return batches of P classes with K items each. For use by a single task.
+    """Queues that sort items by class, and return batches of P classes with K items each. Only one task may use them.
 
     Args:
         classes: P, the number of distinct classes in a batch.
@@ -108,7 +110,7 @@ class ClassQueues(Generic[T]):
             self._moved(cls, before, len(queue))
             del self._ready[cls]
             if len(queue) >= self._per_class:
-                self._ready[cls] = None  # after the classes that are already waiting
+                self._ready[cls] = None  # behind the other ready classes
         self._held -= len(batch)
         return batch
 
@@ -126,7 +128,7 @@ class ClassQueues(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
-        """Continue as the queues that returned this state and held these items, each with its class.
+        """Continue as the queues that returned this state and contained these items, each given with its class.
 
         Raises:
             ValueError: the state is damaged, or does not match the items because the classes or the parameters changed.

@@ -22,7 +22,7 @@ _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """Raised if the function fails for record ``index``. ``before`` holds the results for the earlier records."""
+    """Raised if the function fails for record ``index``. ``before`` contains the results for the earlier records."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -112,7 +112,8 @@ class Deserializer:
         done = len(examples)
         results: dict[int, list[Any]] = {}
         failures: list[_FailedAt] = []
-        # Each thread gets one piece, because a hop takes longer than most functions. A coroutine gets one record.
+        # Each thread gets a single large piece, because a thread hop takes longer than most functions. A coroutine gets
+        # one record at a time.
         step = 1 if self._is_async else -(-(len(records) - done) // self._parallelism)
         begins = iter(range(done, len(records), step))
 

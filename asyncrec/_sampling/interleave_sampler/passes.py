@@ -32,7 +32,7 @@ class PassesState(NamedTuple):
 
 
 class Passes:
-    """The records of all passes, one pass after another, for use by a single task. The reading tasks run in ``scope``.
+    """The records of all passes, one pass after another. Only one task may use it. Its reading tasks run in ``scope``.
 
     Args:
         num_repeat: the number of passes; -1 means forever.
@@ -93,13 +93,13 @@ class Passes:
         await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Return a function that computes the state as of now; see `SinglePass.snapshot`."""
+        """Return a function that computes the state at the time of this call; see `SinglePass.snapshot`."""
         single_pass = self._single_pass.snapshot()
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
     def parsed(self, values: StateValues, *, extra: bool) -> PassesState:
-        """Parse a state that was taken with the same inputs and plan. ``extra`` allows the pass after the last one.
+        """Parse a state that was taken with the same inputs and plan. ``extra`` allows one more pass after the last.
 
         Raises:
             ValueError: the state belongs to other inputs or to another plan, or is damaged.
@@ -120,7 +120,7 @@ class Passes:
         await self._single_pass.load(state.mixing)
 
     def _make(self) -> SinglePass:
-        """Make the current pass. The seed and the epoch determine the order of the shards and the shuffling."""
+        """Create the current pass. The seed and the epoch determine the order of the shards and the shuffling."""
         rng = random.Random(f"{self._seed}/{self.epoch}")
         sequence = list(range(len(self._inputs)))
         rng.shuffle(sequence)

@@ -16,19 +16,19 @@ from asyncrec._sampling.state_values import StateValues
 
 Snapshot = Callable[[], dict[str, Any]]
 
-# The time in seconds spent making batches before the consumer can take any of them: a hundred task switches.
+# The time in seconds spent making batches before the consumer can take any of them. It equals a hundred task switches.
 _SECONDS_TOGETHER = 0.002
 
-# The maximum number of batches from the snapshot in a state to the state. Without a limit, loading a damaged state
-# could read forever.
+# A state consists of a snapshot and the number of batches made after it, which is at most this number. Without a limit,
+# loading a damaged state could read forever.
 _MOST_SKIPPED = 1 << 24
 
 
 class _Snapshots:
-    """The snapshots for the batches of a builder.
+    """Takes snapshots of a builder, from which the state after each batch can be computed.
 
     Between two snapshots, the builder makes at least as many records as it can make in the time that one snapshot
-    takes. This limits the share of time spent on snapshots.
+    takes. This limits the share of time that is spent on snapshots.
 
     Attributes:
         possible: whether the builder has a state.
@@ -51,7 +51,7 @@ class _Snapshots:
             self._made = self._since = 0
 
     def after(self, batch: Sequence[Any]) -> tuple[Snapshot, int] | None:
-        """Return the last snapshot, and the number of batches made since, including this batch."""
+        """Return the last snapshot, and the number of batches made since then, including ``batch``."""
         self._made += 1
         self._since += len(batch)
         return None if self._snapshot is None else (self._snapshot, self._made)
@@ -60,10 +60,8 @@ class _Snapshots:
 class Prefetcher:
     """A queue of batches that one task makes in advance for one consumer task.
 
-    The task that makes batches starts with the first `wait`, and ends with ``scope``.
-
-    If batches are fast to make, the task makes several before each task switch. Otherwise, each batch is available as
-    soon as it is made.
+    The task that makes batches starts on the first call of `wait`, and ends with ``scope``. If batches are fast to
+    make, it makes several of them between two task switches. Otherwise, each batch is available as soon as it is made.
 
     Args:
         size: the maximum number of waiting batches. With 0, `wait` makes each batch itself, without a task.
@@ -132,7 +130,7 @@ class Prefetcher:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any], values: StateValues) -> None:
-        """Begin at ``state``, which `state_dict` returned. ``values`` holds its values.
+        """Begin at ``state``, which `state_dict` returned. ``values`` are its values.
 
         Raises:
             ValueError: the state belongs to another sampler, or is damaged.
@@ -144,11 +142,11 @@ class Prefetcher:
         self._loaded = state
 
     def keep_snapshots(self) -> None:
-        """Also take snapshots with ``size=0``, for ``state_dict(unused=1)``."""
+        """Take snapshots even with ``size=0``, because ``state_dict(unused=1)`` needs them."""
         self._snapshots.wanted = True
 
     def state_dict(self, unused: int = 0) -> dict[str, Any]:
-        """Return the state after the last batch that `take` returned, or with ``unused=1``, the state before it.
+        """Return the state after the last batch that `take` returned or, with ``unused=1``, before that batch.
 
         Raises:
             RuntimeError: there is no state, because the order depends on timing.
@@ -163,7 +161,7 @@ class Prefetcher:
         return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
-        """Close the builder, unless a task makes the batches. That task closes the builder when it ends."""
+        """Close the builder, unless a task is making the batches: that task closes the builder when it ends."""
         if not self._size or not self.begun:
             await self._builder.aclose()
 

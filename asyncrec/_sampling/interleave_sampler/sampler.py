@@ -224,14 +224,14 @@ class InterleaveSampler:
         on_fork(self)
 
     def forked(self) -> None:
-        """Make further reading raise an error. Called in the child of a fork."""
+        """Make any further reading raise an error. Called in a forked child."""
         self._forked = True
         self._prefetch = None
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
             raise RuntimeError("a sampler can only be entered once; create a new one")
-        self._forked = False  # a sampler may be created before a fork and entered after the fork
+        self._forked = False  # a sampler that was created before a fork may still be entered after it
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
             inputs = self._inputs

@@ -125,7 +125,7 @@ class ShardFolder:
             async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
                 if not await is_dataset(store, key):
                     return
-        except Exception:  # `is_dataset` suppresses errors, too
+        except Exception:  # `is_dataset` also suppresses errors
             return
         name = key.rpartition("/")[2]
         suffix = f"{escape(name)}-*.tfrecord"
@@ -138,8 +138,8 @@ class ShardFolder:
 def folder_of(path: str) -> str:
     """Return the folder of a path, without secrets. A root keeps its slash.
 
-    The path is cut rather than the key, because a name that is escaped in a ``file:`` URL is longer than in the key.
-    The slash may be escaped, too.
+    The folder is taken from the path rather than the key, because a name that is escaped in a ``file:`` URL is longer
+    there than in the key. The slash before the name may be escaped too.
     """
     at, length = path.rfind("/"), 1
     if scheme_of(path).partition("+")[0] == "file" and (escaped := path.upper().rfind("%2F")) > at:

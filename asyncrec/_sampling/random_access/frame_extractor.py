@@ -31,10 +31,10 @@ _INFLATE_STEP = 256 << 10
 
 
 def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Iterator[tuple[int, int]]:
-    """Group ascending ranges that are read together: at most ``gap`` bytes apart, and up to ``most`` bytes per group.
+    """Group ascending ranges that can be read together, with gaps of at most ``gap`` bytes between them.
 
-    Yield ``(first, last)`` for a group of the ranges ``first`` to ``last - 1``. A range longer than ``most`` is a group
-    of its own.
+    A group spans at most ``most`` bytes, but a range that is longer than ``most`` is a group of its own. Yield
+    ``(first, last)`` for each group, which consists of the ranges ``first`` to ``last - 1``.
     """
     far = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
     for first, last in pairwise([0, *far.tolist(), len(begins)]):
@@ -45,9 +45,10 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
 
 
 def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[int, int]]:
-    """Group neighbouring records that are cut together: about ``most`` bytes and at most ``count`` records per group.
+    """Group neighbouring records that can be extracted together.
 
-    ``begins`` are the positions of the records. Yield ``(first, last)``, as `join_ranges` does.
+    A group has about ``most`` bytes, and at most ``count`` records. ``begins`` are the positions of the records. Yield
+    ``(first, last)``, as `join_ranges` does.
     """
     number = (begins - begins[0]) // most
     cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(count, len(begins), count))
@@ -55,7 +56,7 @@ def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[in
 
 
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
-    """Return the records of consecutive frames, or `None` if any is incomplete, damaged or of another length."""
+    """Return the records in ``frames``, or `None` unless all of them are complete and intact and have these lengths."""
     records: list[bytes] = []
     if native is not None:
         native.cut_frames(frames, 0, sys.maxsize, True, records)
@@ -65,7 +66,7 @@ def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
 
 
 class FrameExtractor:
-    """An extractor of the records expected in one read of a shard. It checks each record.
+    """Extracts the records that are expected in one read of a shard, and checks each of them.
 
     To extract many records, use a worker thread.
     """
@@ -81,7 +82,7 @@ class FrameExtractor:
 
     def of(self, data: bytes, start: int) -> list[bytes]:
         """Return the records in ``data``, which begins at byte ``start``."""
-        # Runs of neighbours are cut out together. The bytes between runs are neither needed nor checked.
+        # Neighbouring records are cut out in one piece. The bytes between these pieces are neither needed nor checked.
         cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
         firsts = np.concatenate([[0], cuts])
         lasts = np.concatenate([cuts, [len(self._within)]]) - 1
@@ -90,7 +91,7 @@ class FrameExtractor:
         return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """Return the records of these frames, which must be all wanted frames in order."""
+        """Return the records in ``pieces``, which must consist of all wanted frames, in order."""
         # For many small records, checking all frames at once takes a third of the time.
         frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         records = cut_exactly(frames, (self._sizes - FRAME_OVERHEAD).tolist())
@@ -159,10 +160,10 @@ class FrameExtractor:
 
 
 class RangeInflater:
-    """A decompressor that starts at a member, and keeps only ``ranges`` of its output. For use in a worker thread.
+    """A decompressor that starts at a member, and keeps only ``ranges`` of its output. Use it in a worker thread.
 
     Args:
-        ranges: the wanted ranges of decompressed bytes, ascending.
+        ranges: the wanted ranges of decompressed bytes, in ascending order.
 
     Attributes:
         pieces: the bytes of the ranges that are complete.

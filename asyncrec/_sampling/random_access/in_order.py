@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
 
-# The size of one step: large enough to hide a store's latency, but small enough to hold in memory.
+# The size of one step: large enough to hide a store's latency, but small enough to fit in memory.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096
 # The approximate ratio of a record's decompressed size to its stored size.
@@ -20,11 +20,11 @@ _INFLATED = 4
 
 
 class RecordsInOrder:
-    """An async iterator over records. After a cancellation, the next step continues after the last record returned.
+    """An async iterator over records. If a step is cancelled, the next one continues after the last record returned.
 
     Args:
         count: the number of records in the data set.
-        step: the number of records, wanted or not, that one step covers.
+        step: the number of records that one step covers, whether they are wanted or not.
         wanted: ``wanted(first, last)`` returns the numbers of the wanted records in ``[first, last)``.
         get_many: returns the records with these numbers.
     """

@@ -1,9 +1,9 @@
-"""`Indexes` holds the positions of the records of each shard. An index is read and checked when it is first needed.
+"""`Indexes` returns the positions of the records in each shard. An index is read and checked when it is first needed.
 
-An index matches its shard if it has the number of records in the manifest, begins at 0, has no gaps and ends where the
+An index matches its shard if it has as many records as the manifest says, begins at 0, has no gaps and ends where the
 shard ends. For a GZIP shard, the members must instead be in order and within the shard. If an index does not match or
-is missing, a new index is made by reading the lengths in the shard once. The new index is not stored, because only
-writers change a data set.
+is missing, a new index is made by reading the lengths of all records in the shard. The new index is not stored, because
+only writers change a data set.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from asyncrec.storage._url import join
 _log = logging.getLogger("asyncrec.sampling")
 _path_log = PathLog("asyncrec.sampling")
 
-# The maximum size of all indexes in memory: 60 million records, or 110 million in shards without records above 32 KiB.
+# The maximum size of all indexes in memory. This is enough for 60 million records, or for 110 million in shards without
+# records above 32 KiB.
 _HELD_BYTES = 256 << 20
-# The maximum length of a line (three numbers of at most 20 digits), and the minimum size of a frame. If the record
-# count is not known, the size of the shard limits it. A compressed shard may have more records; a new index is then
-# made, so that no index of unlimited length is read.
+# The maximum length of a line (three numbers of at most 20 digits), and the minimum size of a frame. If the number of
+# records is not known, it is limited by the size of the shard, so that no index of unlimited length is read. A
+# compressed shard may have more records than that; a new index is then made.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-# Parsing this many bytes takes 0.15 ms. Waiting for a thread takes as long, or milliseconds if other threads are busy.
+# Parsing this many bytes takes 0.15 ms. A thread hop takes as long, or several milliseconds if other threads are busy.
 _LITTLE_TEXT = 64 << 10
 
 
@@ -67,7 +68,7 @@ class Indexes:
 
         async def make() -> RecordIndex:
             entry = self._files.shards[shard]
-            async with TaskScope() as scope:  # both are needed before any record can be read
+            async with TaskScope() as scope:  # the checksum and the index are needed before any record can be read
                 scope.start_soon(self._files.ask_for_checksum, shard)
                 found = await read_index(self._folder, entry)
             if found is None:
@@ -105,7 +106,7 @@ def _weight(index: RecordIndex) -> int:
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
-    """Return the index stored beside a shard, or `None` if it is missing, damaged, or does not match the shard."""
+    """Return the index stored with a shard, or `None` if it is missing, damaged, or does not match the shard."""
     sidecar = entry.index
     key = index_key(entry.path) if sidecar is None else sidecar.path
     try:
@@ -171,10 +172,10 @@ def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
 
 
 async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
-    """Make the index of a shard by reading the lengths in the shard once.
+    """Make the index of a shard by reading the lengths of its records once.
 
     Raises:
-        FormatError: the lengths or the compression of the shard are damaged. Payloads are not checked.
+        FormatError: the lengths or the compression of the shard are damaged. The records' data is not checked.
     """
     async with files.opened(shard) as source:
         try:
@@ -192,7 +193,7 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
 async def scan_shard(
     folder: Storage, entry: ShardEntry, *, sizes: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> FrameScan:
-    """Read the lengths in a shard once, for the tools that count and index records outside a data set.
+    """Read the lengths of the records in a shard once, for tools that count or index records without a data set.
 
     Raises:
         FormatError: as for `make_index`.

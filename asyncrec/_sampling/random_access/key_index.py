@@ -29,7 +29,8 @@ from asyncrec.storage._cached import expect
 Numbers: TypeAlias = NDArray[np.int64]
 
 
-# The number of files read at once. Each reading thread uses some memory, so only a few threads read from a disk.
+# The number of files read at once from a store, and from a disk. Each thread that reads from a disk uses some memory,
+# so there are only a few.
 _TASKS, _TASKS_NEAR = 32, 4
 
 
@@ -41,9 +42,9 @@ class Keys(NamedTuple):
 
 
 class KeyFiles:
-    """The keys files of a data set. ``starts`` holds the number of each shard's first record.
+    """The keys files of a data set. ``starts`` contains the number of each shard's first record.
 
-    With ``contents``, the digests of contents are read instead of the digests of keys.
+    With ``contents``, the digests of the records' contents are read instead of the digests of their keys.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class KeyFiles:
             if shard.keys is None and shard.committed:
                 return b""  # the shard was written without keys
             if self._contents and shard.keys is not None and shard.key_bytes != PAIR_BYTES:
-                return b""  # written without contents; for an unlisted shard, the size of the file shows this
+                return b""  # written without digests of contents; for an unlisted shard, the file's size shows this
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
             if shard.keys is not None:
                 expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
@@ -125,7 +126,7 @@ class KeyIndex:
     Args:
         name: the name of the data set in its folder.
         path: the path of the data set, for messages.
-        contents: whether digests of contents are looked up instead of keys.
+        contents: whether records are looked up by the digests of their contents instead of by their keys.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class KeyIndex:
         self._order: CommitOrder | None = None
 
     async def versions(self, key: str | bytes) -> Numbers:
-        """Return the numbers of the records with this key (at least one), in the order of commits.
+        """Return the numbers of the records with this key (at least one), in the order in which they were committed.
 
         Raises:
             KeyError: no record has the key.
@@ -184,15 +185,15 @@ class KeyIndex:
         return self._columns is not None
 
     def look_up(self, key: str | bytes) -> Numbers:
-        """Like `versions`, but without reading keys. Any thread may call this, but only if `are_read` is true."""
+        """Like `versions`, but does not read any keys. Any thread may call this, but only if `are_read` is true."""
         assert self._columns is not None, "are_read is true"
         return self._told(key, _found(self._columns, self._digest(key)), none=not len(self._columns[0]))
 
     async def all(self) -> AsyncGenerator[Keys]:
         """Yield the keys of all records that have one, in parts and in no particular order. Keys may be repeated.
 
-        The keys are not kept in memory. If a run turns out to be damaged, the keys of all shards follow, although some
-        of these keys were already yielded.
+        The keys are not kept in memory. If a run turns out to be damaged, the keys of all shards are yielded after it,
+        even those that were already yielded.
 
         Raises:
             DatasetError: a keys file does not match its shard.
@@ -237,12 +238,12 @@ class KeyIndex:
         return numbers[np.argsort(self.turns(numbers))]
 
     def turns(self, numbers: Numbers) -> Numbers:
-        """Return these records' places in the order of commits. Any thread may call this once keys have been read."""
+        """Return these records' positions in commit order. Any thread may call this once keys have been read."""
         assert self._order is not None, "the order is computed before keys are read"
         return self._order.places(numbers)
 
     async def _open(self) -> None:
-        """Open the runs, and read the keys of the shards that no run covers, or of all shards if that costs less."""
+        """Open the runs, and read the keys of the shards that no run covers, or all keys if that costs less."""
         opened = await self._open_runs()
         whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in opened.runs)
         if self._others is None:
@@ -270,8 +271,8 @@ class KeyIndex:
         return self._runs
 
     def _give_up(self, runs: OpenRuns, error: Exception) -> None:
-        """Read the keys of all shards from their own files from now on."""
-        if runs.runs:  # no task has yet logged the error
+        """From now on, read the keys of all shards from the shards' own files instead of the runs."""
+        if runs.runs:  # no other task has logged the error yet
             runs.told(self._path, error)
             self._others = None
 
@@ -283,7 +284,7 @@ class KeyIndex:
         return self._in_order(np.concatenate([digests, others[0]]), np.concatenate([numbers, others[1]]))
 
     def _in_order(self, digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
-        """Return the columns, sorted by digest. Equal digests are in the order of commits."""
+        """Return the columns sorted by digest. Records with equal digests are in commit order."""
         turns = np.argsort(self.turns(numbers))
         order = turns[np.argsort(digests[turns], kind="stable")]
         return digests[order], numbers[order]
@@ -291,7 +292,7 @@ class KeyIndex:
 
 def _found(columns: Columns, digest: bytes) -> Numbers:
     digests, numbers = columns
-    # The comparison of S16 values ignores trailing zeros, but on both sides.
+    # The comparison of S16 values ignores trailing zeros, but does so on both sides.
     wanted = np.frombuffer(digest, dtype="S16")[0]
     return numbers[np.searchsorted(digests, wanted) : np.searchsorted(digests, wanted, side="right")]
 

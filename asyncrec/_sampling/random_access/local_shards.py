@@ -1,12 +1,12 @@
 """`LocalShards` reads records of uncompressed shards in a local folder. It keeps the files open and starts no tasks.
 
-It returns only records that are complete, intact and at the offset in the index, and otherwise `None`. The caller then
-reads the records with `RangeReader`, which finds the problem and raises the error. This keeps this module fast, and all
-errors are raised in one place. Reading a record in the page cache takes one check of the file's name, one read, and one
-check of the record's checksums.
+It returns records only if they are complete, intact and at the offset in the index, and otherwise `None`. The caller
+then reads the records with `RangeReader`, which finds the problem and raises the error. This keeps this module fast,
+and all errors are raised in one place. If a record is in the page cache, reading it takes one check of the file's name,
+one read, and one check of the record's checksums.
 
-`LocalShards` never uses a memory map. A page that is not in memory would block any thread that touches the page, even
-the event loop's thread, and a truncated file would crash the process.
+`LocalShards` never maps files into memory. If it did, a page that is not in memory would block any thread that touches
+it, even the event loop's thread, and a truncated file would crash the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from asyncrec.storage._url import join
 
 # The maximum number of bytes copied on the event loop at once, which takes about 40 us.
 _MOST_ON_LOOP = 256 << 10
-# The maximum number of records of one shard read on the event loop. Each record takes a system call of 1.4 us.
+# The maximum number of records of one shard that are read on the event loop. Each takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
 # The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the GIL.
 _PIECE_BYTES = 1 << 20
@@ -45,16 +45,17 @@ _PIECE_RECORDS = 4096
 # The amount read in one thread hop, which is large enough to make the cost of the hop negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
-# The maximum number of files from which records are read together. If there is time left in the hop, more files follow.
+# The maximum number of files from which records are read together. If a hop has time left after that, it continues with
+# more files.
 _MOST_FILES = 16
-# After this time, reading from a slow disk continues in another hop, so a cancelled call does not wait any longer.
+# After this time, reading from a slow disk continues in another hop, so a cancelled call waits no longer than this.
 _HOP_SECONDS = 0.05
 
 T = TypeVar("T")
 
 
 class LocalShards:
-    """The plain shards of a data set in a local folder, or their copies in a cache.
+    """The uncompressed shards of a data set in a local folder, or their copies in a cache.
 
     The event loop and any number of threads may use it concurrently.
     """
@@ -65,7 +66,7 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the GIL. A second thread would only make the event loop wait for both.
+        # Cutting holds the GIL, so a second thread would only make the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 
@@ -80,7 +81,7 @@ class LocalShards:
         return None if folder is None else cls(folder, files)
 
     async def in_thread(self, func: Callable[[], T]) -> T:
-        """Call ``func`` in one of the limited number of threads for the folder's disk."""
+        """Call ``func`` in one of the threads for the folder's disk, whose number is limited."""
         return await self._disk.in_thread(func)
 
     async def close(self) -> None:
@@ -142,12 +143,12 @@ class LocalShards:
 
 
 class LocalReads:
-    """A read of many records of local shards, in blocking steps.
+    """Reads many records of local shards, in steps that block.
 
     Each step runs in a worker thread, unless the caller may block.
 
     Args:
-        found: a list that receives the records. The records of a part begin at the part's ``first``.
+        found: the list in which the records are stored. The records of a part begin at the part's ``first``.
 
     Attributes:
         refused: the parts that must be read in another way, because a file or a record is not as expected.
@@ -183,7 +184,7 @@ class LocalReads:
     def _begin(self) -> bool:
         """Begin the next pieces: read the bytes that are in memory, and request the other bytes from the disk.
 
-        Return `False` if only the number of files limited these pieces, so that the hop has room for more.
+        Return `False` if no more pieces were begun only because of the number of files, so the hop can read more.
         """
         records = size = gathered = 0
         shards = set[int]()
@@ -218,7 +219,7 @@ class LocalReads:
 
 
 class _Piece:
-    """Records of one shard that are cut together."""
+    """Records of one shard that are extracted from their bytes together."""
 
     __slots__ = ("_file", "_lengths", "_missing", "_ranges", "_short", "_view", "is_large", "part", "size")
 
@@ -258,7 +259,7 @@ class _Piece:
         return True
 
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
-        """Return the records, or `None` if any is damaged or missing. Cutting holds the lock ``cutting``."""
+        """Return the records, or `None` if any is damaged or missing. The lock ``cutting`` is held while cutting."""
         if self._view is None:
             data = _read(self._file, *self._ranges[0])
         else:
@@ -271,7 +272,7 @@ class _Piece:
 
 
 def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
-    """Split a part into pieces, each small enough to be cut at once."""
+    """Split a part into pieces that are small enough to be cut at once."""
     count = len(part.within)
     if count <= _PIECE_RECORDS:
         whole = _Piece(file, part)
@@ -284,7 +285,7 @@ def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
 
 
 def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
-    """Return the ranges of a part's records, with neighbours merged into one range, and the lengths of the records."""
+    """Return the ranges of a part's records, with adjacent ranges merged, and the lengths of the records."""
     begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
     ranges: list[Range] = []
     begin = end = begins[0]

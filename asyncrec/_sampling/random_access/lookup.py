@@ -1,9 +1,9 @@
 """`RecordLookup` reads records by number, each in the fastest possible of three ways.
 
-Records that can be read without waiting are read on the event loop, for about half a millisecond at most. Other
-records of plain shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the
-call is large. The remaining records, and all records that are not as expected, are read by `RangeReader`, whose errors
-name the problem.
+Records that can be read without waiting are read on the event loop, for about half a millisecond at most. Other records
+of uncompressed shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the
+call is large. `RangeReader` reads the remaining records, as well as all records that are not as expected: its errors
+describe the problem.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from asyncrec._shards.manifest.loading import in_thread_unless
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 
-# Sorting up to `_FEW` numbers takes less time than a thread hop. So does checking that `_MANY` numbers are sorted.
+# Sorting up to `_FEW` numbers takes less time than a thread hop, and so does checking whether `_MANY` are sorted.
 _FEW = 1000
 _MANY = 20_000
 # The time in seconds for which one call may read on the event loop. The last shard may take nearly as long again.
 _MOST_SECONDS = 0.0005
-# The number of tasks that read the shards of one call, and of tasks for the reads of each shard. `RangeReader` limits
-# the number of concurrent reads.
+# The number of tasks that read the shards of one call, and the number of tasks that read the parts of each shard.
+# `RangeReader` limits the number of concurrent reads.
 _TASKS = 16
 
 
 class RecordLookup:
-    """The records of a data set by number.
+    """Reads the records of a data set by their numbers.
 
     Args:
         starts: the number of each shard's first record, followed by the number of records.
@@ -52,7 +52,7 @@ class RecordLookup:
     def __init__(self, files: ShardFiles, indexes: Indexes, starts: Numbers) -> None:
         self._indexes = indexes
         self._starts = starts
-        self._borders = memoryview(starts.data)  # returns its items as ints, but stores no objects
+        self._borders = memoryview(starts.data)  # its items are ints, but are not stored as objects
         self._count = int(starts[-1])
         self.reader = RangeReader(files)
         self._local = LocalShards.of(files)
@@ -90,7 +90,7 @@ class RecordLookup:
     def many_here(self, wanted: Numbers) -> list[bytes] | None:
         """Like `many`, but in the calling thread. Blocks.
 
-        Return `None` unless all records are intact and in plain local shards whose indexes are in memory.
+        Return `None` unless all records are intact and in uncompressed local shards whose indexes are in memory.
         """
         self.check_open()
         if self._local is None:
@@ -148,7 +148,7 @@ class RecordLookup:
     async def _read_near(
         self, local: LocalShards, shards: list[tuple[int, int, int]], distinct: Numbers, found: list[Any], *, few: bool
     ) -> tuple[list[tuple[int, int, int]], list[RangeRead]]:
-        """Read the records in plain local shards whose indexes are in memory.
+        """Read the records in uncompressed local shards whose indexes are in memory.
 
         Return the other shards, and the parts that must be read in another way.
         """
@@ -162,7 +162,7 @@ class RecordLookup:
                 else:
                     yield part
 
-        if not few:  # the parts are made in the thread, too
+        if not few:  # the parts are also made in the thread
             return left, await self._read_in_thread(local, parts_of(shards), found)
         began = time.perf_counter()
         waiting = []
@@ -177,7 +177,7 @@ class RecordLookup:
     async def _read_in_thread(
         self, local: LocalShards, parts: Iterable[RangeRead], found: list[Any]
     ) -> list[RangeRead]:
-        """Read parts of plain local shards. Return the parts that must be read in another way."""
+        """Read parts of uncompressed local shards. Return the parts that must be read in another way."""
         reads = LocalReads(local, parts, found)
         while await local.in_thread(reads.step):
             pass
@@ -193,7 +193,7 @@ class RecordLookup:
         return shard, number - self._borders[shard]
 
     def _shards(self, distinct: Numbers) -> list[tuple[int, int, int]]:
-        """Return each shard with wanted records, and the range of ``distinct`` that holds their numbers."""
+        """Return each shard that has wanted records, and the range of ``distinct`` that contains their numbers."""
         if not len(distinct):
             return []
         shards = np.searchsorted(self._starts, distinct, side="right") - 1

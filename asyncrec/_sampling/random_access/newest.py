@@ -1,10 +1,10 @@
 """`NewestVersions` finds the newest record of one key, or of every key, by the value of a feature.
 
-For all keys, the naive way would be to read every record. But most keys occur only once, and their records need not be
-read. Therefore, three tables are built, each in bounded memory (a `RowTable`). The first holds all keys, to find those
-that occur more than once. The second holds these keys in the order of their records, so that neighbouring records are
-read together. The third also holds the values of the feature, to find the newest records. The result is one bit for
-each record.
+The naive way to do this for all keys would be to read every record. But most keys occur only once, and their records
+need not be read. Three tables are therefore built, each of which uses bounded memory (a `RowTable`). The first contains
+all keys, to find those that occur more than once. The second contains only these keys, in the order of their records,
+so that neighbouring records are read together. The third also contains the values of the feature, to find the newest
+records. The result is one bit for each record.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from asyncrec.example._by_name import features_in
 
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])
 _AGED_ROW = np.dtype([*_ROW.descr, ("age", f"S{AGE_BYTES}")])
-# The memory limit of each of the two tables in use at a time, enough for the keys of 700,000 records. Beyond the limit,
-# rows are written to files.
+# The memory limit of a table, of which two are in use at a time. It is enough for the keys of 700,000 records. Beyond
+# the limit, rows are written to files.
 _MEMORY = 16 << 20
 # The number of steps read concurrently.
 _TASKS = 4
@@ -40,8 +40,8 @@ _TASKS = 4
 class NewestVersions:
     """The newest record of each key: the record with the largest value of a feature.
 
-    Among equal values, the last committed record is the newest. A record without the feature is older than a record
-    with the feature. A record without a key always counts as newest.
+    If values are equal, the record that was committed last is the newest. A record without the feature is older than
+    any record with it. A record without a key always counts as the newest.
 
     Args:
         dataset: the records.
@@ -67,7 +67,7 @@ class NewestVersions:
         """Return the number of the newest record of one key, and the record itself if it was read.
 
         Args:
-            versions: the numbers of all records with the key, in the order of commits.
+            versions: the numbers of all records with the key, in the order in which they were committed.
 
         Raises:
             FormatError: a record is damaged.
@@ -85,7 +85,10 @@ class NewestVersions:
         return newest, kept
 
     async def ordered(self, versions: Numbers) -> tuple[Numbers, list[bytes]]:
-        """Return the numbers of the records with one key, and the records, from the oldest to the newest."""
+        """Sort the records with one key, given their numbers, from the oldest to the newest.
+
+        Return their numbers and the records.
+        """
         records: list[bytes] = []
         ages: list[bytes] = []
         async for _, read, told in self._read(versions):
@@ -98,7 +101,7 @@ class NewestVersions:
         """Return the set of the newest records of all keys. It is computed once, and kept in memory.
 
         Args:
-            damage: receives the damaged records, which count as the oldest. If `None`, damaged records raise an error.
+            damage: damaged records are added to this, and count as the oldest. If `None`, they raise an error.
             keyless: whether to accept a data set in which no record has a key.
 
         Raises:
@@ -188,7 +191,7 @@ class NewestVersions:
         clear(bits, rows["number"][:-1][_alike(rows)])
 
     async def _read(self, versions: Numbers) -> AsyncGenerator[tuple[Numbers, list[bytes], list[bytes]]]:
-        """Yield the numbers, the records and the ages of the records, a step at a time."""
+        """Yield the numbers of these records, the records and their ages, a step at a time."""
         for at in range(0, len(versions), self._step):
             some = versions[at : at + self._step]
             records = await self._dataset.get_many(some)
@@ -228,7 +231,7 @@ def _add(table: RowTable, keys: Keys) -> None:
 
 
 def _repeated(rows: Rows) -> Rows:
-    """Return the rows whose key occurs more than once, each record once."""
+    """Return the rows whose key belongs to more than one record, without duplicate rows for the same record."""
     rows = rows[np.argsort(rows["high"], kind="stable")]
     rows = rows[_in_pairs(rows, rows["high"][1:] == rows["high"][:-1])]  # few rows are left
     rows = rows[np.lexsort((rows["number"], rows["low"], rows["high"]))]
@@ -239,9 +242,9 @@ def _repeated(rows: Rows) -> Rows:
 
 
 def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return, for each row, whether it matches a neighbour.
+    """Return, for each row, whether it matches the previous or the next row.
 
-    ``same`` holds, for each row but the last, whether the row matches the next row.
+    ``same`` says, for each row except the last, whether the row matches the next row.
     """
     found = np.zeros(len(rows), np.bool_)
     found[:-1] |= same
@@ -250,6 +253,6 @@ def _in_pairs(rows: Rows, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _alike(rows: Rows) -> NDArray[np.bool_]:
-    """Return, for each of the sorted rows but the last, whether the row has the key of the next row."""
+    """Return, for each of the sorted rows except the last, whether the row has the same key as the next row."""
     same: NDArray[np.bool_] = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     return same

@@ -16,11 +16,11 @@ _SMALL = 64 << 10
 
 @dataclass(slots=True)
 class RangeRead:
-    """One read of a shard, or all wanted records of the shard.
+    """The records that are read in one read of a shard, or all wanted records of the shard.
 
     Attributes:
         within: the numbers of the wanted records in the shard, ascending and distinct.
-        first: the place of the first of these records among all records wanted by the call.
+        first: the position of the first of these records among all records that the call wants.
     """
 
     shard: int
@@ -46,15 +46,15 @@ _path_log = PathLog("asyncrec.sampling")
 # Until a store has been measured, assume 20 ms before the first byte, and 26 MB/s.
 _LATENCY = 0.020
 _BYTES_PER_SECOND = (512 << 10) / _LATENCY
-# A read of at most `_SHORT` bytes measures the time before the first byte; a read of at least `_LONG` bytes measures
-# the time for each byte.
+# A read of at most `_SHORT` bytes is used to measure the time before the first byte; a read of at least `_LONG` bytes,
+# the time per byte.
 _SHORT = 32 << 10
 _LONG = 512 << 10
-# The weight of the last measurement against the earlier measurements. A burst of slow reads fades after a few dozen
-# reads.
+# The weight of a new measurement relative to the earlier ones. The effect of a burst of slow reads fades after a few
+# dozen reads.
 _WEIGHT = 1 / 8
-# The limits of the gap, regardless of measurements. Skipping fewer bytes is never worth a request, and reading more is
-# never worth the memory.
+# The limits of the gap, whatever was measured. Skipping fewer bytes is never worth a request, and reading more unwanted
+# bytes is never worth the memory.
 _LEAST_GAP = 32 << 10
 _MOST_GAP = 4 << 20
 
@@ -68,9 +68,9 @@ _CHEAP_BYTES = 256 << 10
 class ReadCost:
     """The cost of recent reads from a remote store. If many requests return little data, this is logged once.
 
-    A read takes some time before its first byte, and some time for each byte. In the time before the first byte, a
-    certain number of bytes could instead be received and discarded, so two records with at most that many bytes between
-    them share a read. ``path`` is the path of the folder, for the log.
+    A read takes some time before its first byte, and some time for each byte. Instead of waiting for the first byte of
+    another read, a certain number of unwanted bytes could be received and discarded. Two records with at most that many
+    bytes between them are therefore read together. ``path`` is the path of the folder, for the log.
     """
 
     def __init__(self, path: str) -> None:
@@ -85,9 +85,10 @@ class ReadCost:
         return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
 
     def took(self, size: int, seconds: float, *, records: int, wanted: int) -> None:
-        """Account for a read of ``size`` bytes in ``seconds``, with ``wanted`` bytes of ``records`` wanted records.
+        """Account for a read of ``size`` bytes that took ``seconds``.
 
-        If reads return little wanted data, log their cost once.
+        ``wanted`` bytes of the read belonged to the ``records`` wanted records. If reads return little wanted data, log
+        their cost once.
         """
         if size <= _SHORT:
             self._latency += _WEIGHT * (seconds - self._latency)

@@ -1,12 +1,12 @@
-"""`RangeReader` reads selected records of a shard, combines reads of neighbours, and verifies every checksum.
+"""`RangeReader` reads selected records of a shard, reads neighbouring records together, and verifies every checksum.
 
 A shard is read in ranges. Wanted records with few bytes between them share a range, up to a limit. The records of an
-uncompressed shard are cut while their range arrives. If a range were first joined and then cut in a thread, it would be
-in memory twice, and its records would be in that thread's part of the heap. A range of a compressed shard consists of
-members, which are decompressed in a worker thread from their beginning. Small decompressed members are cached, so that
-reading neighbouring records is cheap. If a file is one large member, as TensorFlow writes it, each read decompresses
-the file from its start up to the last wanted record. This is correct and takes bounded memory, but is slow; asyncrec
-itself writes members of 4 MiB.
+uncompressed shard are cut from the range as it arrives. If the range were first joined and then cut in a thread, it
+would be in memory twice, and its records would be in that thread's part of the heap. A range of a compressed shard
+consists of members, which are decompressed in a worker thread from their beginning. Small decompressed members are
+cached, so that reading neighbouring records is cheap. If a file is a single large member, as written by TensorFlow,
+each read decompresses the file from its start up to the last wanted record. This is correct and takes bounded memory,
+but is slow; asyncrec itself writes members of 4 MiB.
 
 If the data of a range from a remote store is damaged, the range is read once more. If it is damaged again, the error
 says that the stored object is damaged. A damaged copy in the local cache is downloaded again.
@@ -41,17 +41,17 @@ from asyncrec._sampling.random_access.received import Blocks, Stored, receive_fr
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
-# The maximum number of unwanted bytes to read instead of splitting a range. These bytes arrive in the time that
-# beginning another read would take. For a file, this time is 0.3 ms (opening, closing, thread hops). For a store, the
-# time is measured.
+# The maximum number of unwanted bytes to read rather than split a range. Reading them takes as long as starting another
+# read. For a file, that takes 0.3 ms (opening, closing, thread hops). For a store, the time is measured.
 _GAP = 512 << 10
 # The maximum size of a read. For a store, it is large enough to make the cost of a request negligible. For a file, it
 # is smaller, because a thread that cuts more at once makes the event loop wait longer for the GIL.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
 # The number of concurrent reads: enough for all blocks of a shuffled window, but not too many for a store's
-# connections. The limit bounds the memory used in addition to the records. Reads of single small records need little
-# memory, so more of them may run. With only 20, a store with 20 ms latency would return 1,000 records per second.
+# connections. The limit bounds the memory that is used in addition to the records. Reads of single small records need
+# little memory, so more of them may run. With only 20 of them, a store with a latency of 20 ms would return 1,000
+# records per second.
 _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
 # The maximum total size of the cached decompressed members (sixteen members as asyncrec writes them), and the maximum
 # size of one member.
@@ -60,7 +60,7 @@ _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
 # Cutting and checking this many bytes takes less time than a thread hop.
 _CUT_ON_LOOP = 64 << 10
-# The maximum part of a range that is cut before other tasks get a turn. Cutting it takes about 0.2 ms.
+# The maximum part of a range that is cut before other tasks get a turn. Cutting this much takes about 0.2 ms.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
 
@@ -76,13 +76,13 @@ class RangeReader:
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the GIL. A second thread would only make the event loop wait for both.
+        # Cutting holds the GIL, so a second thread would only make the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
-        # More threads would not be faster, and each thread holds a member in memory twice.
+        # More threads would not be faster, and each thread has its member in memory twice.
         self._inflating = anyio.CapacityLimiter(processors())
 
     def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
-        """Yield the reads that together return the wanted records of one shard."""
+        """Divide the wanted records of one shard into reads, and yield them."""
         index, within = whole.index, whole.within
         if index.members is None:
             begins = index.offsets[within]
@@ -104,7 +104,7 @@ class RangeReader:
         return _GAP if self._cost is None else self._cost.gap
 
     def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
-        """Return a record if it is small and intact and its decompressed member is in memory, else `None`."""
+        """Return a record if it is small and intact and its decompressed member is cached, else `None`."""
         assert index.members is not None, "the index has members"
         member = self._members.held((shard, index.members.item(within)))
         size, begin = index.sizes.item(within), index.offsets.item(within)
@@ -118,7 +118,7 @@ class RangeReader:
 
         Raises:
             FormatError: a record is damaged. The error contains the path, the record and the offset. Other records may
-                be damaged, too.
+                be damaged too.
         """
         async with self._of_single if read.is_single else self._limiter:
             neighbours = self._cost is not None and read.are_neighbours
@@ -189,7 +189,7 @@ class RangeReader:
         return Stored(start, end if end - start <= self._most_read else start, receive)
 
     def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
-        """Split a read by member and yield the parts, or yield the whole read if the shard is uncompressed."""
+        """Yield the parts of a read that belong to each member, or the entire read if the shard is uncompressed."""
         cuts: list[int] = []
         if read.index.members is not None:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
@@ -197,7 +197,7 @@ class RangeReader:
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
-        """Return consecutive records, which are cut as their bytes arrive, or `None` if any is damaged or missing."""
+        """Return consecutive records, cutting them as their bytes arrive, or `None` if any is damaged or missing."""
         sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
         size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:
@@ -220,7 +220,7 @@ class RangeReader:
         async with self._files.opened(read.shard, at, end) as source:
             blocks = Blocks(source, size)
             for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
-                # Take this piece and the bytes up to the next piece.
+                # Take this piece, and also the unwanted bytes between it and the next piece.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
                 if last == len(begins):
@@ -282,7 +282,7 @@ class RangeReader:
     async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: Stored | None = None) -> list[bytes]:
         """Decompress a member, and the following members if a record continues in them. Return the wanted ranges.
 
-        If ``stored`` has the bytes of the member, these bytes are not read again.
+        If ``stored`` has the bytes of the member, they are not read again.
 
         Raises:
             FormatError: the member cannot be decompressed, or is too short. The ranges before the error are in

@@ -1,4 +1,4 @@
-"""`receive_frames` cuts records from bytes as they arrive. `Blocks` and `Stored` hold bytes until they are needed."""
+"""`receive_frames` cuts records from bytes as they arrive. `Blocks` and `Stored` keep bytes until they are needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Blocks:
         self._held = 0
 
     async def take(self, size: int) -> bytes:
-        """Return the next ``size`` bytes, or fewer at the end of the source. A block of this size is not copied."""
+        """Return the next ``size`` bytes, or fewer at the end of the source. A block of that size is not copied."""
         while self._held < size and (block := await self._source.receive(self._missing)):
             self._blocks.append(block)
             self._held += len(block)
@@ -63,8 +63,8 @@ class Blocks:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
 
-# Blocks larger than `_LARGE`, and the blocks of a record larger than `_LARGE`, are cut in a worker thread. Other tasks
-# get a turn only after a block larger than `_SMALL`.
+# Blocks larger than `_LARGE`, and the blocks of records larger than `_LARGE`, are cut in a worker thread. Other blocks
+# are cut on the event loop, and other tasks get a turn after each block that is larger than `_SMALL`.
 _LARGE = 1 << 20
 _SMALL = 64 << 10
 
@@ -82,7 +82,7 @@ async def receive_frames(
         else:
             found = decoder.feed(block)
         records += found
-        lengths += map(len, found)  # now, while the records are in the processor's cache
+        lengths += map(len, found)  # measured now, while the records are still in the processor's cache
         if decoder.error is not None:
             return None
         if missing and len(block) > _SMALL:

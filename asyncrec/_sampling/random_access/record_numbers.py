@@ -1,6 +1,6 @@
 """Check the record numbers that a caller passed, replace negative ones, and remove duplicates, without any I/O.
 
-`record_blocks` divides all records into runs of neighbours, which stay together when blocks are permuted.
+`record_blocks` divides all records into blocks of neighbouring records, which stay together when blocks are permuted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def numbers_of(
     A slice selects the same records as a slice of a list, so it never raises IndexError.
 
     Raises:
-        IndexError: there is no such record; ``path`` is for the message.
+        IndexError: there is no such record. The message contains ``path``.
         TypeError: an index is not a whole number.
     """
     if isinstance(indices, slice):
@@ -44,7 +44,7 @@ def numbers_of(
         numbers = given = list(map(number_of, indices))
         try:
             wanted = np.array(numbers, np.int64)
-        except OverflowError:  # a number beyond int64 is outside the data set, too
+        except OverflowError:  # a number beyond int64 is certainly outside the data set
             wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
     wanted = wanted.astype(np.int64)
     outside = (wanted < -count) | (wanted >= count)
@@ -76,7 +76,7 @@ def are_ascending(wanted: NDArray[np.int64]) -> bool:
 
 
 def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Return the distinct numbers, ascending, and the place of each wanted number among them.
+    """Return the distinct numbers in ascending order, and the place of each wanted number among them.
 
     If the wanted numbers are already ascending and distinct, return `None` instead of the places.
     """
@@ -99,7 +99,7 @@ def record_blocks(
     Args:
         starts: int64 (shards + 1,): the number of each shard's first record, followed by the number of records.
         stored_bytes: int64 (shards,): the size of each shard.
-        members: for each GZIP shard, the first record of each member, counted in the shard, and the stored byte at
+        members: for each GZIP shard, the number in the shard of each member's first record, and the stored byte at
             which each member begins. Both are int64 and begin with 0.
         block_bytes: the approximate stored size of a block; members are joined up to this size.
         most: the maximum number of records in a block; a member with more records is divided.

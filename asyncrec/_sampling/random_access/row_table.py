@@ -1,7 +1,7 @@
-"""`RowTable` groups rows in bounded memory. It returns the rows of one bucket together, no matter when they were added.
+"""`RowTable` groups rows in bounded memory. It returns the rows of a bucket together, no matter when they were added.
 
-Rows are held in memory up to a limit. Beyond the limit, they are written to temporary files, one for each bucket, and
-about a 256th of all rows is in memory at a time. Rows that are to be compared must be in the same bucket.
+Rows are kept in memory up to a limit. Beyond the limit, they are written to temporary files, one for each bucket, and
+about one 256th of all rows is in memory at a time. Rows that are to be compared must be in the same bucket.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def by_digest(rows: Rows) -> NDArray[np.int64]:
 class RowTable:
     """A table of rows, and an async context manager that removes the table's files on exit. All methods block.
 
-    The rows of one bucket are in memory together, even millions of rows with one key.
+    All rows of a bucket are in memory together, even if it has millions of rows with the same key.
 
     Args:
         dtype: the type of a row.
         bucket: returns the buckets of rows, 0 .. `BUCKETS` - 1.
-        memory: the maximum number of bytes held in memory. Beyond it, rows are written to files.
+        memory: the maximum number of bytes kept in memory. Beyond this limit, rows are written to files.
         folder: the folder of the files; if `None`, the system's folder for temporary files.
 
     Attributes:

@@ -37,7 +37,7 @@ async def snapshot_in(
     """Return the folder of a data set, its name in the folder, and its current manifest.
 
     Args:
-        cached: returns a storage that reads a folder through the cache.
+        cached: a function that returns a storage backend that reads the given folder through the cache.
 
     Raises the errors of `asyncrec.open_dataset`.
     """
@@ -80,8 +80,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
     """Return a manifest of the shards with this name or pattern, in the order of their names.
 
     The id of the manifest depends on the names, record counts and sizes of the shards, and on their checksums if the
-    store keeps checksums. Therefore, a copy of the shards in another folder has the same order. The entry of each shard
-    holds the shard's version (`FileVersions`).
+    store keeps checksums. A copy of the shards in another folder therefore has the same order. The entry of each shard
+    contains the shard's version (`FileVersions`).
 
     Raises:
         ObjectNotFoundError: no shard matches.
@@ -101,8 +101,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         )
 
     if not name or is_pattern(name):
-        # In the name of a shard, a hyphen follows the data set's name. Therefore, the data set's name begins with the
-        # text before the pattern's first hyphen.
+        # A shard's name consists of the data set's name, a hyphen and more, so the data set's name begins with the text
+        # before the pattern's first hyphen.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]
         warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")
@@ -123,7 +123,7 @@ async def unlisted_entry(storage: Storage, key: str, *, path: str | None = None)
     """Return a manifest entry for an object that no manifest lists, with 0 records, and the object's metadata.
 
     Args:
-        path: the path of the object in that manifest; ``key`` by default.
+        path: the path of the object in the new entry; ``key`` by default.
     """
     head, info = await read_head(storage, key, HEADER_BYTES)
     compression = detect_compression(head)

@@ -1,10 +1,11 @@
 """`ShardFiles` opens a data set's shards, and pins each shard to one version.
 
-The first read of a shard determines its version, and all later reads are pinned to it. A shard is rejected if its size
-differs from the size in the manifest. A different shard of the same size is also rejected. It is recognised by the
-store's checksum, which is requested once if the response to a range request does not include it. If a local store keeps
-no checksums, the shard is recognised by the checksum of its end. A damaged shard is not rejected, because reading its
-records shows where the damage is. If no manifest lists a shard, only the version that was found on opening is accepted.
+The first read of a shard determines its version, and all later reads are pinned to that version. A shard is rejected if
+its size differs from the size in the manifest. A different shard of the same size is also rejected. It is recognised by
+the store's checksum, which is requested once if the response to a range request does not include it. If a local store
+keeps no checksums, the checksum of the shard's last bytes is compared instead. A damaged shard is not rejected, because
+reading its records shows where the damage is. If no manifest lists a shard, only the version that was found when the
+data set was opened is accepted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ShardFiles:
     """The shard files of a data set.
 
     Args:
-        folder: the folder of the shards; paths in ``shards`` are keys in it.
+        folder: the folder of the shards; the paths in ``shards`` are keys in this folder.
         shards: the entries of the shards, in the order of their records.
 
     Attributes:
@@ -54,7 +55,7 @@ class ShardFiles:
         self.remote = folder.read_ahead > 0
         self.cached = isinstance(folder, CachedStorage)
         self._versions: dict[int, ObjectInfo] = {}
-        # A cache checks the whole shard once it has downloaded it.
+        # A cache checks the entire shard once it has been downloaded.
         self._asks_for_checksums = self.remote and not self.cached
         self._asking: dict[int, anyio.Lock] = {}
         self._told: dict[int, ObjectInfo] = {}
@@ -74,7 +75,7 @@ class ShardFiles:
         async with AsyncExitStack() as stack:
             with naming_lost_shards():
                 source = await self._open(stack, shard, start, end)
-                yield source  # a read may find that the shard no longer exists
+                yield source  # inside the `with`, because reading may show that the shard no longer exists
             # Pin the version only now, because an unconfirmed first response must not determine all later reads.
             self._versions.setdefault(shard, source.info)
 
@@ -125,7 +126,7 @@ class ShardFiles:
             start=start,
             end=end,
             info=version,
-            # A range is requested in one piece. A whole shard is read ahead as the store prefers.
+            # A range is requested in one piece. A complete shard is read ahead as the store prefers.
             read_ahead=None if end is None else 0,
         )
         await stack.enter_async_context(source)
@@ -147,7 +148,7 @@ class ShardFiles:
         return ObjectInfo(entry.path, size, etag, checksum, datetime.fromisoformat(modified))
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
-        """Check an object that a reader opened on its own, at the version that `version` returned.
+        """Check the metadata of a shard that a reader opened itself, at the version that `version` returned.
 
         Raises:
             ObjectChangedError: as for `opened`.
@@ -160,14 +161,14 @@ class ShardFiles:
         """Request the checksum of a shard from the store, if the first read would otherwise have to request it."""
         entry = self.shards[shard]
         if shard not in self._versions and self._asks_for_checksums and entry.crc32c is not None:
-            with suppress(StorageError):  # the read will raise the error
+            with suppress(StorageError):  # reading the shard will raise the error
                 await self._with_checksum(shard)
 
     def keep(self, shard: int, info: ObjectInfo) -> None:
-        """Pin all reads of a shard to this version, which has been read to its end.
+        """Pin all reads of a shard to this version, which has been read to the end.
 
         Raises:
-            ObjectChangedError: the reads have meanwhile been pinned to another version.
+            ObjectChangedError: the reads have been pinned to a different version in the meantime.
         """
         if self._versions.setdefault(shard, info).etag != info.etag:
             raise ObjectChangedError(f"{self.display_path(shard)} was replaced while it was being read; open it again")
@@ -208,7 +209,7 @@ class ShardFiles:
             return known
 
     async def _is_whole(self, entry: ShardEntry) -> bool:
-        """Read a whole shard, and return whether all of it is intact."""
+        """Read the entire shard, and return whether all of it is intact."""
         try:
             await scan_object(self.folder, entry.path, compression=entry.compression, verify=True, sizes=False)
         except FormatError:

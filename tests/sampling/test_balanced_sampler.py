@@ -207,7 +207,7 @@ async def test_state_is_rejected_after_class_fn_changes_classes() -> None:
                 assert await anext(sampler) == expected
 
 
-async def test_order_of_set_classes_is_the_same_for_slow_threads() -> None:
+async def test_set_classes_have_same_order_despite_slow_threads() -> None:
     storage = MemoryStorage()
     of = await stored(storage, classes=8)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

@@ -51,7 +51,7 @@ async def call(func: Callable[..., Any], *args: Any) -> Any:
 
 
 class ForeignStorage(Storage):
-    """The storage of a `ForeignFactory`, and its own context manager. There is nothing to open or close."""
+    """A storage that writes with a `ForeignFactory`. It is its own context manager, with nothing to open or close."""
 
     def __init__(self, root: str, factory: ForeignFactory) -> None:
         self.root = redact(root)

@@ -20,7 +20,7 @@ LISTED = 1_000
 
 @asynccontextmanager
 async def closing_listing(listing: AsyncIterator[ObjectInfo]) -> AsyncIterator[AsyncIterator[ObjectInfo]]:
-    """Close a listing when the context exits. If it ends early, it must not wait for the garbage collector."""
+    """Close a listing when the context exits, even if it exits early, instead of leaving it to garbage collection."""
     try:
         yield listing
     finally:

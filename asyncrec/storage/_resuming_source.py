@@ -1,4 +1,4 @@
-"""`ResumingSource` continues after a fault, and reads ahead if the storage has latency.
+"""`ResumingSource` is a source that continues after a fault, and reads ahead if the storage has latency.
 
 Backends simply raise `TransientStorageError`. After the back-off of `storage._retry`, the object is reopened at the
 current offset, in the same version. Any progress resets the back-off. A body that ends before its declared size is also
@@ -23,8 +23,8 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
 from asyncrec.storage._url import join, redact
 
-# The size of the first request when reading ahead. Each later request may be twice as large. So a reader that needs
-# only the beginning of an object does not wait for more.
+# The size of the first request when reading ahead. Each later request may be twice as large as the one before it. A
+# reader that needs only the beginning of an object therefore does not wait for more.
 _FIRST_AHEAD = 1 << 20
 
 
@@ -74,7 +74,7 @@ class ResumingSource(ByteSource):
         self._scope: TaskScope | None = None
         self._stop = anyio.CancelScope()  # of the task
         self._entered = False
-        # Passed from the background task, if there is one, to the reader.
+        # The background task, if there is one, passes these to the reader.
         self._blocks: deque[bytes] = deque()
         self._taken = 0  # bytes of the first block already returned
         self._held = 0

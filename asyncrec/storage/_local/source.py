@@ -28,7 +28,8 @@ _MOST_FROM_MEMORY = 1 << 20
 _MOST_AHEAD = 1 << 20
 # A read below this size is assumed to be a frame's header, and reads nothing ahead.
 _SMALL = 4 << 10
-# The number of thread hops after a cache miss before the cache is queried again. By then, the kernel reads ahead.
+# The number of thread hops after a cache miss before the cache is queried again. By then, the kernel has begun to read
+# ahead.
 _HOPS_AFTER_MISS = 8
 
 _NOWAIT = NOWAIT
@@ -171,7 +172,7 @@ class LocalSource(ByteSource):
             return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
-        """Read ``wanted`` bytes, and further blocks of this size as far as they are worth reading ahead. Blocks."""
+        """Read ``wanted`` bytes, and more blocks of this size if it is worth reading them ahead. Blocks."""
         blocks: deque[bytes] = deque()
         if wanted < _SMALL:
             self._header = wanted

@@ -37,8 +37,8 @@ _REST = 2.0
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received completely when it begins. If
-# an object's length is unknown and no slot is free, this much is requested first. A reader that requests less is
-# assumed not to need speed.
+# an object's length is unknown and no slot is free, this much is requested first. A reader that requests less than this
+# at a time is assumed not to need a fast stream.
 _AT_ONCE = 1 / 32
 # The fraction of a window that a reader must receive after a pause before it counts as keeping up again.
 _KEEPS_UP = 1 / 4
@@ -257,7 +257,7 @@ class RangedSource(ByteSource):
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
-        # Keep the slot until the reader requests more, if the rest of the response is longer than one receive.
+        # If the rest of the response is longer than one `receive`, keep the slot until the reader requests more.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
             end = start + self._at_once
@@ -286,7 +286,10 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Return the next blocks of a long response, or none if it broke off. A range request then raises the error."""
+        """Return the next blocks of a long response, or no blocks if it broke off.
+
+        In that case, the range request that follows raises the error.
+        """
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:

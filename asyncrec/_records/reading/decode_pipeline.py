@@ -64,10 +64,10 @@ _LARGE_STEP = 2 << 20
 
 
 class PlainFeed:
-    """A feed of an uncompressed object's bytes to a decoder.
+    """The part of a `Pipeline` that feeds an uncompressed object's bytes to a decoder.
 
     Attributes:
-        error, members: as in `InflatingFeed`, but always empty.
+        error, members: as in `InflatingFeed`, but always `None` and empty.
     """
 
     error: FormatError | None = None
@@ -117,9 +117,9 @@ class PlainFeed:
         """Do nothing, because an uncompressed object has no members."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Return the records, followed by those in the bytes that the source has in memory.
+        """Return the records, followed by those in the bytes that the source has already buffered.
 
-        Another call through the layers above would take as long as decoding a block.
+        This saves another call through the layers above, which would take as long as decoding a block.
         """
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
@@ -134,7 +134,7 @@ class PlainFeed:
 
 
 class InflatingFeed:
-    """A feed of an object's decompressed bytes to a decoder, in a worker thread.
+    """The part of a `Pipeline` that decompresses an object's bytes and feeds them to a decoder, in a worker thread.
 
     Attributes:
         error: the error of decompression, to be raised once the records before it have been returned.
@@ -179,7 +179,7 @@ class InflatingFeed:
         return None
 
     def place(self, error: FormatError) -> None:
-        """Set the offset of the error's member in the object."""
+        """Set the error's ``member_offset`` to the offset of its member in the object."""
         if self._in_members:
             member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
             error.member_offset = self._start + member
@@ -211,7 +211,7 @@ class Pipeline:
     """One pass over an object from a position.
 
     Attributes:
-        skip: the number of records still to be read, checked and discarded first.
+        skip: the number of records that are still to be read, checked and discarded before any record is returned.
     """
 
     def __init__(
@@ -283,7 +283,8 @@ class Pipeline:
         Raises:
             FormatError: the object is damaged. All records before the damage have been returned.
         """
-        # A source that has its bytes in memory never waits, so a reading loop would block all other tasks.
+        # A source that has its bytes in memory never waits. Without a checkpoint, a loop that reads would block all
+        # other tasks.
         await checkpoint()
         feed = self._feed
         try:

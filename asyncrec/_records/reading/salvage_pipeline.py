@@ -95,13 +95,16 @@ class SalvagePipeline:
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
         if self.found is not None and self.found.claim > self._size:
-            return None  # whether the place is ambiguous is decided at the object's end
+            return None  # only the object's end shows whether this place is ambiguous
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
 
     @property
     def found(self) -> Found | None:
-        """The place that may turn out to be ambiguous, in an uncompressed object. The next pass needs it."""
+        """The place found after the damage, if it may yet turn out to be ambiguous; `None` in a compressed object.
+
+        The next pass needs it.
+        """
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:

@@ -124,7 +124,8 @@ class Inbox:
     def put_back(self, items: Sequence[Item], *, then: Sequence[Item] = ()) -> None:
         """Put items back at the head of the inbox. The batches count towards the budget again.
 
-        The items ``then`` follow them. If the last batch goes on, the rest of its position comes in between.
+        The items in ``then`` follow them. If the last batch ``goes_on``, the remaining batches of its position come in
+        between.
         """
         rest: list[Item] = []
         later = list(then)
@@ -143,7 +144,7 @@ class Inbox:
         self._items.extendleft(reversed(items))
 
     def take_batches(self) -> list[WriteBatch]:
-        """Remove and return the next batches, which are written in one step."""
+        """Remove and return the next batches, to be written in one step."""
         batches: list[WriteBatch] = []
         size = 0
         while self._items and size < _TOGETHER_BYTES and isinstance(batch := self._items[0], WriteBatch):
@@ -153,7 +154,7 @@ class Inbox:
         return batches
 
     def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
-        """Revise the queued batches, and release the freed room. Return the batches that have no records left."""
+        """Revise the queued batches, and release the freed room. Return the batches that are left without records."""
         items, self._items = self._items, deque()
         dropped: list[WriteBatch] = []
         freed = 0

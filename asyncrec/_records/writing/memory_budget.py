@@ -1,10 +1,10 @@
-"""`ByteBudget` limits the bytes that a writer holds, and queues the callers that wait for room.
+"""`ByteBudget` limits the number of bytes that a writer keeps in memory, and queues the callers that wait for room.
 
 Many tasks call one writer, and their records wait in memory until the store receives them. A `ByteBudget` limits the
 total size of these records over all open objects. Its queue applies back-pressure to the callers, which ``await`` their
 turn. Callers are served in order of arrival, so small records cannot starve a large one.
 
-Every record needs room, so the path without waiting is short::
+Every record needs room, so the code for callers that need not wait is short::
 
     used = budget.used + size
     if used <= budget.bound:
@@ -23,7 +23,8 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import ArgumentValueError
 
-# For smaller chunks, switching to a thread takes as long as the copy. A limit that may grow has room for this size.
+# A limit that may grow has room for chunks of this size. For smaller chunks, switching to a thread takes as long as the
+# copy.
 _SHARE = 256 << 10
 
 
@@ -36,9 +37,10 @@ class ByteBudget:
     wait while nothing is in flight, the queues therefore send their pending batches (`when_starving`).
 
     Attributes:
-        limit: the number of bytes. It grows to four times the size of the reserved chunks, but not beyond ``most``.
-        share: the maximum size of a chunk of each open object; a quarter of the limit in all.
-        used: the number of bytes held now, without the reserved bytes.
+        limit: the maximum number of bytes. It grows to four times the size of the reserved chunks, but not beyond
+            ``most``.
+        share: the maximum chunk size of each open object. Together, these chunks use a quarter of the limit.
+        used: the number of bytes held now, not counting the reserved bytes.
         under_way: the number of these bytes that are in flight to a store.
         bound: the maximum of ``used`` for which a caller need not wait; negative if callers must call `take`.
         paused: whether `pause` keeps all callers waiting.
@@ -85,7 +87,7 @@ class ByteBudget:
         self.account(size, chunk=True)
 
     def unreserve(self, size: int) -> None:
-        """Stop setting ``size`` bytes aside, after `reserve`."""
+        """Release ``size`` bytes that `reserve` has set aside."""
         self._set_aside -= size
         self.account(-size)
 
@@ -106,7 +108,8 @@ class ByteBudget:
     def let_others_run(self) -> None:
         """Count a batch. After every second batch, make the next `take` yield to the event loop first.
 
-        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms; a turn of the loop, 0.05 ms.
+        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms, and one iteration of the loop
+        takes 0.05 ms.
         """
         self._batches += 1
         if self._batches % 2 == 0:
@@ -147,7 +150,7 @@ class ByteBudget:
         self.used += size
 
     def give(self, size: int) -> None:
-        """Hold ``size`` bytes less: they were taken, and are not needed."""
+        """Release ``size`` bytes that were taken and are no longer needed."""
         self.used -= size
         if self._waiting:
             self._wake()

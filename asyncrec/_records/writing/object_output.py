@@ -61,10 +61,11 @@ class SourcesOutput:
         self._is_begun = False
 
     async def take(self, positions: Positions, records: int) -> None:
-        """Add the positions of the next batch, before the batch is stored. It follows ``records`` other records.
+        """Add the positions of the next batch, before the batch is stored; ``records`` is the number of earlier
+        records.
 
-        A batch may have records of a source without their position, if more records of the same position follow in the
-        next batch.
+        A batch may contain records of a source but not their position, if more records of the same position follow in
+        the next batch.
         """
         if not self._is_begun and self._kept is not None:
             self._is_begun = True
@@ -73,7 +74,7 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """If positions have begun, note the new ones, if any, and the number of records."""
+        """If `take` has been called, note the positions added since the last note, and the number of records."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
@@ -87,7 +88,7 @@ class KeysOutput:
     """
 
     def __init__(self, begin: Callable[[int], Awaitable[ChunkWriter]], width: int) -> None:
-        """``begin`` opens the file at the first key. Its argument is the number of bytes for the earlier records.
+        """``begin`` opens the file at the first key. Its argument is the size of the entries of the earlier records.
 
         ``width`` is the number of bytes per record.
         """
@@ -145,7 +146,7 @@ class ObjectOutput:
 
     @property
     def size(self) -> int:
-        """The number of bytes of the object stored so far. The compressor may hold more."""
+        """The number of bytes of the object stored so far. The compressor may contain more."""
         return self._chunks.size
 
     @property
@@ -160,7 +161,7 @@ class ObjectOutput:
 
     @property
     def sidecar_bytes(self) -> int:
-        """The number of bytes of the index and the keys that are in memory, in chunks of their own."""
+        """The number of bytes of the index and the keys in memory, which wait until their own chunks are full."""
         return sum(chunks.held for chunks in (self._index, self._key_chunks) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:

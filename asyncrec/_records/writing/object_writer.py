@@ -198,7 +198,8 @@ class ObjectWriter:
                     inbox.pop()
                     return last_ticket
         finally:
-            # The object ended or failed before the shared flush. The requests' records are published with it, or lost.
+            # These requests are left if the object ended or failed before their flush. Their records were published
+            # with it, or lost.
             inbox.put_back(sharing)
 
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
@@ -256,5 +257,5 @@ class ObjectWriter:
 
 
 def _has_come(deadline: float) -> bool:
-    """Return whether the deadline has passed. The clock is slow, so it is not read for an infinite deadline."""
+    """Return whether the deadline has passed. Reading the clock is slow, so it is not read for an infinite deadline."""
     return deadline < math.inf and anyio.current_time() >= deadline

@@ -54,7 +54,7 @@ def digests_in(content: bytes, records: int, *, of_contents: bool = False) -> ND
 
 
 def fitted(digests: bytes, count: int, width: int) -> bytes:
-    """Return the digests of ``count`` records at ``width`` bytes each. Pad with zeros, or drop those of contents."""
+    """Return the digests of ``count`` records at ``width`` bytes each. Pad with zeros or drop contents' digests."""
     if len(digests) == width * count:
         return digests
     found = np.zeros((count, width), np.uint8)
@@ -94,7 +94,8 @@ class WriteBatch:
         lengths: the length of each record, in order, in the format of `pack_lengths`.
         digests: the concatenated digests of the keys, or of keys and contents; `None` if no record has a key.
         positions: the last position of each source in the batch; `None` if no record has a position.
-        goes_on: whether the next batch has more records of the last position. If so, both go into the same object.
+        goes_on: whether the next batch contains more records with this batch's last position. If so, both batches go
+            into the same object.
         runs: for each run of records from one source: the index of its first record, the source, and the source's
             turn.
         source: the source of the last record; `None` if it has no source.

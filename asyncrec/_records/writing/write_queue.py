@@ -50,7 +50,7 @@ class WriteQueue:
 
     Attributes:
         inbox: the inbox from which the owner takes batches.
-        levels: the first tickets that have not reached each level.
+        levels: for each level, the first tickets that have not reached it.
         quota: the quota that decides when an object is full.
         flush_seconds: the age, in seconds, at which the owner flushes a record without a request; `None` for never.
     """
@@ -72,7 +72,7 @@ class WriteQueue:
 
         ``first_part`` is the fraction of a full batch at which the first batch, and every batch after one that was not
         full, is passed to the owner. Queues that fill at the same rate need different fractions; otherwise, all their
-        batches would be due in one turn of the event loop.
+        batches would be due in the same iteration of the event loop.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -189,7 +189,7 @@ class WriteQueue:
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush all records accepted so far. If no records follow the last request, return that one."""
+        """Have the owner flush all records accepted so far. If no records have followed the last request, return it."""
         self.seal()
         return self.inbox.flush()
 
@@ -223,7 +223,7 @@ class WriteQueue:
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """After an object has ended early, count the queued records for the next object, unless an end is queued."""
+        """After an object has ended early, count the queued records towards the next one, unless its end is queued."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending

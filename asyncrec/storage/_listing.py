@@ -45,7 +45,7 @@ def is_pattern(name: str) -> bool:
 
 
 def beginning_of(pattern: str) -> str:
-    """Return the literal text before the first special character, with which every matching name begins."""
+    """Return the literal text before the pattern's first special character. Every matching name begins with it."""
     return _SPECIAL.split(pattern, maxsplit=1)[0]
 
 

@@ -171,7 +171,7 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Report that the bytes read are damaged. Return whether rereading may help, because they came from a copy."""
+        """Report that the bytes read are damaged. Return whether rereading may help, as they are from a cached copy."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
@@ -293,7 +293,7 @@ class _Reader:
                 if block:
                     self.position += len(block)
                     self._backoff.reset()
-                    # Pin the version only now, because the response on opening may have been wrong.
+                    # Pin the version only now, because the response to the opening request may have been wrong.
                     self._pinned = self.info = self._source.info
                     return block
                 raise TransientStorageError(

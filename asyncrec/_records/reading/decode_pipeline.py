@@ -138,8 +138,9 @@ class InflatingFeed:
 
     Attributes:
         error: the error of decompression, to be raised once the records before it have been returned.
-        members: pairs of (number of the record that begins a member, compressed offset of the member): one for the
-            member before the last returned records, and one for every member that begins with one of these records.
+        members: pairs of (number of the record that begins a member, compressed offset of the member): one for the last
+            member before the records that the last call returned, and one for each member that begins with one of those
+            records.
     """
 
     def __init__(

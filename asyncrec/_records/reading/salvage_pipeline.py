@@ -101,9 +101,9 @@ class SalvagePipeline:
 
     @property
     def found(self) -> Found | None:
-        """The place found after the damage, if it may yet turn out to be ambiguous; `None` in a compressed object.
+        """The last place found by search, if it may still turn out to be ambiguous.
 
-        The next pass needs it.
+        The next pass needs it. It is always `None` in a compressed object.
         """
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 

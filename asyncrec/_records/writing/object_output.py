@@ -61,8 +61,9 @@ class SourcesOutput:
         self._is_begun = False
 
     async def take(self, positions: Positions, records: int) -> None:
-        """Add the positions of the next batch, before the batch is stored; ``records`` is the number of earlier
-        records.
+        """Add the positions of the next batch, before the batch is stored.
+
+        ``records`` is the number of records before the batch.
 
         A batch may contain records of a source but not their position, if more records of the same position follow in
         the next batch.
@@ -81,7 +82,7 @@ class SourcesOutput:
 
 
 class KeysOutput:
-    """The digests of one object's records, in a file that is opened at the first record that has a key.
+    """The file with the digests of one object's records, which is opened at the first record that has a key.
 
     Attributes:
         chunks: the file, once it is open.
@@ -161,7 +162,7 @@ class ObjectOutput:
 
     @property
     def sidecar_bytes(self) -> int:
-        """The number of bytes of the index and the keys in memory, which wait until their own chunks are full."""
+        """The number of bytes of the index and the keys that are in memory, waiting to fill chunks of their own."""
         return sum(chunks.held for chunks in (self._index, self._key_chunks) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:

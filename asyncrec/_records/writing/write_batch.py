@@ -66,7 +66,7 @@ class BatchSource:
     """A source of ordered records, such as a partition of a queue.
 
     Attributes:
-        turn: the writer's turn number, or 0 if it has no turn.
+        turn: the writer's turn number for this source, or 0 if the writer has no turn.
         position: the last position accepted.
         written: the position as of the last sealed batch that contained records from this source.
     """

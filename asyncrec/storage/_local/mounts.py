@@ -71,7 +71,7 @@ def mount_of(fd: int) -> tuple[str, str]:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
             number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
         return next((kind, name) for each, name, kind in _mounts() if each == number)
-    except (OSError, IndexError, StopIteration):  # another system, or another format of the tables
+    except (OSError, IndexError, StopIteration):  # another operating system, or a different table format
         return _filesystem(device), f"{os.major(device)}:{os.minor(device)}"
 
 
@@ -90,7 +90,7 @@ def _mounts() -> list[tuple[str, str, str]]:
                 fields, _, filesystem = line.partition(" - ")
                 number, _, device = fields.split()[:3]
                 mounts.append((number, device, filesystem.split()[0]))
-    except (OSError, IndexError, ValueError):  # another system, or another format of the table
+    except (OSError, IndexError, ValueError):  # another operating system, or a different table format
         pass
     return mounts
 

@@ -82,7 +82,7 @@ class OpenFile:
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Copy the ranges that are in memory into ``view``, in which all ranges follow one another.
+        """Copy the ranges that are in memory into ``view``, in which the ranges are laid out one after another.
 
         Return the size, the position and the offset in the view of each range that is not in memory, or that extends
         beyond the end of the file.
@@ -179,7 +179,7 @@ class OpenFiles:
         if not accept(file):
             return None
         with self._lock:
-            dropped = [self._files.pop(key, None)]  # closed outside the lock, so that it is held only briefly
+            dropped = [self._files.pop(key, None)]  # closed outside the lock, so that the lock is held only briefly
             if not self._closed:
                 self._files[key] = file
             while len(self._files) > self._most:

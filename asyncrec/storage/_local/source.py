@@ -189,7 +189,7 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # After the body of a large frame, the caller reads the next header. Read it now, to save a hop.
+            # After the body of a large frame, the caller reads the next header. Read it now, to save a thread hop.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 

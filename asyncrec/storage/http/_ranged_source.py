@@ -131,14 +131,15 @@ class RangedSource(ByteSource):
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {what}: offsets count from the beginning")
         self._what = what
-        self._position = start  # of the next byte to request, after all bytes that have arrived
+        self._position = start  # the offset of the next byte to request, after all that have arrived
         self._given_end = end
         self._known = info
         self._blocks: deque[bytes] = deque()
         self._open = False
         self._slots = slots or StreamSlots(0)
         self._answer: LongAnswer | None = None
-        # Bytes since the reader last paused or a response broke off. Initially, the reader counts as keeping up.
+        # The number of bytes received since the reader last paused or a response broke off. Initially, the reader
+        # counts as keeping up.
         self._fetched = self.window
         self._at_once = int(self.window * _AT_ONCE)
         self._returned_at = math.inf  # the clock's time when the reader last received bytes
@@ -206,8 +207,8 @@ class RangedSource(ByteSource):
             raise anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
-        # Blocks that have arrived are returned without a checkpoint, because one for each block would take a tenth of
-        # the reading time. There is a checkpoint after at most one window.
+        # Blocks that have arrived are returned without a checkpoint, because a checkpoint for each block would take a
+        # tenth of the reading time. A checkpoint follows after at most one window.
         if not self._blocks:
             end = self._end
             if self._position >= end:

@@ -4,7 +4,7 @@ An interrupted write leaves only its first bytes, sometimes followed by zeros, b
 the file before the data reached the disk. The end is therefore torn if the file ends inside a record or a GZIP member,
 or if all bytes from some point inside one are zeros. Anything else is damage, which a writer must not cut off.
 
-The whole file is read, and every checksum is checked, in a worker thread.
+The entire file is read, and every checksum is checked, in a worker thread.
 """
 
 from __future__ import annotations
@@ -185,4 +185,4 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()
-    return decompressor.members_end, b""  # any zeros after this follow a whole member
+    return decompressor.members_end, b""  # any zeros after this follow a complete member

@@ -1,4 +1,4 @@
-"""Run a `Storage` whose client supports only asyncio in a separate portal thread, for use under another event loop.
+"""Run a `Storage` whose client supports only asyncio in a separate thread, so that any event loop can use it.
 
 `BridgedStorage` starts one thread with an asyncio loop (`anyio.from_thread.start_blocking_portal`), opens the storage
 there, and is itself a `Storage` for the caller's loop. The bridge adds 0.2 to 0.5 ms to each call, regardless of the

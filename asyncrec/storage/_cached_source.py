@@ -19,7 +19,7 @@ from asyncrec.storage._local.source import LocalSource
 
 
 class ReadsThrough(Protocol):
-    """The part of `CachedStorage` that a source needs."""
+    """The part of the interface of `CachedStorage` that a `CachedSource` uses."""
 
     cache: DiskCache
 

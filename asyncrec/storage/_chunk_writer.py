@@ -123,7 +123,7 @@ class ChunkWriter:
         self._finished = True
 
     def close(self) -> None:
-        """Reject further bytes, because the object is abandoned."""
+        """Reject all later writes, because the object is abandoned."""
         self._failed(anyio.ClosedResourceError())
 
     async def _take(self, buffer: Buffer) -> None:

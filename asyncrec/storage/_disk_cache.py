@@ -50,7 +50,7 @@ class NotCachedError(Exception):
 
 
 class DiskCache:
-    """A folder that holds copies of objects, used by any number of tasks and processes.
+    """A folder that contains copies of objects, and can be used by any number of tasks and processes.
 
     Args:
         folder: created if it does not exist; nothing else should be kept in it.

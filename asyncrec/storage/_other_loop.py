@@ -56,7 +56,7 @@ class OtherLoop:
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
 
     def refuse(self) -> None:
-        """Reject further calls, because the loop is about to end. Earlier calls either finish or are cancelled."""
+        """Reject all later calls, because the loop is about to end. Earlier calls either finish or are cancelled."""
         self._ending = True
 
 

@@ -1,7 +1,8 @@
-"""`Pipeline` decodes a source's bytes into whole records, and adds positions to errors.
+"""`Pipeline` decodes a source's bytes into complete records, and adds positions to errors.
 
-Each call reads only enough bytes to return at least one record. A cancelled call loses nothing, because a block is kept
-until it has been fed to the `FrameDecoder`, and a thread's result until it has been taken.
+Each call reads only enough bytes to return at least one record. If a call is cancelled, nothing is lost: a block is
+kept until it has been fed to the `FrameDecoder`, and the result of a worker thread is kept until a later call returns
+it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ReadOptions:
     warns: bool = True
 
 
-# If records are larger than this on average, a chunk of twice the size takes no longer to parse.
+# If records are larger than this on average, twice as many bytes can be parsed in the same time.
 _LARGER_RECORDS = 1 << 10
 
 # The step size of decompression: large enough that its overhead is negligible, and small enough for the CPU's cache.
@@ -82,7 +83,7 @@ class PlainFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether a cancelled call has left a result that has not yet been taken."""
+        """Whether a cancelled call has left a result for the next call to return."""
         return bool(self._left) or self._feeding.waits
 
     def push(self, head: bytes) -> None:
@@ -159,7 +160,7 @@ class InflatingFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether a cancelled call has left a result that has not yet been taken."""
+        """Whether a cancelled call has left a result for the next call to return."""
         return self._inflating.waits
 
     def push(self, head: bytes) -> None:
@@ -247,7 +248,7 @@ class Pipeline:
 
     @property
     def offset(self) -> int:
-        """The offset of the end of the last whole frame so far; in a compressed object, in decompressed bytes."""
+        """The offset of the end of the last complete frame so far; in a compressed object, in decompressed bytes."""
         return self._start + self._decoder.offset
 
     @property

@@ -32,7 +32,7 @@ _BLOCK_BYTES = 2 << 20
 # A call that would take longer (a slow disk, data that decompresses to a thousand times its size) is split, so that a
 # cancelled scan stops within this time.
 _HOP_SECONDS = 0.05
-# For other stores: the size of one read, which is scanned in one call. A scan holds two such blocks in memory.
+# For other stores: the size of one read, which is scanned in one call. A scan keeps two such blocks in memory.
 _READ_BYTES = 2 << 20
 # Compressed data is read in smaller blocks, and decompressed in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20

@@ -23,7 +23,7 @@ from asyncrec.storage._base import ByteSource
 
 
 class SalvagePipeline:
-    """A pass over the rest of one object, from a position, that returns the intact records.
+    """A pass over one object from a position to its end, which returns the intact records.
 
     Args:
         log: the log to which damage is added.

@@ -78,8 +78,8 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     """Open a local file for appending, or create it.
 
     Raises:
-        ValueError: the storage is not local, the file has another compression, or the compression is ZLIB, of which
-            readers silently ignore all but the first stream.
+        ValueError: the storage is not local, the file has a different compression, or the compression is ZLIB, because
+            readers silently ignore all but the first ZLIB stream in a file.
         CorruptRecordError: the file is damaged before its end; repair it first.
         StorageError: another writer is appending to the file.
     """

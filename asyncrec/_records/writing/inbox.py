@@ -1,4 +1,4 @@
-"""An `Inbox` holds the items that producers have passed to one owner task, until the task takes them."""
+"""An `Inbox` is the queue of items that producers have passed to one owner task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import WriteBatch
 
-# The owner takes queued batches together up to this size, so that one call in a worker thread compresses them all. It
-# takes no more, because the budget still counts the batches that it has taken.
+# The owner takes several queued batches at a time, up to this size, so that one call in a worker thread compresses them
+# all. It takes no more, because the budget still counts the batches that it has taken.
 _TOGETHER_BYTES = 1 << 20
 
 
 class FlushRequest:
-    """A flush request on its way to the owner task. Many callers may wait for the same request.
+    """A flush request on its way to the owner task. Several callers may wait for the same request.
 
     Attributes:
         done: set when the flush has finished, or the owner has failed.

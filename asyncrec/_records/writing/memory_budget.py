@@ -31,7 +31,7 @@ _SHARE = 256 << 10
 class ByteBudget:
     """A limit on the number of bytes held at once, with a queue of the callers that wait for room.
 
-    A request larger than the whole budget is admitted when nothing else is held.
+    A request larger than the entire budget is admitted when nothing else is held.
 
     Bytes are pending in a queue until they fill a batch, and then in flight to a store, which releases them. If callers
     wait while nothing is in flight, the queues therefore send their pending batches (`when_starving`).
@@ -41,7 +41,7 @@ class ByteBudget:
             ``most``.
         share: the maximum chunk size of each open object. Together, these chunks use a quarter of the limit.
         used: the number of bytes held now, not counting the reserved bytes.
-        under_way: the number of these bytes that are in flight to a store.
+        under_way: the number of held bytes that are in flight to a store.
         bound: the maximum of ``used`` for which a caller need not wait; negative if callers must call `take`.
         paused: whether `pause` keeps all callers waiting.
         seconds_waited: the total waiting time of all callers.
@@ -117,9 +117,9 @@ class ByteBudget:
             self.bound = -1
 
     async def take(self, size: int) -> None:
-        """Wait until there is room for ``size`` more bytes, and hold them. If cancelled, hold nothing.
+        """Wait until there is room for ``size`` more bytes, and take it. If cancelled, take nothing.
 
-        After `release_all`, return at once. The caller must then check whether the writer has failed.
+        After `release_all`, return immediately. The caller must then check whether the writer has failed.
         """
         if self._yield_due:
             self._yield_due = False

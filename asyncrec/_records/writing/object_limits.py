@@ -61,7 +61,7 @@ class ObjectQuota:
         return True
 
     def restart(self, size: int = 0, records: int = 0) -> None:
-        """Start counting for another object, which already has these bytes and records."""
+        """Start counting for a new object, which already has these bytes and records."""
         self._records = records
         self._bytes = size
 

@@ -38,7 +38,7 @@ class KeptRecords(Protocol):
 
 
 class KeptPositions(Protocol):
-    """The file beside an object that stores the positions of its records."""
+    """A file next to an object, in which the positions of the object's records are stored."""
 
     async def begin(self, records: int) -> None:
         """Note durably that the first ``records`` records have no positions, and that positions begin after them."""
@@ -110,7 +110,7 @@ class ObjectOutput:
     """An object that is being written to one sink as frames, compressed or not.
 
     Attributes:
-        records: the number of records taken so far.
+        records: the number of records accepted so far.
         largest: the size of the longest record, if it is longer than readers accept by default; otherwise 0.
         flushed: whether a flush has reported that its records survive this process.
         sources: the positions that the sources of its records have reached.

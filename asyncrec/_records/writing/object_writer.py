@@ -26,7 +26,9 @@ class ObjectEvents(Protocol):
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """A lock to hold while an object is flushed or finished. A thousand flushes at once would block the loop."""
+        """A lock to hold while flushing or finishing an object. A thousand flushes at the same time would block the
+        loop.
+        """
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """Open the next object. It is published, with its index and keys, when the context exits without an error."""
@@ -66,9 +68,9 @@ class ObjectWriter:
     def __init__(
         self, events: ObjectEvents, queue: WriteQueue, budget: ByteBudget, *, durable_flush: bool, eager: bool
     ) -> None:
-        """With ``eager``, there is one object, which is opened at once and published even if it stays empty.
+        """With ``eager``, there is one object, which is opened immediately, and published even if it stays empty.
 
-        Otherwise, the first record of each object opens it, so there may be no object, or many.
+        Otherwise, an object is opened when its first record arrives, so there may be no object, or more than one.
         """
         self._events = events
         self._queue = queue

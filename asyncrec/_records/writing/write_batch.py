@@ -1,4 +1,4 @@
-"""A `WriteBatch` holds the records that move together from the producers to the store.
+"""A `WriteBatch` is a group of records that move together from the producers to the store.
 
 Producers add records one by one, without waiting. A full batch is sealed (framed and checksummed) on the producer's
 side, while the store is busy with an earlier batch. The size limits of a batch keep this step well under a
@@ -30,8 +30,8 @@ KEY_BYTES = 16
 # The size of an entry that also has the digest of the record's content, after that of the key.
 PAIR_BYTES = 2 * KEY_BYTES
 
-# A batch holds the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it holds the keys
-# until then; a bytearray is already a digest.
+# A batch stores the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it stores the
+# keys themselves until then; a bytearray is already a digest.
 Key = str | bytes | bytearray
 # The turn number and the last position of each source, by the source's name.
 Positions = dict[str, tuple[int, int]]
@@ -272,7 +272,7 @@ def batched(
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Yield the records in lists that fit into a `WriteBatch`, each with the total size of its frames.
 
-    A record longer than ``longest`` (at most LARGE_RECORD) is yielded alone and unchanged. A list may be as large as
+    A record longer than ``longest`` (at most LARGE_RECORD) is yielded by itself, unchanged. A list may be as large as
     ``times`` batches, for a caller that spreads it over several batches.
 
     Raises:

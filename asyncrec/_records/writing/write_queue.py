@@ -183,7 +183,7 @@ class WriteQueue:
             self._budget.let_others_run()
 
     def end_object(self) -> None:
-        """Have the owner publish all records accepted so far, and begin another object with the next record."""
+        """Have the owner publish all records accepted so far, and begin a new object with the next record."""
         self.seal()
         self.quota.restart()
         self.inbox.put(END_OBJECT)
@@ -232,7 +232,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Release the room held by the remaining records after the owner has ended, or failed with ``error``."""
+        """Release the room of the remaining records after the owner has returned, or has failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)
@@ -242,7 +242,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """Return a batch with room for these records. If necessary, end the pending batch or its object first."""
+        """Return a batch with room for these records. If necessary, seal the pending batch or end its object first."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)

@@ -1,7 +1,7 @@
 """The only module that calls open(2). Each function is named for the kind of file that it opens. All of them block.
 
 Callers choose the names of objects, but asyncrec chooses the names of the files that it keeps next to them. If other
-users can write to the folder, one of them may have created a file with such a name. `make lint` and
+users can write to the folder, one of them may have created a file with one of these names. `make lint` and
 `tests/test_structure.py` reject ``os.open`` in other modules. System errors are converted to asyncrec's.
 """
 

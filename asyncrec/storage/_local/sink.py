@@ -112,7 +112,8 @@ class LocalSink(ByteSink):
             self._file.create()
 
     def _publish(self) -> None:
-        # Set `published` in the thread, so that it is set even if the await is cancelled. Closing here saves a hop.
+        # Set `published` in the thread, so that it is set even if the await is cancelled. Closing here saves a thread
+        # hop.
         self.published = self._file.publish()
         self._file.abandon()
 

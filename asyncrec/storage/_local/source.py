@@ -41,8 +41,8 @@ class LocalSource(ByteSource):
     Bytes in the page cache are copied on the event loop, because ``RWF_NOWAIT`` guarantees that the copy does not wait
     for the disk. Copying 256 KiB takes a quarter of the time of a thread hop. Bytes of a filesystem in memory are also
     copied on the loop. All other bytes, including those of a filesystem that does not report its cached bytes (FUSE,
-    NFS), are read in a thread, several blocks per hop, which halves the time. A block of more than 1 MiB is read alone,
-    without a copy.
+    NFS), are read in a thread, several blocks per hop, which halves the time. A block of more than 1 MiB is read by
+    itself, without a copy.
     """
 
     def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, info: ObjectInfo | None) -> None:

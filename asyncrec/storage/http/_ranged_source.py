@@ -1,9 +1,9 @@
 """`RangedSource` is a source that requests ranges of one version of an object.
 
 Looking up an object before requesting bytes would take two round trips. One is enough, because the response to a
-request for bytes also contains the object's version and length. So the source looks up an object only if the version or
-the length is missing, or if the request is rejected because there are no bytes to return. If the caller passes
-``info``, nothing is requested until the first bytes are needed.
+request for bytes also contains the object's version and length. Therefore, the source looks up an object only if the
+version or the length is missing, or if the request is rejected because there are no bytes to return. If the caller
+passes ``info``, nothing is requested until the first bytes are needed.
 
 A range of at most one window is requested at a time. The blocks of the response are returned as they arrived, before
 the next request is sent. A `Storage.read_ahead` of two windows makes the core request two windows ahead.

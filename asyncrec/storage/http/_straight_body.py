@@ -7,7 +7,7 @@ or the TLS layer, writes directly into blocks of 512 KiB. After that, the respon
 connection is returned to aiohttp for reuse.
 
 All aiohttp names used here are public, except two that aiohttp itself uses at the end of a body:
-`StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the time limit for the next byte.
+`StreamReader.feed_eof`, and `pause_reading` of its protocol, which stops the timer for the next byte.
 """
 
 from __future__ import annotations

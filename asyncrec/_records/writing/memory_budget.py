@@ -150,7 +150,7 @@ class ByteBudget:
         self.used += size
 
     def give(self, size: int) -> None:
-        """Release ``size`` bytes that were taken and are no longer needed."""
+        """Hold ``size`` bytes less: they were taken, and are not needed."""
         self.used -= size
         if self._waiting:
             self._wake()

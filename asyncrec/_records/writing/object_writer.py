@@ -26,9 +26,7 @@ class ObjectEvents(Protocol):
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """A lock to hold while flushing or finishing an object. A thousand flushes at the same time would block the
-        loop.
-        """
+        """A lock to hold while flushing or finishing an object, so that a thousand flushes do not block the loop."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """Open the next object. It is published, with its index and keys, when the context exits without an error."""

@@ -20,7 +20,7 @@ def manifest_prefix(name: str) -> str:
 
 
 def first_fixed_shard(name: str) -> str:
-    """Return the prefix of the name of a data set's first fixed shard, which follows TensorFlow's pattern."""
+    """Return the beginning of the name of a data set's first fixed shard. The name follows TensorFlow's pattern."""
     return f"{name}-00000-of-"
 
 

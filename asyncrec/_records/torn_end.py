@@ -128,7 +128,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """Return the ranges of a file that are not holes, ascending. Even a hole of a terabyte is skipped at once."""
+    """Return the ranges of a file that are not holes, ascending. Even a hole of a terabyte is skipped immediately."""
     parts = []
     end = 0
     try:

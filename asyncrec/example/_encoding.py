@@ -250,7 +250,7 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """Return ``raw`` unchanged. C code calls this for values that it cannot convert, which are already converted."""
+    """Return ``raw``. The C code calls this for values that it cannot convert, which have been converted already."""
     return raw
 
 

@@ -55,7 +55,7 @@ class Stored(NamedTuple):
 
 
 class Entry(ABC):
-    """The description of one name in a Schema. Entries are immutable dataclasses that compare by value."""
+    """A Schema's description of the value with one name. Entries are immutable dataclasses that compare by value."""
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:

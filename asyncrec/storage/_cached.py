@@ -65,7 +65,7 @@ def through(storage: Storage, cache: DiskCache | None) -> Storage:
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Return the description of an object's version for reading it through a cache, from its manifest entry.
+    """Return the `ObjectInfo` with which an object is read through a cache, from the values in its manifest entry.
 
     Return `None` if there is no checksum, or if ``folder`` does not read through a cache. The etag is not the store's,
     and is valid only for ``folder``.

@@ -81,7 +81,7 @@ class DiskCache:
         return os.path.join(self.room.folder, version.name)
 
     def open_copy(self, version: CachedVersion) -> int:
-        """Open the copy of an object and record its use. If other users can write to the folder, verify the copy once.
+        """Open an object's copy and record its use. If others can write to the folder, verify it once per process.
 
         Raises:
             FileNotFoundError: the copy does not exist, or is not trusted.
@@ -143,7 +143,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces. Return `None` if the file does not exist or does not yet have its full length."""
+        """Open the file of pieces. Return `None` if the file does not exist or does not yet have its full length."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:
@@ -154,7 +154,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Create a file of pieces. Retry if another task discards an existing file while it is being opened."""
+        """Create the file of pieces. Retry if another task discards an existing file while it is being opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -111,7 +111,7 @@ class _PrefixedUploads(PrefixedStorage):
 
 
 class _Opened(Generic[T]):
-    """Base class for a wrapper around a sink or source of the inner storage and the context that opens it."""
+    """Base class for wrappers of the inner storage's sinks and sources, each of which is also a context manager."""
 
     def __init__(self, opening: AbstractAsyncContextManager[T], cut: int) -> None:
         self._opening = opening

@@ -173,7 +173,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Return the offset of a URL's user-info that has a colon and does not end in this word; 0 without one."""
+    """Return where a URL's user-info begins if it has a colon and continues after this word; otherwise, return 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)

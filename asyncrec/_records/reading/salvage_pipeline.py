@@ -34,7 +34,7 @@ class SalvagePipeline:
         found: `FrameSalvager.found` of the previous pass.
 
     Attributes:
-        records, members, offset, skip: as in `Pipeline`. All records of one list are adjacent.
+        records, members, offset, skip: as in `Pipeline`. The records that one call returns are adjacent in the object.
         frame_bytes: the total size of the frames returned so far.
     """
 

@@ -172,7 +172,7 @@ class Inbox:
         return dropped
 
     def last_flush(self) -> FlushRequest | None:
-        """Return the last request that is queued for the current object."""
+        """Return the last flush request that is queued for the current object, or `None`."""
         last = None
         for item in self._items:
             if isinstance(item, EndObject):
@@ -190,7 +190,7 @@ class Inbox:
     async def wait(self, deadline: float) -> bool:
         """Wait until an item is added, or the inbox is closed. Return false if the deadline passes first."""
         self._arrived = anyio.Event()
-        if deadline == math.inf:  # a scope would double the time of a wait, and a fast writer waits for each batch
+        if deadline == math.inf:  # a cancel scope would double a wait's time, and a fast writer waits for each batch
             await self._arrived.wait()
             return True
         with anyio.CancelScope(deadline=deadline) as scope:

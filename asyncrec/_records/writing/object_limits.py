@@ -74,6 +74,6 @@ class ObjectQuota:
         seconds = self.limits.seconds
         if seconds is None:
             return math.inf
-        # Records may have waited longer than this for the previous object to end. The time then starts again;
+        # Records may have waited longer than this for the previous object to end. In that case, the time starts again;
         # otherwise, there would be many objects of a few records each.
         return begun + seconds if begun + seconds > now else now + seconds

@@ -25,7 +25,7 @@ _MEMORY_LIMIT = 8 << 20
 
 
 class SingleObject:
-    """An object with a queue, a budget and an owner task, whose `ObjectEvents` it handles.
+    """An object that is being written, with a queue, a budget and an owner task. It handles the task's `ObjectEvents`.
 
     Attributes:
         path: the path of the object, for errors.
@@ -100,7 +100,7 @@ class SingleObject:
             output = self.output = ObjectOutput(chunks, compression=self._compression)
             yield output
         self.published = sink.published
-        if not self.durable_flush:  # the sink has checked a local file; with mode="a", it has older bytes
+        if not self.durable_flush:  # its sink has checked a local file, which has older bytes with mode="a"
             then = "the object must not be used; write it again"
             check_sent(self.path, sink.published, size=output.size, crc32c=output.crc32c, then=then)
 

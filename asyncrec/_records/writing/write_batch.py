@@ -54,7 +54,10 @@ def digests_in(content: bytes, records: int, *, of_contents: bool = False) -> ND
 
 
 def fitted(digests: bytes, count: int, width: int) -> bytes:
-    """Return the digests of ``count`` records at ``width`` bytes each. Pad with zeros or drop contents' digests."""
+    """Return the digests of ``count`` records with exactly ``width`` bytes for each record.
+
+    Missing digests of contents become zeros, and digests of contents for which there is no space are dropped.
+    """
     if len(digests) == width * count:
         return digests
     found = np.zeros((count, width), np.uint8)
@@ -174,7 +177,7 @@ class WriteBatch:
         self.source = source
 
     def end_runs(self) -> None:
-        """Set ``positions`` to the last position accepted from each source, because the batch ends there."""
+        """Set ``positions`` to the last position accepted from each source, because the batch is now complete."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:

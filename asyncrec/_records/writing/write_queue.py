@@ -50,7 +50,7 @@ class WriteQueue:
 
     Attributes:
         inbox: the inbox from which the owner takes batches.
-        levels: for each level, the first tickets that have not reached it.
+        levels: the `Levels` that this queue's tickets have reached.
         quota: the quota that decides when an object is full.
         flush_seconds: the age, in seconds, at which the owner flushes a record without a request; `None` for never.
     """
@@ -99,7 +99,7 @@ class WriteQueue:
         source: BatchSource | None = None,
         position: int = 0,
     ) -> None:
-        """Append one record of at most LARGE_RECORD bytes. The caller already holds room for its frame in the budget.
+        """Append one record of at most LARGE_RECORD bytes. The caller has already taken room for its frame.
 
         ``position`` is the record's position in its ``source``, if it has one.
         """

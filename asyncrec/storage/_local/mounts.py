@@ -50,7 +50,7 @@ def this_machine(fd: int) -> str:
 
     It identifies this machine, until it reboots, and the file's mount.
 
-    The host name is used only if the system has no boot id (macOS), because each start of a container changes it.
+    The host name is used only if the system has no boot id (macOS), because it changes each time a container starts.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:

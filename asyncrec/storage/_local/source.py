@@ -58,7 +58,7 @@ class LocalSource(ByteSource):
         self._blocks = 1  # the number of blocks to read in the next hop
         self._header = 0  # the size of the last small read
         self._in_memory = False
-        self._hops = 0  # the number left before the cache is queried again; -1: never
+        self._hops = 0  # the number of hops left before the cache is queried again; -1: never
 
     async def __aenter__(self) -> LocalSource:
         try:

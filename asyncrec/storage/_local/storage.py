@@ -59,7 +59,8 @@ class LocalStorage(Storage):
     owner: str | None = None
     # A function that raises StorageError if the owner has lost its job. A flush then acknowledges nothing.
     check: Callable[[], None] | None = None
-    # Whether objects, like unfinished files, are readable only by this user, for folders that no other user reads.
+    # Whether objects are readable only by this user, as unfinished files are. This is for folders that no other user
+    # reads.
     private = False
 
     def __init__(

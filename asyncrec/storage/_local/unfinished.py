@@ -78,7 +78,7 @@ class UnfinishedFile:
 
     @property
     def there(self) -> bool:
-        """Whether a file must be closed or removed."""
+        """Whether the file still has to be closed or removed."""
         return self._lock is not None or self._partial is not None
 
     def write_behind(self, other: UnfinishedFile, tail: Callable[[], Sequence[Buffer]]) -> None:

@@ -127,8 +127,8 @@ class CachedStorage(ReadOnlyStorage):
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key in self._listed:
-            # If the object's version differs from the one that was listed, return the object anyway, because the caller
-            # checks it.
+            # If the object's version differs from the one in the listing or the manifest, return the object anyway,
+            # because the caller checks it.
             with suppress(ObjectChangedError, IntegrityError):
                 return await super().get(key, max_bytes=max_bytes)
             self._listed.pop(key, None)

@@ -20,17 +20,17 @@ def manifest_prefix(name: str) -> str:
 
 
 def first_fixed_shard(name: str) -> str:
-    """Return the prefix of the name of a data set's first fixed shard, which follows TensorFlow's pattern."""
+    """Return the beginning of the name of a data set's first fixed shard. The name follows TensorFlow's pattern."""
     return f"{name}-00000-of-"
 
 
-# The maximum number of seconds to search for the explanation of an error: enough for two requests to a healthy store,
-# but not for the back-off of a store that throttles.
+# The maximum number of seconds to spend on explaining an error: enough for two requests to a healthy store, but not for
+# the back-off of a store that throttles.
 _SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
-    """Return an error that names the call for reading data sets, for a missing file that has the name of a data set.
+    """Return an error that refers the user to open_dataset, if the missing file has the name of a data set.
 
     Return `None` if no data set has the name, or if the store does not respond.
     """
@@ -47,7 +47,7 @@ async def is_dataset(storage: Storage, key: str) -> bool:
 
     This requests one page of a listing, and a second page if there is no manifest. Return false if the storage does not
     list by pages, if the listing fails, or after two seconds, even if the store would still retry. Calls that cannot be
-    cancelled are awaited; for example, a thread reads all names in a local folder.
+    cancelled are awaited; for example, a thread that lists a local folder reads all its names.
     """
     folder, slash, name = key.rpartition("/")
     if not name or not storage.lists_by_pages:

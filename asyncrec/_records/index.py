@@ -1,7 +1,7 @@
 """The index of a file lists the offset of each record, as text that NVIDIA DALI and the ``tfrecord`` package read.
 
-There is one line per record, ``"{offset} {size}\\n"``. ``size`` is the size of the whole frame, which is the payload
-plus 16 bytes. For GZIP, a third column holds the compressed offset of the member in which the record begins, and
+There is one line per record, ``"{offset} {size}\\n"``. ``size`` is the size of the entire frame, which is the payload
+plus 16 bytes. For GZIP, a third column contains the compressed offset of the member in which the record begins, and
 ``offset`` counts that member's decompressed bytes. A reader seeks to the member, and skips to the record.
 """
 

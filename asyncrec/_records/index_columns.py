@@ -144,7 +144,7 @@ class Members(Column):
 
 
 class Sums:
-    """The sum of the sizes before each record. One in `_BLOCK` sums is stored."""
+    """The sum of the sizes before each record. Only one in `_BLOCK` sums is stored; the others are computed."""
 
     __slots__ = ("_items", "_kept", "_kept_items", "sizes")
 

@@ -1,8 +1,8 @@
 """`Position` and `RecordBatch` describe the place of a record in its file, so that reading can continue there.
 
 In an uncompressed file, a position is the offset of the record's frame. In a compressed file, it is the compressed
-offset of a GZIP member, and the number of records to skip from there. This is the last member, at or before the record,
-that begins with a record. (A ZLIB stream is a single member at offset 0.)
+offset of a GZIP member, and the number of records to skip from there. The member is the last one, at or before the
+record, that begins with a record. (A ZLIB stream is a single member at offset 0.)
 """
 
 from __future__ import annotations

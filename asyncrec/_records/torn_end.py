@@ -4,7 +4,7 @@ An interrupted write leaves only its first bytes, sometimes followed by zeros, b
 the file before the data reached the disk. The end is therefore torn if the file ends inside a record or a GZIP member,
 or if all bytes from some point inside one are zeros. Anything else is damage, which a writer must not cut off.
 
-The whole file is read, and every checksum is checked, in a worker thread.
+The entire file is read, and every checksum is checked, in a worker thread.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ _HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags; asyncrec and TensorFlow writ
 _HEADER_BYTES = 10
 _STEP = 1 << 20
 
-# The four bytes of a flush also occur in compressed data by chance, about once in 4 GiB. No real file needs more tries.
+# The maximum number of places to try. The four bytes of a flush (`_SYNC`) also occur in compressed data by chance,
+# about once in 4 GiB, so no real file needs more tries.
 _TRIES = 64
 
 
 def finish_member(member: bytes) -> tuple[int, bytes]:
-    """Return ``(keep, tail)``, such that ``member[:keep] + tail`` is a whole GZIP member with all data flushed to it.
+    """Return ``(keep, tail)``, such that ``member[:keep] + tail`` is a complete GZIP member of all flushed data.
 
     Return ``(0, b"")`` if nothing was flushed, or if neither asyncrec nor TensorFlow writes such members.
     """
@@ -50,7 +51,7 @@ def finish_member(member: bytes) -> tuple[int, bytes]:
 
 
 def _checked(deflate: bytes) -> tuple[int, int] | None:
-    """Return the CRC-32 and the length of the data in ``deflate``, or `None` if it is not exactly one whole stream."""
+    """Return the CRC-32 and the length of the data in ``deflate``, or `None` unless it is exactly one stream."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = length = 0
     rest = deflate
@@ -127,7 +128,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """Return the ranges of a file that are not holes, ascending. Even a hole of a terabyte is skipped at once."""
+    """Return the ranges of a file that are not holes, ascending. Even a hole of a terabyte is skipped immediately."""
     parts = []
     end = 0
     try:
@@ -144,7 +145,8 @@ def _written(fd: int, size: int) -> list[tuple[int, int]]:
 def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
     """Return the maximum length of a record in a file, from the number of blocks that the file uses on the disk.
 
-    A writer may write records of any length, but a longer record than this consists of holes, and would waste memory.
+    A writer may write records of any length, but a record longer than this can only consist of holes, and would waste
+    memory.
     """
     return max(MAX_RECORD_BYTES, (_MOST_INFLATED if compressed else _MOST_PACKED) * _SECTOR * status.st_blocks)
 
@@ -183,4 +185,4 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()
-    return decompressor.members_end, b""  # any zeros after this follow a whole member
+    return decompressor.members_end, b""  # any zeros after this follow a complete member

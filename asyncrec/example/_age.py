@@ -116,7 +116,7 @@ class Age:
 
 
 def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
-    """Return a description of a feature that has no order because it is an array or part of one, or ``""``."""
+    """Return a description of the feature if it is an array or part of one, and so has no order; otherwise, ``""``."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:

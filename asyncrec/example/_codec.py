@@ -163,7 +163,8 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
     return encode_prepared(prepared, tag=tag)
 
 
-# One entry per feature name, kind and payload size. Most data sets need far fewer entries. Each takes about 300 bytes.
+# The cache has an entry per feature name, kind and payload size. Most data sets need far fewer entries than its
+# maximum. Each entry uses about 300 bytes.
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
     """Return a map entry up to its payload of ``size`` bytes, and the length of the entry including the payload.

@@ -2,12 +2,14 @@
 
 The C code (``asyncrec/_native/columns.c``) parses each record by itself, and passes only unusual records to Python.
 
-The NumPy code parses records together, because most records of a data set have the same features in the same order,
-although the lengths of their values vary. It parses one record, and tries its layout (the names and kinds, in order) on
-all the others at once. One operation compares a tag, length or name in every record. It then parses one of the records
-that do not fit the layout, and so on. Records with a rare or unusual layout are parsed one by one.
+The NumPy code parses many records together, because most records of a data set have the same features in the same
+order, although the lengths of their values vary. It parses one record, and tries its layout (the names and kinds, in
+order) on all the others at once. One NumPy operation compares a tag, a length or a name in every record. It then parses
+one of the records that do not fit the layout, and repeats this until none is left. Records with a rare or unusual
+layout are parsed one by one.
 
-The result is the same as if each record were parsed alone. NumPy takes about a tenth of the time, and C a hundredth.
+In both cases, the result is the same as if each record were parsed by itself, but NumPy takes about a tenth of the
+time, and C about a hundredth.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """Return a column of serialized Examples for each feature in ``wanted``, which maps names to required kinds.
+    """Return the columns of features in serialized Examples. ``wanted`` maps the features' names to their kinds.
 
     Columns named in ``joined``, which must have the kind BYTES, contain `JoinedBytes` instead of a list.
 
@@ -97,7 +99,7 @@ def read_columns_in_python(
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
-    """Return the column of features parsed one by one. `None` and features without a kind count as absent."""
+    """Return a column from one parsed feature per record. `None` and features without a kind count as absent."""
     present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
     payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
     if kind == BYTES:

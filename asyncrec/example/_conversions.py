@@ -1,4 +1,4 @@
-"""Convert values to features by the entries of a schema, or state why a value is rejected (see `_encoding`)."""
+"""Convert values to features according to a schema's entries, or state why a value is rejected (see `_encoding`)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
-        # The same entries for the C code, in the same order, with the types that it converts and the defaults.
+        # The same entries for the C code, in the same order, with the types that it converts itself and the defaults.
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
@@ -250,7 +250,7 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
 
 
 def _converted(raw: Any, narrow: bool) -> Any:
-    """Return ``raw`` unchanged. C calls this for values that it cannot convert, which are already converted."""
+    """Return ``raw``. The C code calls this for values that it cannot convert, which have been converted already."""
     return raw
 
 
@@ -269,7 +269,7 @@ def is_large(values: Mapping[str, Any]) -> bool:
 
 
 def _weight(value: Any, most: int, depth: int = 0) -> int:
-    """Estimate the time to encode a value, as a number of bytes copied in that time. Stop counting at ``most``."""
+    """Estimate the time to encode a value, as the number of bytes copied in that time. Stop counting at ``most``."""
     if isinstance(value, _TEXTS):
         return len(value)
     if isinstance(value, np.ndarray):

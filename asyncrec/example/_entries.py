@@ -55,7 +55,7 @@ class Stored(NamedTuple):
 
 
 class Entry(ABC):
-    """The description of one name in a Schema. Entries are immutable dataclasses that compare by value."""
+    """A Schema's description of the value with one name. Entries are immutable dataclasses that compare by value."""
 
     @abstractmethod
     def stored(self, name: str) -> dict[str, Stored]:
@@ -91,7 +91,7 @@ class Entry(ABC):
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """Return ``one`` with the type common to both entries, or `None` without such a type or if other fields differ."""
+    """Return ``one`` with the common type of both entries, or `None` if they have none or differ in other fields."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)

@@ -15,7 +15,9 @@ from asyncrec.example._kinds import FixedLen, Tensor
 
 
 class FieldType(enum.IntEnum):
-    """The type of a field. TYPE_BYTES is added, because TFRecorder has no type for bytes that are not text."""
+    """The type of a field. TYPE_BYTES is an addition to TFRecorder's types, which have none for bytes that are not
+    text.
+    """
 
     TYPE_BOOL = 1
     TYPE_INT32 = 2

@@ -10,7 +10,7 @@ from asyncrec.errors import DecodeError
 from asyncrec.example._columns import Column, read_columns
 from asyncrec.example._wire import BYTES, NONE, Raw, parse_example, parse_sequence_example
 
-# If a batch had more features than this, its columns would be nearly empty.
+# A batch with more features than this is not decoded to columns, because they would be nearly empty.
 _MOST_FEATURES = 1000
 
 

@@ -18,7 +18,7 @@ PADDING = 8
 
 
 class Scan:
-    """A reader at many positions at once. At positions beyond the data, it reads the last bytes, which do not match."""
+    """A reader of many positions at once. At positions beyond the data, it reads the last bytes, which do not match."""
 
     def __init__(self, data: bytes) -> None:
         self.bytes = np.frombuffer(data, np.uint8)
@@ -60,8 +60,8 @@ def fit(
     """Return which of the records ``data[starts:stops]`` fit a layout, and the spans of their wanted values.
 
     A record fits if its tags and names match the layout exactly, and its lengths are consistent. A span contains the
-    packed payload of numbers, or the whole BytesList of bytes. Spans are arrays of shape (2, n). In a record that fits,
-    they are within the record, because positions only increase, and the last position must be the record's end.
+    packed payload of numbers, or the entire BytesList of bytes. Spans are arrays of shape (2, n). In a record that
+    fits, they are within the record, because positions only increase, and the last position must be the record's end.
     """
     scan = Scan(data)
     spans = {}

@@ -40,7 +40,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 def raw_of(value: object, narrow: bool = True) -> Raw:
     """Return the kind and payload of ``value``. With ``narrow``, float64 arrays are rounded to float32.
 
-    Raises SchemaError, without the feature's name, if no feature can represent the value, or if it would change.
+    Raises SchemaError, without naming the feature, if no feature can represent the value or, unless ``narrow``, if
+    rounding would change it.
     """
     convert = CONVERTERS.get(type(value))
     return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
@@ -228,7 +229,7 @@ def _utf8(text: str) -> bytes:
         raise SchemaError(f"the text cannot be encoded as UTF-8 (position {error.start}); pass bytes instead") from None
 
 
-# Base classes are tried in this order, so bool comes before int, its base class.
+# A value of any other type is tried as an instance of each of these in order, so bool comes before its base class int.
 CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
     bool: _bool,
     int: _int,

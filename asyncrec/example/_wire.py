@@ -115,7 +115,7 @@ def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
 
 
 def _feature(data: bytes, spans: list[tuple[int, int]]) -> Raw:
-    """Return the list of a Feature, which is a oneof. The last kind wins, and its pieces are joined."""
+    """Return the list of a Feature. Its field is a oneof, so the last kind wins; the pieces of that kind are joined."""
     kind, pieces = NONE, list[bytes]()
     for pos, end in spans:
         while pos < end:

@@ -1,7 +1,7 @@
 """Find the storage backends, both those built in and those provided by installed plugins.
 
-No plugin can claim a built-in scheme. So its meaning does not depend on the installed packages, and it is opened
-without loading plugins.
+No plugin can claim a built-in scheme. Therefore, the meaning of a built-in scheme does not depend on the installed
+packages, and its paths are opened without loading plugins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BUILT_IN = (local, memory)
 
 
 class Backends:
-    """The backends found so far.
+    """The backends that have been found.
 
     Attributes:
         plugins: the installed plugins; error messages list its ``broken`` and ``disabled`` plugins.

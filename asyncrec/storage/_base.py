@@ -4,10 +4,11 @@ An object store is not a file system. Each object is written once, as a whole, a
 folders, renames or appends. The contract has five methods, and every backend, built in or not, passes the same
 conformance kit.
 
-A *short* exclusive object, smaller than one chunk of its sink, is how writers agree on a winner. Its creation is
-atomic, because a backend rejects exclusive writes to a store that ignores the condition. For a longer object, a store
-may ignore the condition (as Ceph 16 does when a multipart upload is completed), and a check before or after the upload
-can only detect the conflict. So a program that needs exactly one winner creates a short object first.
+To agree on a winner, writers create a *short* object exclusively: one that is smaller than one chunk of its sink. The
+creation is atomic, because a backend rejects exclusive writes to a store that ignores the condition. For a longer
+object, a store may ignore the condition (as Ceph 16 does when a multipart upload is completed), and a check before or
+after the upload can only detect the conflict. Therefore, a program that needs exactly one winner creates a short object
+first.
 
 Keys are relative to the root of the `Storage`, use ``/`` as the separator, and never begin with ``/``. A prefix is a
 plain string: ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
@@ -224,7 +225,7 @@ class Storage(ABC):
             while block := await source.receive(1 << 20):
                 blocks.append(block)
         content = b"".join(blocks)
-        if len(content) < size:  # a truncated claim would look like the claim of another writer
+        if len(content) < size:  # a truncated claim would look like another writer's claim
             raise TransientStorageError(
                 f"{join(self.root, key)}: the response ended early, at byte {len(content):,} of {size:,}"
             )

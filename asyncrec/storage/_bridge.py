@@ -1,9 +1,10 @@
-"""Run a `Storage` whose client supports only asyncio in a separate portal thread, for use under another event loop.
+"""Run a `Storage` whose client supports only asyncio in a separate thread, so that any event loop can use it.
 
 `BridgedStorage` starts one thread with an asyncio loop (`anyio.from_thread.start_blocking_portal`), opens the storage
 there, and is itself a `Storage` for the caller's loop. The bridge adds 0.2 to 0.5 ms to each call, regardless of the
-number of bytes, which is little compared with sending a chunk of 8 MiB. `_other_loop` transfers the calls. A worker
-thread starts and joins the portal thread, which has ended when the context exits.
+number of bytes. That is little compared with the time to send a chunk of 8 MiB. `_other_loop` passes the calls from one
+loop to the other. The portal thread is started and joined in a worker thread, so that the caller's loop does not block,
+and it has ended by the time the context exits.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class BridgedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._call(partial(self._inner.delete, key))
 
-    # Transfer a whole object in one call instead of three or four.
+    # Overridden so that an entire object is transferred in one call to the other loop instead of three or four.
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         return await self._call(partial(self._inner.get, key, max_bytes=max_bytes))
@@ -104,7 +105,7 @@ class BridgedStorage(Storage):
 
 
 class _BridgedSink(ByteSink):
-    """A sink on the other loop, with its context."""
+    """A proxy for a sink on the other loop. Entering and exiting it enters and exits the sink's context there."""
 
     def __init__(self, context: OtherContext[ByteSink]) -> None:
         self._context = context
@@ -129,7 +130,7 @@ class _BridgedSink(ByteSink):
 
 
 class _BridgedSource(ByteSource):
-    """A source on the other loop, with its context."""
+    """A proxy for a source on the other loop. Entering and exiting it enters and exits the source's context there."""
 
     def __init__(self, context: OtherContext[ByteSource]) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""The files of a `DiskCache`: `CachedVersion` (a version), `Filling` (its pieces) and `CacheRoom` (the folder)."""
+"""A `DiskCache`'s files: `CachedVersion` (an object's version), `Filling` (its pieces), `CacheRoom` (the folder)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Filling:
     """An open file that contains some pieces of an object.
 
     Attributes:
-        there: one byte for each piece, nonzero once the piece has been seen in the file.
+        there: one byte for each piece, nonzero once the piece is known to be in the file.
     """
 
     def __init__(self, version: CachedVersion, fd: int) -> None:
@@ -117,7 +117,7 @@ class CacheRoom:
 
     Args:
         folder: created if it does not exist; nothing else should be kept in it.
-        max_bytes: the bound for all files together; a file that is still being filled counts at its full size.
+        max_bytes: the maximum total size of all files. A file that is still being filled counts at its full size.
     """
 
     def __init__(self, folder: str, max_bytes: int) -> None:
@@ -126,7 +126,7 @@ class CacheRoom:
         self.disk = Disk()
 
     def trim(self) -> None:
-        """Evict files until ``max_bytes`` is respected. A process with a higher bound may have stored more.
+        """Evict files until they fit into ``max_bytes``. A process with a higher limit may have stored more.
 
         Raises:
             StorageError: the path is not a folder.
@@ -183,9 +183,9 @@ class CacheRoom:
             lock.release()
 
     def opened(self, name: str) -> tuple[int, str]:
-        """Return the descriptor of an open file to lock, and its path."""
-        # A folder created here is this user's alone. Users who share a folder create it themselves, with a mode of
-        # their choice.
+        """Open a file in the folder in order to lock it. Return its descriptor and its path."""
+        # A folder created here is accessible only to this user. Users who share a folder create it themselves, with a
+        # mode of their choice.
         with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)
         path = os.path.join(self.folder, name)

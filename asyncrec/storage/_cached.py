@@ -3,8 +3,8 @@
 A copy is looked up by the version of its object. The caller, the manifest (`by_content`) or an earlier listing by this
 storage provides the version; otherwise one HEAD request determines it. The bytes are then read from the copy, or from
 the pieces in the cache. One process fetches a missing piece for all others. Bytes for which the cache or the disk has
-no room are read from the store. No task runs in the background, because a reader fetches the pieces that it needs. So
-no task has to be stopped on exit, and no unneeded piece is fetched.
+no room are read from the store. A reader itself fetches the pieces that it needs, instead of a background task.
+Therefore, no task has to be stopped on exit, and no unneeded piece is fetched.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._retry import BRIEF, patience
 from asyncrec.storage._url import join
 
-# The default bound for all cached files. It leaves room for other data on the disk of a training machine.
+# The default limit on the total size of all cached files. It leaves room for other data on the disk of a training
+# machine.
 CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # The shortest and longest pauses between two checks of whether another process has fetched a piece.
 _POLL_SECONDS = (0.01, 0.1)
 # The longest wait for a piece, so that a stopped process does not block the others for ever.
 _MOST_SECONDS = 60.0
-# The maximum number of remembered objects. A forgotten object costs one more request.
+# The maximum number of objects whose versions are remembered. A forgotten version costs one more request.
 _MOST_LISTED = 1 << 16
 # The prefix of the etag of a version that is identified by its content.
 _BY_CONTENT = "crc32c:"
 
 
 async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
-    """Return the cache in a folder, trimmed to its bound, or `None` without a folder.
+    """Return the cache in a folder, trimmed to ``cache_bytes``, or `None` if there is no folder.
 
     Raises:
         ValueError: ``cache_bytes`` is below 1.
@@ -59,15 +60,15 @@ async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> Dis
 
 
 def through(storage: Storage, cache: DiskCache | None) -> Storage:
-    """Return a storage that is read through ``cache``, or the storage itself without a cache."""
+    """Return a storage that reads ``storage`` through ``cache``, or ``storage`` itself if there is no cache."""
     return storage if cache is None else CachedStorage(storage, cache)
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
-    """Return the version of an object to read through a cache, from the object's manifest entry.
+    """Return the `ObjectInfo` with which an object is read through a cache, from the values in its manifest entry.
 
-    Return `None` without a checksum or a cache. The version's etag is not the store's, and is valid only for
-    ``folder``.
+    Return `None` if there is no checksum, or if ``folder`` does not read through a cache. The etag is not the store's,
+    and is valid only for ``folder``.
     """
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
@@ -75,7 +76,10 @@ def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> Obje
 
 
 def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
-    """Record a small object's manifest entry before a `get`. Do nothing unless ``folder`` is read through a cache."""
+    """Note the version of a small object from its manifest entry, so that the next `get` reads it through the cache.
+
+    Do nothing unless ``folder`` reads through a cache.
+    """
     info = by_content(folder, key, size, crc32c)
     if info is not None and isinstance(folder, CachedStorage):
         folder.note(info)
@@ -123,7 +127,8 @@ class CachedStorage(ReadOnlyStorage):
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key in self._listed:
-            # If the version differs from the listing or the manifest, return it anyway; the caller checks it.
+            # If the object's version differs from the one in the listing or the manifest, return the object anyway,
+            # because the caller checks it.
             with suppress(ObjectChangedError, IntegrityError):
                 return await super().get(key, max_bytes=max_bytes)
             self._listed.pop(key, None)
@@ -143,7 +148,7 @@ class CachedStorage(ReadOnlyStorage):
         return CachedVersion.of(join(self.root, key), info)
 
     def copy_of(self, key: str, info: ObjectInfo) -> tuple[Place, Callable[[object], bool], Callable[[], int]]:
-        """Return the arguments of `OpenFiles.open` for the copy of a version."""
+        """Return the arguments with which `OpenFiles.open` opens the copy of a version."""
         version = self.version_of(key, info)
         path = self.cache.path_of(version)
         return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
@@ -157,8 +162,8 @@ class CachedStorage(ReadOnlyStorage):
         """Raise an error if the object found is not the expected one.
 
         Raises:
-            ObjectChangedError: the object has another size.
-            IntegrityError: the store keeps another checksum of the object.
+            ObjectChangedError: the object has a different size.
+            IntegrityError: the store has a different checksum for the object.
         """
         if info.etag == found.etag:
             return
@@ -212,7 +217,7 @@ class CachedStorage(ReadOnlyStorage):
         try:
             name, (start, end) = filling.version.name, filling.version.piece(piece)
             known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
-            # Retry only briefly, because the reader itself resumes after a fault, with a longer policy.
+            # Retry only briefly, because the reader itself resumes after a fault, with a more patient policy.
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:

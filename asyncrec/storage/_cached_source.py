@@ -19,7 +19,7 @@ from asyncrec.storage._local.source import LocalSource
 
 
 class ReadsThrough(Protocol):
-    """The part of `CachedStorage` that a source needs."""
+    """The part of the interface of `CachedStorage` that a `CachedSource` uses."""
 
     cache: DiskCache
 
@@ -35,7 +35,7 @@ class ReadsThrough(Protocol):
 
 
 class _Copy(LocalSource):
-    """The open copy of a version."""
+    """A source that reads the complete copy of a version in the cache."""
 
     def __init__(self, cache: DiskCache, version: CachedVersion, start: int, end: int) -> None:
         path = cache.path_of(version)
@@ -50,7 +50,7 @@ class _Copy(LocalSource):
 
 
 class CachedSource(ByteSource):
-    """A source of one object: its copy, the cached pieces, or the object in the store."""
+    """A source that reads an object's cached copy, its cached pieces, or the object in the store."""
 
     def __init__(self, storage: ReadsThrough, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._storage = storage
@@ -114,7 +114,7 @@ class CachedSource(ByteSource):
         return self._source is not None and self._source.flowing
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """Return the next bytes, or `None` if the cache cannot hold them and they must come from the store."""
+        """Return the next bytes, or `None` if the cache cannot store them, so that they must be read from the store."""
         piece = filling.version.piece_of(self._position)
         try:
             await self._storage.ensure(self._key, self.info, filling, piece)
@@ -141,7 +141,7 @@ class CachedSource(ByteSource):
         opening, self._opening, self._source = self._opening, None, None
         filling, self._filling = self._filling, None
         if filling is not None:
-            # If this is the last descriptor of an evicted file, closing waits until the file is freed.
+            # If this is the last descriptor of an evicted file, closing it waits until the file's blocks are freed.
             if exc_type is GeneratorExit:  # garbage-collected: nothing can be awaited any more
                 filling.close()
             else:

@@ -12,7 +12,7 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-# The size of a block, whose checksum is computed on the event loop in about 50 us.
+# The number of bytes read at a time. Their checksum is computed on the event loop, in about 50 us.
 _BLOCK = 1 << 20
 
 
@@ -34,7 +34,7 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
 
 
 async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:
-    """Read an object, in the version ``info`` if passed, and return the CRC32C of its bytes.
+    """Read an object, in the version that ``info`` describes if it is passed, and return the CRC32C of its bytes.
 
     Raises:
         ObjectNotFoundError: the object, or this version of it, does not exist.
@@ -48,7 +48,9 @@ async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None =
 
 
 async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
-    """Return the CRC32C of the last `END_BYTES` of a version of an object, or of all bytes if it is smaller.
+    """Return the CRC32C of an object's last `END_BYTES`, or of all its bytes if there are fewer.
+
+    ``info`` describes the version of the object to read.
 
     Raises:
         ObjectNotFoundError, ObjectChangedError: this version no longer exists.

@@ -18,28 +18,31 @@ from asyncrec.storage._resuming_source import ResumingSource
 
 __all__ = ["END_BYTES", "ChunkWriter", "ResumingSource"]
 
-# Data above this size is copied and checksummed in a thread. Each takes 50 to 100 us per MiB, less than framing.
+# Data above this size is copied and checksummed in a thread. Copying and checksumming each take 50 to 100 us per MiB,
+# which is less than framing takes.
 _MOST_ON_LOOP = 2 << 20
 # Buffers up to this length are copied into slabs, because handling a hundred thousand tiny buffers per chunk would take
 # longer than copying them.
 _SMALL = 4 << 10
 _SLAB = 64 << 10
-# The maximum number of bytes that `end_crc32c` covers: at most one page to read, but several records of a kilobyte.
+# The number of bytes at the end of an object that `end_crc32c` covers: at most one page to read, but enough for several
+# records of a kilobyte.
 END_BYTES = 4 << 10
 
 
 class ChunkWriter:
-    """Writer that accepts buffers of any length and sends them, unjoined, in chunks of exactly ``sink.chunk_size``.
+    """Writer that accepts buffers of any length and sends them in chunks of exactly ``sink.chunk_size`` bytes.
 
-    A buffer must not be changed until it has been sent. Fewer than ``chunk_size`` bytes are kept until the next call.
-    The rest of a long buffer is copied, so that it does not keep the whole buffer alive.
+    The buffers of a chunk are not joined. A buffer must not be changed until it has been sent. Bytes that do not fill a
+    chunk are kept until the next call. If they are a small part of a long buffer, they are copied, so that they do not
+    keep the entire buffer alive.
 
     After an error or a cancellation, every later call raises; the object can only be abandoned.
 
     Attributes:
         size: the number of bytes accepted.
         crc32c: the CRC32C of the accepted bytes; 0 without ``checksum``.
-        end: the last `END_BYTES` of the accepted bytes, or all if there are fewer; empty without ``checksum``.
+        end: the last `END_BYTES` of the accepted bytes, or all of them if there are fewer; empty without ``checksum``.
     """
 
     def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
@@ -102,7 +105,10 @@ class ChunkWriter:
         return durable
 
     async def finish(self) -> None:
-        """Send the rest as the last chunk. Idempotent. The object is published when the sink's context exits."""
+        """Send the remaining bytes as the last chunk. Idempotent.
+
+        The object is published when the sink's context exits.
+        """
         if self._finished and self._error is None:
             return
         self._check()
@@ -117,7 +123,7 @@ class ChunkWriter:
         self._finished = True
 
     def close(self) -> None:
-        """Reject further bytes, because the object is abandoned."""
+        """Reject all later writes, because the object is abandoned."""
         self._failed(anyio.ClosedResourceError())
 
     async def _take(self, buffer: Buffer) -> None:
@@ -160,7 +166,8 @@ class ChunkWriter:
             raise anyio.ClosedResourceError
 
     def _begin(self) -> None:
-        # Set during a call, so that a concurrent call raises it, as does every later call if this call is cancelled.
+        # This error is set while a call is in progress, so that a concurrent call raises it. If the call is cancelled,
+        # the error stays, and every later call raises it too.
         self._error = StorageError(
             "an earlier write was cancelled, so the object can only be abandoned; write it again"
         )
@@ -172,7 +179,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """Return the buffer as bytes or as a view of bytes, but never as a bytearray, the type of the writer's slabs."""
+    """Return the buffer as bytes or as a view of bytes, never as a bytearray, because that is the type of a slab."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)

@@ -1,22 +1,23 @@
 """`DiskCache` is a local folder with copies of stored objects, shared by all processes of a machine.
 
-Without a cache, each of the 16 workers of a machine would request the same shards from the store. If each shard were
-downloaded completely when it is first read, the first batch would have to wait for every shard of the window. Reading
-ranges from the store during the download would request the same bytes again, once for each worker. So an object is
-fetched in pieces of 8 MiB, beginning with the requested piece. One process fetches a piece under a lock, while the
+Without a cache, each of the 16 workers on a machine would request the same shards from the store. If a shard were
+downloaded completely when it is first read, the first batch would have to wait for every shard in the window. If
+workers read ranges from the store during the download, each worker would request the same bytes again. Therefore, an
+object is fetched in pieces of 8 MiB, each when it is first needed. One process fetches a piece under a lock, while the
 others wait. All processes can read the piece as soon as it is complete.
 
 Until all pieces are complete, they are kept in one file, each at its offset. Only processes of this user read that
-file. The object's bytes are followed by one byte for each piece, which is set when the piece is complete. If a process
-is killed, the byte remains unset and the lock is released. The process that fetches the last piece compares the
-checksum, truncates these bytes, and renames the file, which then never changes. Files are evicted one at a time, the
-least recently used first (a file's modification time is the time of its last use). The lock for eviction is also held
-while a file is created or renamed, so the bound holds, and an incomplete file never gets the name of a complete copy. A
-file that is evicted while it is being read remains readable until it is closed.
+file. In the file, the object's bytes are followed by one byte for each piece, which is set when the piece is complete.
+If a process is killed while it fetches a piece, the piece's byte remains unset and the lock is released. The process
+that fetches the last piece verifies the checksum, cuts off the bytes after the object, and renames the file, which
+never changes again. Files are evicted one at a time, the least recently used first (a file's modification time is the
+time of its last use). The lock for eviction is also held while a file is created or renamed, so the files stay within
+the bound, and an incomplete file never gets the name of a complete copy. A file that is evicted while it is being read
+remains readable until it is closed.
 
-A file's name is derived from the object's URL, size, and checksum (or etag, if there is no checksum). So each version
-has its own file, and an object listed in a manifest is found without a request to the store. All functions block, so
-call them in worker threads.
+A file's name is derived from the object's URL, size, and checksum (or etag, if there is no checksum). Each version
+therefore has its own file, and an object listed in a manifest is found without a request to the store. All functions
+block, so call them in worker threads.
 """
 
 from __future__ import annotations
@@ -37,28 +38,28 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 
 _log = logging.getLogger("asyncrec.storage")
 
-# The maximum number of lock files in the folder. Two pieces with the same lock cannot be fetched at the same time.
+# The maximum number of lock files in the folder. Two pieces that share a lock cannot be fetched at the same time.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-# The maximum number of attempts. An attempt fails if another task discards the file at that moment.
+# The maximum number of attempts to create a file. An attempt fails if another task discards the file at that moment.
 _TRIES = 10
 
 
 class NotCachedError(Exception):
-    """The data cannot be cached, because the disk is full or the fetcher is stuck. Read from the store instead."""
+    """The data cannot be cached: the disk is full, or the process that fetches it is stuck. Read it from the store."""
 
 
 class DiskCache:
-    """A folder that holds copies of objects, used by any number of tasks and processes.
+    """A folder that contains copies of objects, and can be used by any number of tasks and processes.
 
     Args:
         folder: created if it does not exist; nothing else should be kept in it.
-        max_bytes: the bound for all files together; a file that is still being filled counts at its full size.
+        max_bytes: the maximum total size of all files. A file that is still being filled counts at its full size.
 
     Attributes:
-        room: the folder.
-        downloads: the number of pieces that this cache has fetched.
-        full: whether the disk has been full. If so, no more pieces are fetched.
+        room: the `CacheRoom` that manages the folder.
+        downloads: the number of pieces that this object has fetched.
+        full: whether the disk was found to be full. If so, no more pieces are fetched.
     """
 
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
@@ -73,14 +74,14 @@ class DiskCache:
         self._dropped: set[str] = set()
 
     def takes(self, size: int) -> bool:
-        """Return whether objects of this size are cached. An object larger than the bound is not."""
+        """Return whether an object of this size can be cached. It must be neither empty nor larger than the bound."""
         return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
         return os.path.join(self.room.folder, version.name)
 
     def open_copy(self, version: CachedVersion) -> int:
-        """Open the copy of an object and record its use. If others can write to the folder, verify the copy once.
+        """Open an object's copy and record its use. If others can write to the folder, verify it once per process.
 
         Raises:
             FileNotFoundError: the copy does not exist, or is not trusted.
@@ -104,7 +105,7 @@ class DiskCache:
         return fd
 
     def open_filling(self, version: CachedVersion) -> Filling | None:
-        """Open an object's file of pieces. If it does not exist, create it with room for the whole object.
+        """Open the file of an object's pieces. If it does not exist, create it with room for the entire object.
 
         Return `None` if the copy already exists.
 
@@ -119,7 +120,7 @@ class DiskCache:
         with self._full_disk(version):
             fd = self._opened(path, version)
             if fd is None:
-                # Make room and create the file under one lock. Otherwise, two processes might use the same room.
+                # Make room and create the file under one lock. Otherwise, two processes might use the same free space.
                 with self.room.evicting():
                     # Another process may have completed the copy in the meantime.
                     with suppress(FileNotFoundError):
@@ -142,7 +143,7 @@ class DiskCache:
         return filling
 
     def _opened(self, path: str, version: CachedVersion) -> int | None:
-        """Open a file of pieces. Return `None` if the file does not exist or does not yet have its full length."""
+        """Open the file of pieces. Return `None` if the file does not exist or does not yet have its full length."""
         try:
             fd = open_own(path, os.O_RDWR)
         except ObjectNotFoundError:
@@ -153,7 +154,7 @@ class DiskCache:
         return None
 
     def _made(self, path: str, version: CachedVersion) -> int:
-        """Create a file of pieces. Retry if another task discards an existing file while it is being opened."""
+        """Create the file of pieces. Retry if another task discards an existing file while it is being opened."""
         for left in reversed(range(_TRIES)):
             try:
                 fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -189,7 +190,7 @@ class DiskCache:
             write_at(filling.fd, data, position)
 
     def finish(self, filling: Filling, piece: int) -> None:
-        """Mark a piece as complete. If it is the last piece, turn the file into a copy.
+        """Mark a piece as complete. If all pieces are now complete, turn the file into a copy of the object.
 
         Raises:
             NotCachedError: the disk is full.
@@ -211,7 +212,7 @@ class DiskCache:
     def drop_damaged(self, version: CachedVersion) -> bool:
         """Discard a damaged copy. Return whether rereading a damaged record from the cache may help.
 
-        A copy is damaged if its checksum is wrong. If that cannot be determined (without a checksum, or while some
+        A copy is damaged if its checksum is wrong. If that cannot be determined (because no checksum is known, or some
         pieces are missing), the first call discards the copy.
         """
         name, path = version.name, self.path_of(version)
@@ -252,12 +253,13 @@ class DiskCache:
         """Turn a file whose pieces are all complete into a copy."""
         version, fd = filling.version, filling.fd
         path = self._filling_path(version)
-        # If the file is already truncated, its checksum has been compared.
+        # If the file has already been truncated, its checksum has been verified.
         cut = os.fstat(fd).st_size == version.size
         found = version.crc32c if cut or version.crc32c is None else checksum_of(fd, version.size, path)
         with mapped_errors("renaming", path):
             if found == version.crc32c and version.pieces == 1:
-                # A longer object need not be durable, because the checksums of its records reveal any loss in a crash.
+                # A longer object need not be durable, because the checksums of its records reveal any data that a crash
+                # destroyed.
                 os.fsync(fd)
             # The lock prevents other processes from replacing the file at this path in the meantime.
             with self.room.evicting(), suppress(FileNotFoundError):
@@ -265,7 +267,7 @@ class DiskCache:
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):
                     if found == version.crc32c:
                         os.ftruncate(fd, version.size)
-                        with suppress(PermissionError):  # another user's file has the name, but is not trusted
+                        with suppress(PermissionError):  # an untrusted file of another user has this name
                             os.rename(path, self.path_of(version))
                     else:
                         os.unlink(path)
@@ -278,7 +280,7 @@ class DiskCache:
 
     @contextmanager
     def _full_disk(self, version: CachedVersion) -> Iterator[None]:
-        """Raise NotCachedError if the disk is full, and free the space of the object's pieces."""
+        """Raise NotCachedError if the block finds the disk full, and delete the object's pieces to free their space."""
         try:
             yield
         except StorageError as error:

@@ -5,7 +5,7 @@ and, optionally, ``flush()`` and ``abort()`` or ``discard()``. Coroutine functio
 in worker threads. Paths are passed to the factory exactly as the user wrote them, and its errors propagate unchanged.
 
 On a clean exit, the file is closed. On an exception, the file is aborted or discarded if it supports that; otherwise it
-is never closed, and whether the bytes written so far are visible depends on the file object. This is the documented
+is never closed, and whether the bytes already written are visible depends on the file object. This is the documented
 exception to "all or nothing". Such a storage can only write, so reading, listing and deleting raise
 `io.UnsupportedOperation`.
 """
@@ -51,7 +51,7 @@ async def call(func: Callable[..., Any], *args: Any) -> Any:
 
 
 class ForeignStorage(Storage):
-    """The storage of a `ForeignFactory`, and its own context manager. There is nothing to open or close."""
+    """A storage that writes with a `ForeignFactory`. It is its own context manager, with nothing to open or close."""
 
     def __init__(self, root: str, factory: ForeignFactory) -> None:
         self.root = redact(root)

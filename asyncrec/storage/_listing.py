@@ -20,7 +20,7 @@ LISTED = 1_000
 
 @asynccontextmanager
 async def closing_listing(listing: AsyncIterator[ObjectInfo]) -> AsyncIterator[AsyncIterator[ObjectInfo]]:
-    """Close a listing when the context exits. If it ends early, it must not wait for the garbage collector."""
+    """Close a listing when the context exits, even if it exits early, instead of leaving it to garbage collection."""
     try:
         yield listing
     finally:
@@ -45,7 +45,7 @@ def is_pattern(name: str) -> bool:
 
 
 def beginning_of(pattern: str) -> str:
-    """Return the literal text before the first special character, with which every matching name begins."""
+    """Return the literal text before the pattern's first special character. Every matching name begins with it."""
     return _SPECIAL.split(pattern, maxsplit=1)[0]
 
 

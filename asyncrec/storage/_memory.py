@@ -25,7 +25,7 @@ from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
-# Small enough for several chunks in a test of a few hundred kilobytes, large enough that copying is the main cost.
+# Small enough that a test of a few hundred kilobytes has several chunks, large enough that copying is the main cost.
 _CHUNK_SIZE = 64 << 10
 # The number of listed keys between two checkpoints.
 _LIST_BATCH = 1_000
@@ -201,7 +201,7 @@ def _order(key: str) -> bytes:
 
 @asynccontextmanager
 async def open_memory(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """Open the store ``memory://name``, or the part of it below a prefix."""
+    """Open the store ``memory://name``, or with ``memory://name/prefix``, the part of it below the prefix."""
     name, _, prefix = url.partition("://")[2].partition("/")
     storage = MemoryStorage(name, chunk_size=chunk_size)
     yield PrefixedStorage(storage, prefix) if prefix else storage

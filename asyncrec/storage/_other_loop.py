@@ -1,7 +1,7 @@
 """Make calls and enter contexts on an asyncio loop in another thread, from tasks of any event loop.
 
-- One asyncio task enters, uses and exits a context (of a storage, a sink or a source), so the context may contain task
-  groups and cancel scopes.
+- The same asyncio task enters, uses and exits a context (of a storage, a sink or a source), so the context may contain
+  task groups and cancel scopes.
 - If a call is cancelled, its operation is cancelled on the asyncio loop and awaited in a shielded scope before the
   caller raises the cancellation. If the operation has succeeded in the meantime, its result is returned, and the
   cancellation is raised at the next await.
@@ -40,7 +40,8 @@ class OtherLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Without this copy, a callback would run in its caller's context, where sniffio detects another library.
+        # Without this copy, a callback would run in its caller's context, where sniffio detects the wrong async
+        # library.
         self._context = contextvars.copy_context()
         self._ending = False
 
@@ -55,7 +56,7 @@ class OtherLoop:
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
 
     def refuse(self) -> None:
-        """Reject further calls, because the loop is about to end. Earlier calls either finish or are cancelled."""
+        """Reject all later calls, because the loop is about to end. Earlier calls either finish or are cancelled."""
         self._ending = True
 
 

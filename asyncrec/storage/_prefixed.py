@@ -32,7 +32,8 @@ class PrefixedStorage(Storage):
     """
 
     def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
-        # Optional interfaces are detected by type, so the type of this storage must match that of the inner storage.
+        # Callers detect optional interfaces by type, so this storage's type must depend on the inner storage's
+        # interfaces.
         return super().__new__(_PrefixedUploads if isinstance(storage, UnfinishedUploads) else PrefixedStorage)
 
     def __init__(self, storage: Storage, prefix: str) -> None:
@@ -82,7 +83,7 @@ class PrefixedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._storage.delete(self._inner(key))
 
-    # Call the inner storage's methods for whole objects, which may be faster than the defaults.
+    # Call the inner storage's own methods for entire objects, which may be faster than the default implementations.
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         return await self._storage.get(self._inner(key), max_bytes=max_bytes)
@@ -98,7 +99,7 @@ class PrefixedStorage(Storage):
 
 
 class _PrefixedUploads(PrefixedStorage):
-    """A part of a storage that also implements `UnfinishedUploads`."""
+    """A `PrefixedStorage` that implements `UnfinishedUploads`, because the inner storage does."""
 
     _storage: Any  # a Storage with UnfinishedUploads, for which there is no type
 
@@ -110,7 +111,7 @@ class _PrefixedUploads(PrefixedStorage):
 
 
 class _Opened(Generic[T]):
-    """A sink or source of the inner storage, with its context."""
+    """Base class for wrappers of the inner storage's sinks and sources, each of which is also a context manager."""
 
     def __init__(self, opening: AbstractAsyncContextManager[T], cut: int) -> None:
         self._opening = opening

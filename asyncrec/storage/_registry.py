@@ -1,10 +1,10 @@
 """Find the backend that serves a path.
 
-Plugins provide backends through the hook ``asyncrec_storage_factories``. They are imported when a path without a
-built-in backend is first opened.
+Plugins provide backends through the hook ``asyncrec_storage_factories``. They are imported when a path that no built-in
+backend serves is first opened.
 
 A path is local unless it has a scheme: ``scheme://``, or ``prefix:`` if that prefix was registered with
-`register_writer_factory`. If two backends serve one scheme, ``scheme+name://`` chooses one.
+`register_writer_factory`. If two backends serve the same scheme, ``scheme+name://`` chooses one of them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def located(
     folder of a local path, the bucket of a URL) is opened with ``storage_options``. The key is ``""`` if the path is
     only a root.
 
-    Raises: as `open_storage`; TypeError if both are passed.
+    Raises: as `open_storage`; TypeError if both ``storage`` and ``storage_options`` are passed.
     """
     if storage is not None:
         if storage_options is not None:
@@ -176,7 +176,11 @@ def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFact
 async def _opening(
     root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
 ) -> AbstractAsyncContextManager[Storage]:
-    """Call the factory for ``root``. The user's ``path`` is for messages, and to distinguish a path from a URL."""
+    """Return the context that opens the storage at ``root``.
+
+    ``path`` is the path as the user passed it. It appears in messages, and shows whether ``root`` comes from a path or
+    a URL.
+    """
     factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
@@ -192,7 +196,7 @@ async def _opening(
     try:
         return factory.open(root, **options)
     except TypeError as error:
-        # A factory whose parameters are its options raises this for an unknown option.
+        # A factory that declares its options as parameters raises TypeError for an unknown option.
         if _takes(factory.open, root, options):
             raise
         _, unexpected, option = str(error).partition(" got an unexpected keyword argument ")
@@ -268,7 +272,8 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     error = UnknownSchemeError(message)
     if not package:
         error.with_remedy("to add a backend of your own, use register_writer_factory", command="")
-    # A broken plugin named like the scheme most likely provides it. Otherwise, chain the first broken plugin's error.
+    # A broken plugin with the same name as the scheme most likely provides it. Otherwise, chain the error of the first
+    # broken plugin.
     error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error
 

@@ -1,4 +1,4 @@
-"""`ResumingSource` continues after a fault, and reads ahead if the storage has latency.
+"""`ResumingSource` is a source that continues after a fault, and reads ahead if the storage has latency.
 
 Backends simply raise `TransientStorageError`. After the back-off of `storage._retry`, the object is reopened at the
 current offset, in the same version. Any progress resets the back-off. A body that ends before its declared size is also
@@ -23,8 +23,8 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
 from asyncrec.storage._url import join, redact
 
-# The size of the first request when reading ahead. Each later request may be twice as large. So a reader that needs
-# only the beginning of an object does not wait for more.
+# The size of the first request when reading ahead. Each later request may be twice as large as the one before it. A
+# reader that needs only the beginning of an object therefore does not wait for more.
 _FIRST_AHEAD = 1 << 20
 
 
@@ -74,7 +74,7 @@ class ResumingSource(ByteSource):
         self._scope: TaskScope | None = None
         self._stop = anyio.CancelScope()  # of the task
         self._entered = False
-        # Passed from the background task, if there is one, to the reader.
+        # The background task, if there is one, passes these to the reader.
         self._blocks: deque[bytes] = deque()
         self._taken = 0  # bytes of the first block already returned
         self._held = 0
@@ -171,7 +171,7 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Report that the bytes read are damaged. Return whether rereading may help, because they came from a copy."""
+        """Report that the bytes read are damaged. Return whether rereading may help, as they are from a cached copy."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 
@@ -293,7 +293,7 @@ class _Reader:
                 if block:
                     self.position += len(block)
                     self._backoff.reset()
-                    # Pin the version only now, because the response on opening may have been wrong.
+                    # Pin the version only now, because the response to the opening request may have been wrong.
                     self._pinned = self.info = self._source.info
                     return block
                 raise TransientStorageError(

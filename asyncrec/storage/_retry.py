@@ -1,6 +1,6 @@
-"""The back-off: the number and timing of retries after transient faults, and the log messages.
+"""Back-off: how often and when an operation is retried after transient faults, and what is logged.
 
-A backend wraps each request in `retrying`, and a reader that resumes uses the same `Backoff`. Only a
+A backend wraps each request in `retrying`, and a reader that resumes after a fault uses the same `Backoff`. Only a
 `TransientStorageError` is retried. All other errors propagate immediately.
 
 The delays are exponential with full jitter (uniform below a bound), so that tasks that were throttled together do not
@@ -54,7 +54,8 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
-# A policy for requests after a failure that has exhausted the retries. The delays add up to a second or two.
+# A policy for the requests that follow a failure which has already exhausted its retries. The delays add up to a second
+# or two.
 BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)
@@ -62,7 +63,7 @@ _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEF
 
 @contextmanager
 def patience(policy: RetryPolicy) -> Iterator[None]:
-    """Retry the requests of this task with ``policy`` instead of `DEFAULT`. Not for requests that write records."""
+    """Retry this task's requests with ``policy``, not `DEFAULT`. Do not use this for requests that write records."""
     token = _patience.set(policy)
     try:
         yield
@@ -75,7 +76,7 @@ _on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_
 
 @contextmanager
 def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
-    """Call ``listener`` for each retried fault of a request made by this task, or by a task that it starts.
+    """Call ``listener`` whenever a request of this task, or of a task that it starts, fails and will be retried.
 
     ``listener`` receives the seconds until the next attempt. It may be called in another thread.
     """
@@ -87,7 +88,7 @@ def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
 
 
 def fault_listener() -> Callable[[float], None] | None:
-    """Return this task's ``listener`` of `telling_faults`, or `None`."""
+    """Return the listener that `telling_faults` has set for this task, or `None`."""
     return _on_fault.get()
 
 

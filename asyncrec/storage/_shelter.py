@@ -1,4 +1,4 @@
-"""`sheltered` lets a request finish despite cancellation if its effect could not be undone or determined."""
+"""`sheltered` lets a request whose effect could not be undone or determined finish despite cancellation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
 
 
 async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
-    """Shelter an operation on asyncio, whose own cancellation has no scope, is raised only once, and is caught here."""
+    """Shelter an operation on asyncio.
+
+    asyncio's own cancellation has no scope and is raised only once, so it is caught here and, if necessary, requested
+    again.
+    """
     caller = asyncio.current_task()
     before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)
@@ -77,9 +81,9 @@ async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
 def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
     """Cancel the caller's next await, unless at most ``settled`` cancellation requests remain by then.
 
-    An `asyncio.timeout` or a TaskGroup that exits before then withdraws its own request, so no scope would catch the
-    cancellation. Python before 3.13 does not withdraw an earlier request, so the cancellation is requested only when
-    the caller waits.
+    If an `asyncio.timeout` or a TaskGroup exits before then, it withdraws its own request, and no scope would be left
+    to catch the cancellation. Python before 3.13 does not withdraw an earlier request, so the cancellation is requested
+    only when the caller waits.
     """
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""`SinkState` tracks the state of a sink and rejects invalid calls. It is for authors of a `ByteSink`.
+"""`SinkState` tracks the state of a sink and rejects invalid calls. It is for authors who implement a `ByteSink`.
 
 A sink is entered once, accepts chunks, and is exited once. After a call that failed or was cancelled, the object can
 only be abandoned, even if the caller swallows the exception, because the store may have received part of a chunk. The
@@ -24,7 +24,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "open": {"begin": "busy", "leave": "closed"},
     "busy": {"succeed": "open", "fail": "failed", "leave": "closed"},
     "failed": {"leave": "closed"},
-    # A call by another task may end after the exit.
+    # A call that another task made may still be running when the sink is exited.
     "closed": {"succeed": "closed", "fail": "closed"},
 }
 

@@ -19,7 +19,8 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
-# A mistyped URL "https:/user:..." has one slash. A local path may also have one after a colon, but has no authority.
+# The text before a URL's authority. A mistyped URL such as "https:/user:..." has only one slash. For other schemes, one
+# slash is not enough, because a local path may contain ":/" but has no authority.
 _AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
 _WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
 _PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
@@ -172,7 +173,7 @@ def _is_told_by(word: str) -> bool:
 
 
 def _of_open_user(word: str) -> int:
-    """Return the start of a URL's user-info that contains a colon and does not end in this word, or 0."""
+    """Return where a URL's user-info begins if it has a colon and continues after this word; otherwise, return 0."""
     begin = word.rfind("://") + 3
     user, colon, rest = word[begin:].partition(":")
     open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)

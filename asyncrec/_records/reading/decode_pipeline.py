@@ -1,7 +1,8 @@
-"""`Pipeline` decodes a source's bytes into whole records, and adds positions to errors.
+"""`Pipeline` decodes a source's bytes into complete records, and adds positions to errors.
 
-Each call reads only enough bytes to return at least one record. A cancelled call loses nothing, because a block is kept
-until it has been fed to the `FrameDecoder`, and a thread's result until it has been taken.
+Each call reads only enough bytes to return at least one record. If a call is cancelled, nothing is lost: a block is
+kept until it has been fed to the `FrameDecoder`, and the result of a worker thread is kept until a later call returns
+it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ReadOptions:
     warns: bool = True
 
 
-# If records are larger than this on average, a chunk of twice the size takes no longer to parse.
+# If records are larger than this on average, twice as many bytes can be parsed in the same time.
 _LARGER_RECORDS = 1 << 10
 
 # The step size of decompression: large enough that its overhead is negligible, and small enough for the CPU's cache.
@@ -64,10 +65,10 @@ _LARGE_STEP = 2 << 20
 
 
 class PlainFeed:
-    """A feed of an uncompressed object's bytes to a decoder.
+    """The part of a `Pipeline` that feeds an uncompressed object's bytes to a decoder.
 
     Attributes:
-        error, members: as in `InflatingFeed`, but always empty.
+        error, members: as in `InflatingFeed`, but always `None` and empty.
     """
 
     error: FormatError | None = None
@@ -82,7 +83,7 @@ class PlainFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether a cancelled call has left a result that has not yet been taken."""
+        """Whether a cancelled call has left a result for the next call to return."""
         return bool(self._left) or self._feeding.waits
 
     def push(self, head: bytes) -> None:
@@ -117,9 +118,9 @@ class PlainFeed:
         """Do nothing, because an uncompressed object has no members."""
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
-        """Return the records, followed by those in the bytes that the source has in memory.
+        """Return the records, followed by those in the bytes that the source has already buffered.
 
-        Another call through the layers above would take as long as decoding a block.
+        This saves another call through the layers above, which would take as long as decoding a block.
         """
         decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
@@ -134,12 +135,13 @@ class PlainFeed:
 
 
 class InflatingFeed:
-    """A feed of an object's decompressed bytes to a decoder, in a worker thread.
+    """The part of a `Pipeline` that decompresses an object's bytes and feeds them to a decoder, in a worker thread.
 
     Attributes:
         error: the error of decompression, to be raised once the records before it have been returned.
-        members: pairs of (number of the record that begins a member, compressed offset of the member): one for the
-            member before the last returned records, and one for every member that begins with one of these records.
+        members: pairs of (number of the record that begins a member, compressed offset of the member): one for the last
+            member before the records that the last call returned, and one for each member that begins with one of those
+            records.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class InflatingFeed:
 
     @property
     def waits(self) -> bool:
-        """Whether a cancelled call has left a result that has not yet been taken."""
+        """Whether a cancelled call has left a result for the next call to return."""
         return self._inflating.waits
 
     def push(self, head: bytes) -> None:
@@ -179,7 +181,7 @@ class InflatingFeed:
         return None
 
     def place(self, error: FormatError) -> None:
-        """Set the offset of the error's member in the object."""
+        """Set the error's ``member_offset`` to the offset of its member in the object."""
         if self._in_members:
             member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
             error.member_offset = self._start + member
@@ -211,7 +213,7 @@ class Pipeline:
     """One pass over an object from a position.
 
     Attributes:
-        skip: the number of records still to be read, checked and discarded first.
+        skip: the number of records that are still to be read, checked and discarded before any record is returned.
     """
 
     def __init__(
@@ -246,7 +248,7 @@ class Pipeline:
 
     @property
     def offset(self) -> int:
-        """The offset of the end of the last whole frame so far; in a compressed object, in decompressed bytes."""
+        """The offset of the end of the last complete frame so far; in a compressed object, in decompressed bytes."""
         return self._start + self._decoder.offset
 
     @property
@@ -283,7 +285,8 @@ class Pipeline:
         Raises:
             FormatError: the object is damaged. All records before the damage have been returned.
         """
-        # A source that has its bytes in memory never waits, so a reading loop would block all other tasks.
+        # A source that has its bytes in memory never waits. Without a checkpoint, a loop that reads would block all
+        # other tasks.
         await checkpoint()
         feed = self._feed
         try:

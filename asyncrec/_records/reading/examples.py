@@ -13,7 +13,7 @@ from asyncrec.example._schema import Schema
 
 
 class Examples:
-    """An async iterator over the decoded ``records``. A cancelled step loses no record.
+    """An async iterator over the decoded ``records``. If a step is cancelled, no record is lost.
 
     A step raises a DecodeError or SchemaError, which names the record, if a record cannot be decoded. The next step
     continues with the next record.

@@ -1,4 +1,4 @@
-"""`FrameScan` measures the records of one object without creating them; `scan_object` scans a whole object.
+"""`FrameScan` measures the records of one object without extracting them; `scan_object` scans an entire object.
 
 The computation is done in worker threads, in C code that releases the GIL, so several objects are scanned in parallel,
 each on its own core.
@@ -25,14 +25,14 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 Advance = Callable[[int], None]
 
-# For a local file: the number of bytes that one call in a thread reads and scans, and the size of its blocks. For each
-# block, the thread releases the GIL three times, and may have to wait to reacquire it.
+# For a local file: the number of bytes that one call in a thread reads and scans, and the size of the blocks in which
+# it reads them. For each block, the thread releases the GIL three times, and may have to wait to reacquire it.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
 # A call that would take longer (a slow disk, data that decompresses to a thousand times its size) is split, so that a
 # cancelled scan stops within this time.
 _HOP_SECONDS = 0.05
-# For other stores: the size of one read, which is scanned in one call. A scan holds two such blocks in memory.
+# For other stores: the size of one read, which is scanned in one call. A scan keeps two such blocks in memory.
 _READ_BYTES = 2 << 20
 # Compressed data is read in smaller blocks, and decompressed in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20
@@ -58,7 +58,7 @@ class FrameScan:
 
     Attributes:
         compression: the object's compression.
-        records: the number of records so far.
+        records: the number of records scanned so far.
         bytes: the number of stored bytes fed so far.
         crc32c: the CRC-32C of the bytes fed so far; 0 without ``verify``.
     """
@@ -109,7 +109,7 @@ class FrameScan:
         self._meter.finish()
 
     def index(self) -> RecordIndex:
-        """Return the object's index. Only GZIP has members."""
+        """Return the object's index. Only the index of a GZIP object has members."""
         assert self._sizes is not None, "sizes=True was passed"
         sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
         return RecordIndex.of_sizes(sizes, self._members if self.compression == "GZIP" else None)
@@ -160,7 +160,7 @@ async def scan_object(
     check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
-    """Scan a whole object. Return the scan, and the store's description of the object.
+    """Scan an entire object. Return the scan, and the store's description of the object.
 
     Args:
         compression: the object's compression; `None` to detect it.

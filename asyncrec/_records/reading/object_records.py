@@ -24,7 +24,8 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 _path_log = PathLog("asyncrec.records")
 
-# The number of bytes searched to recognise a file whose beginning is damaged. A GZIP member of asyncrec is shorter.
+# The number of bytes searched to recognise the compression of a file whose beginning is damaged. A GZIP member that
+# asyncrec writes is shorter than this.
 _RECOGNISED_BY = 8 << 20
 
 # After this many lost ranges, the stored object itself is most likely damaged, so later ranges are read only once.
@@ -58,7 +59,8 @@ class ObjectRecords:
         """``head`` contains the bytes that were read from the source to detect the compression.
 
         If ``remote``, damage may have occurred in transit, so damaged ranges are read again. If ``recognises``, the
-        compression was detected, which fails if the very beginning is damaged.
+        compression was detected from the beginning of the object, and is detected again if the very beginning is
+        damaged.
         """
         self.path = path
         self.compression: CompressionType = compression
@@ -79,7 +81,7 @@ class ObjectRecords:
         self.pipeline: Pipeline | SalvagePipeline = pipeline
 
     async def next(self) -> list[bytes]:
-        """Return the next whole records. At the end, and at every later call, return an empty list."""
+        """Return the next complete records. At the end, and on every later call, return an empty list."""
         while not self._ended:
             if isinstance(self.pipeline, SalvagePipeline):
                 await self._leave_salvage(self.pipeline)
@@ -90,7 +92,8 @@ class ObjectRecords:
                     continue
                 if self._options.on_corrupt == "skip":
                     self._warn(error)
-                    # The pipeline refers to its error, whose traceback refers to the pipeline and to a large record.
+                    # Break a reference cycle: the pipeline refers to its error, whose traceback refers to the pipeline
+                    # and to a large record.
                     error.__traceback__ = error.__cause__ = error.__context__ = None
                     await self._salvage()
                     continue
@@ -151,7 +154,7 @@ class ObjectRecords:
         return self.compression if found is None else found
 
     async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
-        """Return to a `Pipeline` after damage in a remote store, because the next damage may occur in transit."""
+        """Return to a `Pipeline` after damage if the store is remote, because later damage may occur in transit."""
         position = pipeline.resumable
         if not self._remote or position is None or self.damage.lost_ranges > _READ_TWICE:
             return
@@ -160,7 +163,7 @@ class ObjectRecords:
         self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
 
     def _note_the_rest(self, error: FormatError) -> None:
-        """Note that everything from the error on is lost; in a compressed object, everything from its member on."""
+        """Record everything from the error on as lost, or from its member on if the object is compressed."""
         offset = self.pipeline.offset
         if self.compression:
             offset = error.member_offset or 0

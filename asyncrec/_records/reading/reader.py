@@ -62,7 +62,7 @@ class RecordReader:
     """
 
     def __init__(self, records: ObjectRecords, stack: AsyncExitStack) -> None:
-        """``stack`` closes the source."""
+        """``stack`` is the exit stack that closes the source."""
         self.path = records.path
         self._object = records
         self._stack = stack
@@ -163,7 +163,7 @@ class RecordReader:
         return list(self._iterator) or await self._fill()
 
     async def _fill(self) -> list[bytes]:
-        """Return the next whole records. At the end, and at every later call, return an empty list."""
+        """Return the next complete records. At the end, and on every later call, return an empty list."""
         if self._forked:
             raise forked_error(f"{self.path}: the reader")
         if self._closed:
@@ -283,7 +283,7 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """Open a reader at a position, for callers that hold many readers. Close it with ``aclose``.
+    """Open a reader at a position, for callers that keep many readers open. Close it with ``aclose``.
 
     Args:
         path: the path for messages.

@@ -23,7 +23,7 @@ from asyncrec.storage._base import ByteSource
 
 
 class SalvagePipeline:
-    """A pass over the rest of one object, from a position, that returns the intact records.
+    """A pass over one object from a position to its end, which returns the intact records.
 
     Args:
         log: the log to which damage is added.
@@ -34,7 +34,7 @@ class SalvagePipeline:
         found: `FrameSalvager.found` of the previous pass.
 
     Attributes:
-        records, members, offset, skip: as in `Pipeline`. All records of one list are adjacent.
+        records, members, offset, skip: as in `Pipeline`. The records that one call returns are adjacent in the object.
         frame_bytes: the total size of the frames returned so far.
     """
 
@@ -95,13 +95,16 @@ class SalvagePipeline:
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
         if self.found is not None and self.found.claim > self._size:
-            return None  # whether the place is ambiguous is decided at the object's end
+            return None  # only the object's end shows whether this place is ambiguous
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
 
     @property
     def found(self) -> Found | None:
-        """The place that may turn out to be ambiguous, in an uncompressed object. The next pass needs it."""
+        """The last place found by search, if it may still turn out to be ambiguous.
+
+        The next pass needs it. It is always `None` in a compressed object.
+        """
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:

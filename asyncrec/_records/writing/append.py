@@ -1,4 +1,4 @@
-"""``mode="a"`` appends to a local file in place, which readers see as it grows.
+"""``mode="a"`` appends to a local file in place. Readers see the file grow.
 
 This mode is for live TensorBoard event files, and is the only exception to "all or nothing". A crash leaves at most one
 torn record or torn GZIP member at the end of the file, and a power cut may leave zeros there. This torn end is cut off
@@ -78,8 +78,8 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     """Open a local file for appending, or create it.
 
     Raises:
-        ValueError: the storage is not local, the file has another compression, or the compression is ZLIB, of which
-            readers silently ignore all but the first stream.
+        ValueError: the storage is not local, the file has a different compression, or the compression is ZLIB, because
+            readers silently ignore all but the first ZLIB stream in a file.
         CorruptRecordError: the file is damaged before its end; repair it first.
         StorageError: another writer is appending to the file.
     """
@@ -103,7 +103,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
             await in_thread(_cut, lock.fd, path, compression)
         raise
     finally:
-        # Closing a written file may wait for a file server.
+        # Closing a file after writing to it may block on a file server.
         await surely_in_thread(lock.release)
 
 
@@ -120,7 +120,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
         raise StorageError(f"{path}: another writer is appending to this file; close that writer first") from error
     try:
         with mapped_errors("open", path):
-            # Without this, a power cut could remove a file that this process or another has just created.
+            # Without this, a power cut could remove a file that this process or another one has just created.
             disk.sync_folder(os.path.dirname(path))
         return lock, _cut(fd, path, compression)
     except BaseException:

@@ -1,4 +1,4 @@
-"""An `Inbox` holds the items that producers have passed to one owner task, until the task takes them."""
+"""An `Inbox` is the queue of items that producers have passed to one owner task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import WriteBatch
 
-# The owner takes queued batches together up to this size, so that one call in a worker thread compresses them all. It
-# takes no more, because the budget still counts the batches that it has taken.
+# The owner takes several queued batches at a time, up to this size, so that one call in a worker thread compresses them
+# all. It takes no more, because the budget still counts the batches that it has taken.
 _TOGETHER_BYTES = 1 << 20
 
 
 class FlushRequest:
-    """A flush request on its way to the owner task. Many callers may wait for the same request.
+    """A flush request on its way to the owner task. Several callers may wait for the same request.
 
     Attributes:
         done: set when the flush has finished, or the owner has failed.
@@ -124,7 +124,8 @@ class Inbox:
     def put_back(self, items: Sequence[Item], *, then: Sequence[Item] = ()) -> None:
         """Put items back at the head of the inbox. The batches count towards the budget again.
 
-        The items ``then`` follow them. If the last batch goes on, the rest of its position comes in between.
+        The items in ``then`` follow them. If the last batch ``goes_on``, the remaining batches of its position come in
+        between.
         """
         rest: list[Item] = []
         later = list(then)
@@ -143,7 +144,7 @@ class Inbox:
         self._items.extendleft(reversed(items))
 
     def take_batches(self) -> list[WriteBatch]:
-        """Remove and return the next batches, which are written in one step."""
+        """Remove and return the next batches, to be written in one step."""
         batches: list[WriteBatch] = []
         size = 0
         while self._items and size < _TOGETHER_BYTES and isinstance(batch := self._items[0], WriteBatch):
@@ -153,7 +154,7 @@ class Inbox:
         return batches
 
     def revise(self, revised: Callable[[WriteBatch], WriteBatch | None]) -> list[WriteBatch]:
-        """Revise the queued batches, and release the freed room. Return the batches that have no records left."""
+        """Revise the queued batches, and release the freed room. Return the batches that are left without records."""
         items, self._items = self._items, deque()
         dropped: list[WriteBatch] = []
         freed = 0
@@ -171,7 +172,7 @@ class Inbox:
         return dropped
 
     def last_flush(self) -> FlushRequest | None:
-        """Return the last request that is queued for the current object."""
+        """Return the last flush request that is queued for the current object, or `None`."""
         last = None
         for item in self._items:
             if isinstance(item, EndObject):
@@ -189,7 +190,7 @@ class Inbox:
     async def wait(self, deadline: float) -> bool:
         """Wait until an item is added, or the inbox is closed. Return false if the deadline passes first."""
         self._arrived = anyio.Event()
-        if deadline == math.inf:  # a scope would double the time of a wait, and a fast writer waits for each batch
+        if deadline == math.inf:  # a cancel scope would double a wait's time, and a fast writer waits for each batch
             await self._arrived.wait()
             return True
         with anyio.CancelScope(deadline=deadline) as scope:

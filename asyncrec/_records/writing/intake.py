@@ -19,7 +19,7 @@ class Intake:
         self._check = check
 
     async def take(self, size: int) -> None:
-        """Wait for room in the budget, and hold it. After an error or a cancellation, nothing is held."""
+        """Wait for room in the budget, and take it. After an error or a cancellation, no room is taken."""
         await self._budget.take(size)
         self._check_or_give(size)
 

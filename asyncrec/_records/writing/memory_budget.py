@@ -1,10 +1,10 @@
-"""`ByteBudget` limits the bytes that a writer holds, and queues the callers that wait for room.
+"""`ByteBudget` limits the number of bytes that a writer keeps in memory, and queues the callers that wait for room.
 
 Many tasks call one writer, and their records wait in memory until the store receives them. A `ByteBudget` limits the
 total size of these records over all open objects. Its queue applies back-pressure to the callers, which ``await`` their
 turn. Callers are served in order of arrival, so small records cannot starve a large one.
 
-Every record needs room, so the path without waiting is short::
+Every record needs room, so the code for callers that need not wait is short::
 
     used = budget.used + size
     if used <= budget.bound:
@@ -23,23 +23,25 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import ArgumentValueError
 
-# For smaller chunks, switching to a thread takes as long as the copy. A limit that may grow has room for this size.
+# A limit that may grow has room for chunks of this size. For smaller chunks, switching to a thread takes as long as the
+# copy.
 _SHARE = 256 << 10
 
 
 class ByteBudget:
     """A limit on the number of bytes held at once, with a queue of the callers that wait for room.
 
-    A request larger than the whole budget is admitted when nothing else is held.
+    A request larger than the entire budget is admitted when nothing else is held.
 
     Bytes are pending in a queue until they fill a batch, and then in flight to a store, which releases them. If callers
     wait while nothing is in flight, the queues therefore send their pending batches (`when_starving`).
 
     Attributes:
-        limit: the number of bytes. It grows to four times the size of the reserved chunks, but not beyond ``most``.
-        share: the maximum size of a chunk of each open object; a quarter of the limit in all.
-        used: the number of bytes held now, without the reserved bytes.
-        under_way: the number of these bytes that are in flight to a store.
+        limit: the maximum number of bytes. It grows to four times the size of the reserved chunks, but not beyond
+            ``most``.
+        share: the maximum chunk size of each open object. Together, these chunks use a quarter of the limit.
+        used: the number of bytes held now, not counting the reserved bytes.
+        under_way: the number of held bytes that are in flight to a store.
         bound: the maximum of ``used`` for which a caller need not wait; negative if callers must call `take`.
         paused: whether `pause` keeps all callers waiting.
         seconds_waited: the total waiting time of all callers.
@@ -85,7 +87,7 @@ class ByteBudget:
         self.account(size, chunk=True)
 
     def unreserve(self, size: int) -> None:
-        """Stop setting ``size`` bytes aside, after `reserve`."""
+        """Release ``size`` bytes that `reserve` has set aside."""
         self._set_aside -= size
         self.account(-size)
 
@@ -106,7 +108,8 @@ class ByteBudget:
     def let_others_run(self) -> None:
         """Count a batch. After every second batch, make the next `take` yield to the event loop first.
 
-        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms; a turn of the loop, 0.05 ms.
+        A caller that never waits must not block the loop. Two batches take 0.2 to 0.5 ms, and one iteration of the loop
+        takes 0.05 ms.
         """
         self._batches += 1
         if self._batches % 2 == 0:
@@ -114,9 +117,9 @@ class ByteBudget:
             self.bound = -1
 
     async def take(self, size: int) -> None:
-        """Wait until there is room for ``size`` more bytes, and hold them. If cancelled, hold nothing.
+        """Wait until there is room for ``size`` more bytes, and take it. If cancelled, take nothing.
 
-        After `release_all`, return at once. The caller must then check whether the writer has failed.
+        After `release_all`, return immediately. The caller must then check whether the writer has failed.
         """
         if self._yield_due:
             self._yield_due = False

@@ -61,7 +61,7 @@ class ObjectQuota:
         return True
 
     def restart(self, size: int = 0, records: int = 0) -> None:
-        """Start counting for another object, which already has these bytes and records."""
+        """Start counting for a new object, which already has these bytes and records."""
         self._records = records
         self._bytes = size
 
@@ -74,6 +74,6 @@ class ObjectQuota:
         seconds = self.limits.seconds
         if seconds is None:
             return math.inf
-        # Records may have waited longer than this for the previous object to end. The time then starts again;
+        # Records may have waited longer than this for the previous object to end. In that case, the time starts again;
         # otherwise, there would be many objects of a few records each.
         return begun + seconds if begun + seconds > now else now + seconds

@@ -38,7 +38,7 @@ class KeptRecords(Protocol):
 
 
 class KeptPositions(Protocol):
-    """The file beside an object that stores the positions of its records."""
+    """A file next to an object, in which the positions of the object's records are stored."""
 
     async def begin(self, records: int) -> None:
         """Note durably that the first ``records`` records have no positions, and that positions begin after them."""
@@ -61,10 +61,12 @@ class SourcesOutput:
         self._is_begun = False
 
     async def take(self, positions: Positions, records: int) -> None:
-        """Add the positions of the next batch, before the batch is stored. It follows ``records`` other records.
+        """Add the positions of the next batch, before the batch is stored.
 
-        A batch may have records of a source without their position, if more records of the same position follow in the
-        next batch.
+        ``records`` is the number of records before the batch.
+
+        A batch may contain records of a source but not their position, if more records of the same position follow in
+        the next batch.
         """
         if not self._is_begun and self._kept is not None:
             self._is_begun = True
@@ -73,21 +75,21 @@ class SourcesOutput:
         self._new |= positions
 
     async def note(self, records: int) -> None:
-        """If positions have begun, note the new ones, if any, and the number of records."""
+        """If `take` has been called, note the positions added since the last note, and the number of records."""
         if self._is_begun and self._kept is not None:
             await self._kept.note(records, self._new)
             self._new = {}
 
 
 class KeysOutput:
-    """The digests of one object's records, in a file that is opened at the first record that has a key.
+    """The file with the digests of one object's records, which is opened at the first record that has a key.
 
     Attributes:
         chunks: the file, once it is open.
     """
 
     def __init__(self, begin: Callable[[int], Awaitable[ChunkWriter]], width: int) -> None:
-        """``begin`` opens the file at the first key. Its argument is the number of bytes for the earlier records.
+        """``begin`` opens the file at the first key. Its argument is the size of the entries of the earlier records.
 
         ``width`` is the number of bytes per record.
         """
@@ -108,7 +110,7 @@ class ObjectOutput:
     """An object that is being written to one sink as frames, compressed or not.
 
     Attributes:
-        records: the number of records taken so far.
+        records: the number of records accepted so far.
         largest: the size of the longest record, if it is longer than readers accept by default; otherwise 0.
         flushed: whether a flush has reported that its records survive this process.
         sources: the positions that the sources of its records have reached.
@@ -145,7 +147,7 @@ class ObjectOutput:
 
     @property
     def size(self) -> int:
-        """The number of bytes of the object stored so far. The compressor may hold more."""
+        """The number of bytes of the object stored so far. The compressor may contain more."""
         return self._chunks.size
 
     @property
@@ -160,7 +162,7 @@ class ObjectOutput:
 
     @property
     def sidecar_bytes(self) -> int:
-        """The number of bytes of the index and the keys that are in memory, in chunks of their own."""
+        """The number of bytes of the index and the keys that are in memory, waiting to fill chunks of their own."""
         return sum(chunks.held for chunks in (self._index, self._key_chunks) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:

@@ -26,7 +26,7 @@ class ObjectEvents(Protocol):
 
     @property
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """A lock to hold while an object is flushed or finished. A thousand flushes at once would block the loop."""
+        """A lock to hold while flushing or finishing an object, so that a thousand flushes do not block the loop."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """Open the next object. It is published, with its index and keys, when the context exits without an error."""
@@ -66,9 +66,9 @@ class ObjectWriter:
     def __init__(
         self, events: ObjectEvents, queue: WriteQueue, budget: ByteBudget, *, durable_flush: bool, eager: bool
     ) -> None:
-        """With ``eager``, there is one object, which is opened at once and published even if it stays empty.
+        """With ``eager``, there is one object, which is opened immediately, and published even if it stays empty.
 
-        Otherwise, the first record of each object opens it, so there may be no object, or many.
+        Otherwise, an object is opened when its first record arrives, so there may be no object, or more than one.
         """
         self._events = events
         self._queue = queue
@@ -198,7 +198,8 @@ class ObjectWriter:
                     inbox.pop()
                     return last_ticket
         finally:
-            # The object ended or failed before the shared flush. The requests' records are published with it, or lost.
+            # These requests are left if the object ended or failed before their flush. Their records were published
+            # with it, or lost.
             inbox.put_back(sharing)
 
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
@@ -256,5 +257,5 @@ class ObjectWriter:
 
 
 def _has_come(deadline: float) -> bool:
-    """Return whether the deadline has passed. The clock is slow, so it is not read for an infinite deadline."""
+    """Return whether the deadline has passed. Reading the clock is slow, so it is not read for an infinite deadline."""
     return deadline < math.inf and anyio.current_time() >= deadline

@@ -45,7 +45,7 @@ class RecordEncoder:
 
     Attributes:
         schema: the schema of the records; if `None`, values are encoded as by `asyncrec.encode_example`.
-        key_feature: the feature that holds each record's key.
+        key_feature: the feature that contains each record's key.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class RecordEncoder:
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
         """Return the record as bytes to write, and its key. If cancelled, the record has not been accepted.
 
-        Large records are encoded or checked in a worker thread. Other tasks get to run between many small records.
+        Large records are encoded or checked in a worker thread. If there are many small records, other tasks get to run
+        in between.
 
         Raises:
             SchemaError: the record does not fit the schema, or its key differs from its ``key_feature``.
@@ -184,7 +185,7 @@ class RecordEncoder:
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
     def _key_in(self, data: bytes, key: Key) -> Key:
-        """Return the key in a record. This decodes no other feature, and so takes a third of the time of `_looked_at`.
+        """Return the key in a record. This decodes only the key's feature, in a third of the time of `_looked_at`.
 
         Raise the errors of `_looked_at`, but only for the feature that holds the key.
         """

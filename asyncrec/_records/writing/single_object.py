@@ -25,7 +25,7 @@ _MEMORY_LIMIT = 8 << 20
 
 
 class SingleObject:
-    """An object with a queue, a budget and an owner task, whose `ObjectEvents` it handles.
+    """An object that is being written, with a queue, a budget and an owner task. It handles the task's `ObjectEvents`.
 
     Attributes:
         path: the path of the object, for errors.
@@ -70,23 +70,23 @@ class SingleObject:
         self._raise_failure()
 
     def abandon(self) -> None:
-        """Accept no more records. Callers that still wait raise an error."""
+        """Accept no more records. Calls that are still waiting raise an error."""
         self._closed = True
         self.budget.release_all()
 
     def check_open(self) -> None:
-        """Raise the error of the owner, or ClosedResourceError if the writer's context has exited."""
+        """Raise the owner task's error, or ClosedResourceError if the writer's context has exited."""
         self.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     def check(self) -> None:
-        """Raise a copy of the owner's error, if the owner has failed."""
+        """Raise a copy of the owner task's error, if the task has failed."""
         if self.queue.error is not None:
             raise copy_for_reraise(self.queue.error)
 
     def _raise_failure(self) -> None:
-        """Raise the owner's error itself, or ClosedResourceError if the owner was only cancelled."""
+        """Raise the owner task's error itself, or ClosedResourceError if the task was only cancelled."""
         if (error := self.queue.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
@@ -100,7 +100,7 @@ class SingleObject:
             output = self.output = ObjectOutput(chunks, compression=self._compression)
             yield output
         self.published = sink.published
-        if not self.durable_flush:  # the sink has checked a local file; with mode="a", it has older bytes
+        if not self.durable_flush:  # its sink has checked a local file, which has older bytes with mode="a"
             then = "the object must not be used; write it again"
             check_sent(self.path, sink.published, size=output.size, crc32c=output.crc32c, then=then)
 

@@ -1,4 +1,4 @@
-"""A `WriteBatch` holds the records that move together from the producers to the store.
+"""A `WriteBatch` is a group of records that move together from the producers to the store.
 
 Producers add records one by one, without waiting. A full batch is sealed (framed and checksummed) on the producer's
 side, while the store is busy with an earlier batch. The size limits of a batch keep this step well under a
@@ -30,8 +30,8 @@ KEY_BYTES = 16
 # The size of an entry that also has the digest of the record's content, after that of the key.
 PAIR_BYTES = 2 * KEY_BYTES
 
-# A batch holds the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it holds the keys
-# until then; a bytearray is already a digest.
+# A batch stores the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it stores the
+# keys themselves until then; a bytearray is already a digest.
 Key = str | bytes | bytearray
 # The turn number and the last position of each source, by the source's name.
 Positions = dict[str, tuple[int, int]]
@@ -54,7 +54,10 @@ def digests_in(content: bytes, records: int, *, of_contents: bool = False) -> ND
 
 
 def fitted(digests: bytes, count: int, width: int) -> bytes:
-    """Return the digests of ``count`` records at ``width`` bytes each. Pad with zeros, or drop those of contents."""
+    """Return the digests of ``count`` records with exactly ``width`` bytes for each record.
+
+    Missing digests of contents become zeros, and digests of contents for which there is no space are dropped.
+    """
     if len(digests) == width * count:
         return digests
     found = np.zeros((count, width), np.uint8)
@@ -66,7 +69,7 @@ class BatchSource:
     """A source of ordered records, such as a partition of a queue.
 
     Attributes:
-        turn: the writer's turn number, or 0 if it has no turn.
+        turn: the writer's turn number for this source, or 0 if the writer has no turn.
         position: the last position accepted.
         written: the position as of the last sealed batch that contained records from this source.
     """
@@ -94,7 +97,8 @@ class WriteBatch:
         lengths: the length of each record, in order, in the format of `pack_lengths`.
         digests: the concatenated digests of the keys, or of keys and contents; `None` if no record has a key.
         positions: the last position of each source in the batch; `None` if no record has a position.
-        goes_on: whether the next batch has more records of the last position. If so, both go into the same object.
+        goes_on: whether the next batch contains more records with this batch's last position. If so, both batches go
+            into the same object.
         runs: for each run of records from one source: the index of its first record, the source, and the source's
             turn.
         source: the source of the last record; `None` if it has no source.
@@ -173,7 +177,7 @@ class WriteBatch:
         self.source = source
 
     def end_runs(self) -> None:
-        """Set ``positions`` to the last position accepted from each source, because the batch ends there."""
+        """Set ``positions`` to the last position accepted from each source, because the batch is now complete."""
         self.positions = {}
         for _, source, turn in self.runs:
             if source is not None:
@@ -271,7 +275,7 @@ def batched(
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Yield the records in lists that fit into a `WriteBatch`, each with the total size of its frames.
 
-    A record longer than ``longest`` (at most LARGE_RECORD) is yielded alone and unchanged. A list may be as large as
+    A record longer than ``longest`` (at most LARGE_RECORD) is yielded by itself, unchanged. A list may be as large as
     ``times`` batches, for a caller that spreads it over several batches.
 
     Raises:

@@ -50,7 +50,7 @@ class WriteQueue:
 
     Attributes:
         inbox: the inbox from which the owner takes batches.
-        levels: the first tickets that have not reached each level.
+        levels: the `Levels` that this queue's tickets have reached.
         quota: the quota that decides when an object is full.
         flush_seconds: the age, in seconds, at which the owner flushes a record without a request; `None` for never.
     """
@@ -72,7 +72,7 @@ class WriteQueue:
 
         ``first_part`` is the fraction of a full batch at which the first batch, and every batch after one that was not
         full, is passed to the owner. Queues that fill at the same rate need different fractions; otherwise, all their
-        batches would be due in one turn of the event loop.
+        batches would be due in the same iteration of the event loop.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -99,7 +99,7 @@ class WriteQueue:
         source: BatchSource | None = None,
         position: int = 0,
     ) -> None:
-        """Append one record of at most LARGE_RECORD bytes. The caller already holds room for its frame in the budget.
+        """Append one record of at most LARGE_RECORD bytes. The caller has already taken room for its frame.
 
         ``position`` is the record's position in its ``source``, if it has one.
         """
@@ -183,13 +183,13 @@ class WriteQueue:
             self._budget.let_others_run()
 
     def end_object(self) -> None:
-        """Have the owner publish all records accepted so far, and begin another object with the next record."""
+        """Have the owner publish all records accepted so far, and begin a new object with the next record."""
         self.seal()
         self.quota.restart()
         self.inbox.put(END_OBJECT)
 
     def flush(self) -> FlushRequest:
-        """Have the owner flush all records accepted so far. If no records follow the last request, return that one."""
+        """Have the owner flush all records accepted so far. If no records have followed the last request, return it."""
         self.seal()
         return self.inbox.flush()
 
@@ -223,7 +223,7 @@ class WriteQueue:
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """After an object has ended early, count the queued records for the next object, unless an end is queued."""
+        """After an object has ended early, count the queued records towards the next one, unless its end is queued."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending
@@ -232,7 +232,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """Release the room held by the remaining records after the owner has ended, or failed with ``error``."""
+        """Release the room of the remaining records after the owner has returned, or has failed with ``error``."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)
@@ -242,7 +242,7 @@ class WriteQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
-        """Return a batch with room for these records. If necessary, end the pending batch or its object first."""
+        """Return a batch with room for these records. If necessary, seal the pending batch or end its object first."""
         if self._counted and not self.quota.take(size, records):
             self.end_object()
             self.quota.take(size, records)

@@ -1,4 +1,4 @@
-"""Code shared by the local backend: threads, folders, names of unfinished files, and mapped errors."""
+"""Code that the local backend's modules share: threads, folders, names of unfinished files, and mapped errors."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Ts = TypeVarTuple("Ts")
 NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """The flag with which preadv(2) returns only cached bytes, without waiting for a disk; 0 except on Linux."""
 
-# The maximum number of threads of one storage. A disk hardly benefits from more, and if the disk is stuck, the user
-# still has most of the process's threads (40 by default in anyio).
+# The maximum number of threads of one storage. A disk hardly benefits from more, and if the disk is stuck, most of the
+# process's threads (40 by default in anyio) are still free for the user.
 _THREADS = 16
 # The maximum number of folders remembered as durable. A forgotten folder only needs another fsync.
 _MOST_FOLDERS = 1000

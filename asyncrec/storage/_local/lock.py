@@ -45,8 +45,8 @@ class FileLock:
         """
         self.fd = fd
         self.path = path
-        # Without the finalizer, the lock would be held for the life of the process if this object is lost (asyncio's
-        # own cancellation loses a thread's result).
+        # Without the finalizer, the lock would be held for the life of the process if this object were lost (asyncio's
+        # own cancellation discards a thread's result).
         self._finalizer = weakref.finalize(self, _close_quietly, fd)
         self._finalizer.atexit = False
         on_fork(self)
@@ -112,7 +112,7 @@ def unlock(fd: int) -> None:
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """Return the error that identifies the process with the lock. Its id is on the first line of the file."""
+    """Return an error that identifies the process that holds the lock. Its id is on the first line of the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Facts about mounts on Linux: which filesystems are in memory, and where a lock proves that its holder is dead.
+"""Facts about mounts on Linux: which filesystems are in memory, and where a lock proves that its last holder is dead.
 
 If a lock can be acquired, its previous holder is dead, provided that the holder's lock would have been visible here. A
 lock is visible to all processes of the same machine that use the same mount. Locks of other machines may be invisible
@@ -11,8 +11,8 @@ import os
 import socket
 
 # Filesystems that only one kernel can mount at a time, because they are in its memory or on a device to which no other
-# kernel may write. So a lock with another boot id was acquired before a reboot. Filesystems of clusters (gfs2, ocfs2),
-# networks, FUSE and hypervisors are excluded, as are unknown filesystems.
+# kernel may write. Therefore, a lock with a different boot id was acquired before a reboot. Filesystems of clusters
+# (gfs2, ocfs2), networks, FUSE and hypervisors are excluded, as are unknown filesystems.
 _ONE_MACHINE = frozenset(
     (
         *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "reiserfs", "xfs", "zfs"),
@@ -46,9 +46,11 @@ def is_one_machines(kind: str) -> bool:
 
 
 def this_machine(fd: int) -> str:
-    """Return an identifier of a lock's scope on this file: this machine, until it reboots, and the mount. Blocks.
+    """Return an identifier of the scope in which a lock on this file is visible. Blocks.
 
-    The host name is used only if the system has no boot id (macOS), because each start of a container changes it.
+    It identifies this machine, until it reboots, and the file's mount.
+
+    The host name is used only if the system has no boot id (macOS), because it changes each time a container starts.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
@@ -65,11 +67,11 @@ def mount_of(fd: int) -> tuple[str, str]:
     """
     device = os.fstat(fd).st_dev
     try:
-        # Find the mount by its number, because the mount table lacks the devices of files on btrfs and overlays.
+        # Find the mount by its number, because the device of a file on btrfs or an overlay is not in the mount table.
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
             number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
         return next((kind, name) for each, name, kind in _mounts() if each == number)
-    except (OSError, IndexError, StopIteration):  # another system, or another format of the tables
+    except (OSError, IndexError, StopIteration):  # another operating system, or a different table format
         return _filesystem(device), f"{os.major(device)}:{os.minor(device)}"
 
 
@@ -88,7 +90,7 @@ def _mounts() -> list[tuple[str, str, str]]:
                 fields, _, filesystem = line.partition(" - ")
                 number, _, device = fields.split()[:3]
                 mounts.append((number, device, filesystem.split()[0]))
-    except (OSError, IndexError, ValueError):  # another system, or another format of the table
+    except (OSError, IndexError, ValueError):  # another operating system, or a different table format
         pass
     return mounts
 

@@ -1,7 +1,7 @@
-"""`OpenFiles` keeps a few files open, so that each read need not open and close its file.
+"""`OpenFiles` keeps a few files open, so that a read does not have to open and close its file.
 
 It is for random reads of files that do not change. Each read checks that the path still refers to the same file. The
-check is made in memory, because the system caches the names of open files.
+check does not access the disk, because the system caches the names of open files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
 # the process's limit, because other code also opens files.
 _MOST_OPEN = 64
 _PART_OF_LIMIT = 16
-# The interval in seconds at which the use of a copy is recorded. The least recently used copy is evicted first.
+# The interval in seconds at which the use of a cached copy is recorded. The least recently used copy is evicted first.
 _USED_SECONDS = 60.0
 
 
@@ -75,14 +75,14 @@ class OpenFile:
         return found == self._identity or (self._is_copy and found[:2] == self._identity[:2])
 
     def note_use(self) -> None:
-        """Record that a copy is in use, for other processes. Blocks."""
+        """Record that a cached copy is in use, so that other processes can see it. Blocks."""
         if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
             self._used = time.monotonic()
             with suppress(OSError):  # another user's file
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Copy the ranges that are in memory into ``view``, in which all ranges follow one another.
+        """Copy the ranges that are in memory into ``view``, in which the ranges are laid out one after another.
 
         Return the size, the position and the offset in the view of each range that is not in memory, or that extends
         beyond the end of the file.
@@ -179,7 +179,7 @@ class OpenFiles:
         if not accept(file):
             return None
         with self._lock:
-            dropped = [self._files.pop(key, None)]  # closed outside the lock, so that it is held only briefly
+            dropped = [self._files.pop(key, None)]  # closed outside the lock, so that the lock is held only briefly
             if not self._closed:
                 self._files[key] = file
             while len(self._files) > self._most:

@@ -1,7 +1,7 @@
 """The only module that calls open(2). Each function is named for the kind of file that it opens. All of them block.
 
-Callers choose the names of objects, but asyncrec chooses the names of the files that it keeps beside them. If other
-users can write to the folder, one of them may have created a file with such a name. `make lint` and
+Callers choose the names of objects, but asyncrec chooses the names of the files that it keeps next to them. If other
+users can write to the folder, one of them may have created a file with one of these names. `make lint` and
 `tests/test_structure.py` reject ``os.open`` in other modules. System errors are converted to asyncrec's.
 """
 
@@ -72,14 +72,15 @@ def open_own(
 ) -> int:
     """Open a regular file that belongs to this user or root, in a folder that may contain other users' files.
 
-    This is for the files that asyncrec keeps beside objects (locks, headers, journals) in a folder that others can
+    This is for the files that asyncrec keeps next to objects (locks, headers, journals) in a folder that others can
     write to, or that was extracted from an archive. Symbolic links, pipes and devices (on which opening could block)
     and other users' files are rejected. Only the last component of the path is checked.
 
     Args:
         flags: as for `os.open`. With ``O_TRUNC``, the file is truncated only after its owner has been checked.
         mode: the mode of a new file, before the umask.
-        linked: whether the file may have another hard link, as during its publication: any, or only one of these paths.
+        linked: whether the file may have other hard links, as it has while it is being published. A collection of paths
+            allows only links with these paths.
         anyones: whether the file may belong to another user. This is for files whose content is not trusted, such as a
             lock in a shared folder.
 
@@ -155,7 +156,7 @@ def _not_own(kind: type[StorageError], path: str, what: str, code: int, then: st
     return error
 
 
-# For these operations, a file in place of a folder means that the object does not exist.
+# For these operations, a file where a folder is expected means that the object does not exist.
 _LOOKING = ("looking up", "opening", "deleting", "listing")
 
 _ADVICE = {

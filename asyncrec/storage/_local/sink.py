@@ -1,8 +1,8 @@
 """`LocalSink`, the async side of an `UnfinishedFile`, writes a file that is not visible until it is complete.
 
 The disk operations are in `unfinished`. They run in worker threads that are always awaited, so that neither a
-descriptor nor a file remains after a cancellation. Only small chunks for a filesystem in memory are copied on the event
-loop.
+descriptor nor a file remains after a cancellation. Only small chunks are copied on the event loop, if the filesystem is
+in memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from asyncrec.storage._local.disk import Disk, mapped_errors
 from asyncrec.storage._local.unfinished import Target, UnfinishedFile, nbytes
 from asyncrec.storage._sink_state import SinkState
 
-# Chunks up to this size are copied into a filesystem in memory on the event loop, in about 0.6 ms. No write waits for a
-# disk, and a thread would only compete with the loop for the GIL.
+# If the filesystem is in memory, chunks up to this size are copied on the event loop, in about 0.6 ms. Such a write
+# never waits for a disk, and a thread would only compete with the loop for the GIL.
 _MOST_TO_MEMORY = 2 << 20
-# With hundreds of open shards, a write of this size still takes less time than processing its records.
+# The smallest chunk size, for hundreds of open shards. A write of this size still takes less time than processing its
+# records.
 _LEAST_CHUNK = 64 << 10
 _SMALL = 64 << 10
-# At most one file copies a chunk in each iteration of the loop, because the chunks of many shards fill up together.
+# A lock that lets only one file copy a chunk in each iteration of the loop, because the chunks of many shards fill up
+# at about the same time.
 _turn: anyio.lowlevel.RunVar[anyio.Lock] = anyio.lowlevel.RunVar("asyncrec_turn_to_copy")
 
 
@@ -67,15 +69,17 @@ class LocalSink(ByteSink):
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
         """Write the unsent bytes of ``other`` to its file before each write to this one, from now on.
 
-        ``tail`` returns these bytes. So after a crash of the process, every byte of this file has its counterpart in
-        the other file. That is also true after a failure, because the other unfinished file is kept if this one is.
+        ``tail`` returns these bytes. As a result, after a crash of the process, every byte of this file has its
+        counterpart in the other file. The same is true after a failure, because the other unfinished file is kept if
+        this one is.
         """
         self._file.write_behind(other._file, tail)
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         with self._state.working(), mapped_errors("writing", self._target.shown):
             if self._file.in_memory and (size := sum(map(nbytes, buffers))) <= _MOST_TO_MEMORY:
-                # Copying a small chunk takes less time than waiting for one iteration of the loop per file.
+                # Copying a small chunk takes less time than waiting for the file's turn, which takes one iteration of
+                # the loop per file.
                 if size <= _SMALL:
                     await anyio.lowlevel.checkpoint_if_cancelled()
                     size = self._file.write(buffers)
@@ -108,7 +112,8 @@ class LocalSink(ByteSink):
             self._file.create()
 
     def _publish(self) -> None:
-        # Set `published` in the thread, so that it is set even if the await is cancelled. Closing here saves a hop.
+        # Set `published` in the thread, so that it is set even if the await is cancelled. Closing here saves a thread
+        # hop.
         self.published = self._file.publish()
         self._file.abandon()
 

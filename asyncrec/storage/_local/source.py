@@ -28,7 +28,8 @@ _MOST_FROM_MEMORY = 1 << 20
 _MOST_AHEAD = 1 << 20
 # A read below this size is assumed to be a frame's header, and reads nothing ahead.
 _SMALL = 4 << 10
-# The number of thread hops after a cache miss before the cache is queried again. By then, the kernel reads ahead.
+# The number of thread hops after a cache miss before the cache is queried again. By then, the kernel has begun to read
+# ahead.
 _HOPS_AFTER_MISS = 8
 
 _NOWAIT = NOWAIT
@@ -40,8 +41,8 @@ class LocalSource(ByteSource):
     Bytes in the page cache are copied on the event loop, because ``RWF_NOWAIT`` guarantees that the copy does not wait
     for the disk. Copying 256 KiB takes a quarter of the time of a thread hop. Bytes of a filesystem in memory are also
     copied on the loop. All other bytes, including those of a filesystem that does not report its cached bytes (FUSE,
-    NFS), are read in a thread, several blocks per hop, which halves the time. A block of more than 1 MiB is read alone,
-    without a copy.
+    NFS), are read in a thread, several blocks per hop, which halves the time. A block of more than 1 MiB is read by
+    itself, without a copy.
     """
 
     def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
@@ -57,7 +58,7 @@ class LocalSource(ByteSource):
         self._blocks = 1  # the number of blocks to read in the next hop
         self._header = 0  # the size of the last small read
         self._in_memory = False
-        self._hops = 0  # the number left before the cache is queried again; -1: never
+        self._hops = 0  # the number of hops left before the cache is queried again; -1: never
 
     async def __aenter__(self) -> LocalSource:
         try:
@@ -171,7 +172,7 @@ class LocalSource(ByteSource):
             return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
-        """Read ``wanted`` bytes, and further blocks of this size as far as they are worth reading ahead. Blocks."""
+        """Read ``wanted`` bytes, and more blocks of this size if it is worth reading them ahead. Blocks."""
         blocks: deque[bytes] = deque()
         if wanted < _SMALL:
             self._header = wanted
@@ -188,7 +189,7 @@ class LocalSource(ByteSource):
                 break
             position += size
         if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
-            # After the body of a large frame, the caller reads the next header. Read it now, to save a hop.
+            # After the body of a large frame, the caller reads the next header. Read it now, to save a thread hop.
             blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 

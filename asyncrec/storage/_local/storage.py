@@ -2,8 +2,9 @@
 
 A key is a path below the root. Each part before a slash is a folder, created when needed and never listed. A key cannot
 refer to a file outside the root, except through a symbolic link that the user created. Such a link is followed, but a
-link with the object's own name is replaced when the object is written. Unfinished files, ``.<name>.<id>.partial``
-beside their target, are not objects, and only `LocalStorage.list_unfinished` lists them.
+link with the object's own name is replaced when the object is written. Unfinished files, which are named
+``.<name>.<id>.partial`` and are next to their target, are not objects, and only `LocalStorage.list_unfinished` lists
+them.
 
 Objects are written by `sink` and `unfinished`, read by `source`, read at random by `open_files`, and listed by `walk`.
 """
@@ -36,10 +37,10 @@ from asyncrec.storage._url import check_key, join, local_path
 __all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info", "open_file"]
 
 # The size of one writev. At 2 MiB, a thread hop (50 to 120 us) takes a tenth of the time of copying and checksumming. A
-# larger chunk would save little, but take more memory.
+# larger chunk would save little time, but use more memory.
 _CHUNK_SIZE = 2 << 20
-# The chunk size of index and keys files, enough for 16,384 keys. Keys are written before their records. With a smaller
-# chunk, more records still have their keys after a crash.
+# The chunk size of index and keys files, enough for 16,384 keys. Keys are written before their records. The smaller
+# this chunk is, the more records still have their keys after a crash.
 BESIDE_CHUNK = 256 << 10
 # The number of files looked up per thread hop when listing, which takes about a millisecond.
 _LIST_BATCH = 500
@@ -58,7 +59,8 @@ class LocalStorage(Storage):
     owner: str | None = None
     # A function that raises StorageError if the owner has lost its job. A flush then acknowledges nothing.
     check: Callable[[], None] | None = None
-    # Whether objects, like unfinished files, are readable only by this user, for folders that no other user reads.
+    # Whether objects are readable only by this user, as unfinished files are. This is for folders that no other user
+    # reads.
     private = False
 
     def __init__(
@@ -101,7 +103,7 @@ class LocalStorage(Storage):
         return path.with_name(partial_name(path.name, self.owner))
 
     def begun_of(self, key: str) -> Path:
-        """Return the path that the owner's unfinished file for ``key`` has until its zeros are durable."""
+        """Return the path of the owner's unfinished file for ``key`` until its leading zeros are durable."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
 
@@ -191,7 +193,7 @@ class LocalStorage(Storage):
 
 
 def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
-    """Return the first of these keys whose object exists, or `None`. Blocks, so that one thread hop serves all keys."""
+    """Return the first of these keys whose object exists, or `None`. Blocks; one thread hop serves all keys."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
         with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):

@@ -1,8 +1,10 @@
-"""`UnfinishedFile` is a file that becomes an object when it is published. Its mode is 0600 until then. Methods block.
+"""`UnfinishedFile` is a file that becomes an object when it is published. Its mode is 0600 until then. All methods
+block.
 
-The bytes are written to ``.<name>.<id>.partial`` beside the target. The first write creates this file, or opening does
-if the storage has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publication sets the object's mode,
-calls fsync, checks the size, calls `os.replace` (`os.link` if exclusive), and calls fsync on the folder.
+The bytes are written to ``.<name>.<id>.partial`` next to the target. The first write creates this file. If the storage
+has an owner (`LocalStorage.owned_by`), the file is created when the sink is opened, and ``<id>`` is the owner's id.
+Publication sets the object's mode, calls fsync, checks the size, calls `os.replace` (`os.link` if exclusive), and calls
+fsync on the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ logger = logging.getLogger("asyncrec.storage")
 
 # The maximum number of buffers in one writev: 1,024 on Linux and macOS. POSIX guarantees 16.
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
-# The mode of an unfinished file, because readers of the data set must not read unpublished records.
+# The mode of an unfinished file. Other users must not read unpublished records, even if they may read the data set.
 _UNPUBLISHED = 0o600
 
 
@@ -76,7 +78,7 @@ class UnfinishedFile:
 
     @property
     def there(self) -> bool:
-        """Whether a file must be closed or removed."""
+        """Whether the file still has to be closed or removed."""
         return self._lock is not None or self._partial is not None
 
     def write_behind(self, other: UnfinishedFile, tail: Callable[[], Sequence[Buffer]]) -> None:
@@ -95,10 +97,10 @@ class UnfinishedFile:
             return
         folder, name = os.path.split(self._target.path)
         self._disk.make_folder(folder)
-        self._exists()  # raise now, not on publication, if the name is too long or is a folder's
+        self._exists()  # raise now, not on publication, if the name is too long or names a folder
         owner, zeros = self._target.owner, self._target.zeros
         partial = os.path.join(folder, partial_name(name, owner))
-        # Until its zeros are durable, the file has another name, because missing zeros would count as lost data.
+        # Until its zeros are durable, the file has a different name, because missing zeros would count as lost data.
         begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
         status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
         self._mode = stat.S_IMODE(status.st_mode)
@@ -196,9 +198,9 @@ class UnfinishedFile:
         try:
             self._disk.sync_folder(self._target.folder)
         except OSError:
-            # It is unknown whether the name is durable. After the error, no object may remain, but acknowledged bytes
-            # and a part of another file (see `abandon`) must. A replaced object is lost in any case, so keep the new,
-            # complete object.
+            # It is unknown whether the name is durable. After the error, no object may be left, but acknowledged bytes,
+            # and bytes that belong to another file (see `abandon`), must be kept. If an object was replaced, it is lost
+            # in any case, so keep the new, complete object.
             if not replaces:
                 with suppress(OSError):
                     if not linked:
@@ -218,8 +220,8 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close the file, and remove it unless it was published or a flush has acknowledged bytes.
 
-        The file to which this one belongs (`write_behind`) is removed first. If that file is kept, so is this one. So
-        even a crash in between cannot leave that file without this one.
+        The file to which this one belongs (`write_behind`) is removed first. If that file is kept, so is this one.
+        Therefore, even a crash between the two steps cannot leave that file without this one.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:

@@ -1,8 +1,8 @@
-"""List all files below a folder in the order of an object store: ascending by the UTF-8 bytes of the whole key. Blocks.
+"""List all files below a folder in the order of an object store: ascending by the UTF-8 bytes of the full key. Blocks.
 
 A folder is sorted by its name followed by a slash, so ``a-b`` comes before ``a/b``, although the name ``a`` is less
-than ``a-b``. No other key comes between two keys of one folder. So each folder is sorted separately, and only the
-folders on the current path are in memory.
+than ``a-b``. No key from another folder comes between two keys of a folder. Therefore, each folder is sorted
+separately, and only the folders on the current path are in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clients of a store: options, trusted authorities, connection errors, log filters, and shared clients.
+"""The HTTP clients of storages: options, trusted authorities, connection errors, log filters, and sharing.
 
 A data set is read through many storages at a time, one for each open path. Storages with the same connection settings
 share one client (`SharedClients`) with its connections and token.
@@ -37,7 +37,8 @@ _CLOSE_SECONDS = 5.0
 _PROXY_ASKS = 407
 _ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
-# The errors for a host that does not exist according to a name server. If no name server responds, the error differs.
+# The error codes for a host that does not exist according to a name server. If no name server responds, the code is a
+# different one.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -34,7 +34,7 @@ class SlicedBody:
 
     def __aiter__(self) -> SlicedBody:
         if self._begun:
-            # Clients repeat a request whose connection broke, and older clients would send only the rest of the body.
+            # Clients repeat a request whose connection broke, and older clients would send only the remaining body.
             raise ConnectionResetError("only part of the body was sent")
         return self
 

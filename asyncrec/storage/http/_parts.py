@@ -3,7 +3,7 @@
 `PartTasks` sends the parts, `PartSlots` limits their number, and `PartBuffers` and `fill_part` provide their memory.
 
 Memory for parts is mapped rather than allocated by the C library, which would retain freed memory for each worker
-thread, and fragment it. With four parts of 8 MiB in transit, a process grew by 75 to 100 MiB. The memory would also
+thread, and fragment it: with four parts of 8 MiB in transit, a process grew by 75 to 100 MiB. Such memory would also
 have to be cleared before the copy, which takes 5 ms on the event loop.
 """
 

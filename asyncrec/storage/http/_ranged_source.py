@@ -1,9 +1,9 @@
 """`RangedSource` is a source that requests ranges of one version of an object.
 
 Looking up an object before requesting bytes would take two round trips. One is enough, because the response to a
-request for bytes also contains the object's version and length. So the source looks up an object only if the version or
-the length is missing, or if the request is rejected because there are no bytes to return. If the caller passes
-``info``, nothing is requested until the first bytes are needed.
+request for bytes also contains the object's version and length. Therefore, the source looks up an object only if the
+version or the length is missing, or if the request is rejected because there are no bytes to return. If the caller
+passes ``info``, nothing is requested until the first bytes are needed.
 
 A range of at most one window is requested at a time. The blocks of the response are returned as they arrived, before
 the next request is sent. A `Storage.read_ahead` of two windows makes the core request two windows ahead.
@@ -37,8 +37,8 @@ _REST = 2.0
 _SMALL = 64 << 10
 _JOINED = 256 << 10
 # A fraction of a window (256 KiB of 8 MiB). A response of at most this size is received completely when it begins. If
-# an object's length is unknown and no slot is free, this much is requested first. A reader that requests less is
-# assumed not to need speed.
+# an object's length is unknown and no slot is free, this much is requested first. A reader that requests less than this
+# at a time is assumed not to need a fast stream.
 _AT_ONCE = 1 / 32
 # The fraction of a window that a reader must receive after a pause before it counts as keeping up again.
 _KEEPS_UP = 1 / 4
@@ -131,14 +131,15 @@ class RangedSource(ByteSource):
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {what}: offsets count from the beginning")
         self._what = what
-        self._position = start  # of the next byte to request, after all bytes that have arrived
+        self._position = start  # the offset of the next byte to request, after all that have arrived
         self._given_end = end
         self._known = info
         self._blocks: deque[bytes] = deque()
         self._open = False
         self._slots = slots or StreamSlots(0)
         self._answer: LongAnswer | None = None
-        # Bytes since the reader last paused or a response broke off. Initially, the reader counts as keeping up.
+        # The number of bytes received since the reader last paused or a response broke off. Initially, the reader
+        # counts as keeping up.
         self._fetched = self.window
         self._at_once = int(self.window * _AT_ONCE)
         self._returned_at = math.inf  # the clock's time when the reader last received bytes
@@ -206,8 +207,8 @@ class RangedSource(ByteSource):
             raise anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
-        # Blocks that have arrived are returned without a checkpoint, because one for each block would take a tenth of
-        # the reading time. There is a checkpoint after at most one window.
+        # Blocks that have arrived are returned without a checkpoint, because a checkpoint for each block would take a
+        # tenth of the reading time. A checkpoint follows after at most one window.
         if not self._blocks:
             end = self._end
             if self._position >= end:
@@ -257,7 +258,7 @@ class RangedSource(ByteSource):
         start, end = self._position, self._given_end
         if end is not None and end <= start:
             return False
-        # Keep the slot until the reader requests more, if the rest of the response is longer than one receive.
+        # If the rest of the response is longer than one `receive`, keep the slot until the reader requests more.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
             end = start + self._at_once
@@ -286,7 +287,10 @@ class RangedSource(ByteSource):
         return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
-        """Return the next blocks of a long response, or none if it broke off. A range request then raises the error."""
+        """Return the next blocks of a long response, or no blocks if it broke off.
+
+        In that case, the range request that follows raises the error.
+        """
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:

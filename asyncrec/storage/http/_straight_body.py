@@ -1,12 +1,13 @@
 """`StraightBody` is the body of an aiohttp response, received directly into large blocks.
 
 aiohttp's parser copies the bytes that the socket received, and its reader joins the copies. On a fast link, these
-copies, and a dozen steps of Python per 256 KiB, dominate the cost of reading. But a body of known length needs no
-parsing. So until the last byte, this class replaces the connection's protocol, and the socket, or TLS, writes directly
-into a block of 512 KiB. Then the response is marked as ended, and the connection is returned to aiohttp for reuse.
+copies, and a dozen steps of Python per 256 KiB, dominate the cost of reading. However, a body of known length needs no
+parsing. Until the last byte of the body, this class therefore replaces the connection's protocol, so that the socket,
+or the TLS layer, writes directly into blocks of 512 KiB. After that, the response is marked as ended, and the
+connection is returned to aiohttp for reuse.
 
 All aiohttp names used here are public, except two that aiohttp itself uses at the end of a body:
-`StreamReader.feed_eof`, and `pause_reading` of its protocol, which ends the time limit for the next byte.
+`StreamReader.feed_eof`, and `pause_reading` of its protocol, which stops the timer for the next byte.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 # The size of a returned block. Splitting it into small records takes half a millisecond on the loop.
 _BLOCK = 512 << 10
-# The maximum number of complete blocks in memory. At this number, the socket is not read, so the sender waits.
+# The maximum number of complete blocks in memory. At this number, the socket is no longer read, so the sender has to
+# wait.
 _MOST_WAITING = 2
 
 

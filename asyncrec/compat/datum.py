@@ -67,7 +67,7 @@ class Shuffler(HashShuffler):
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Add one record. ``features`` are its values before encoding, which lost some of their types."""
+        """Add one record. ``features`` are its values before encoding, whose types the record does not preserve."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)

@@ -25,7 +25,7 @@ CHUNK = TRANSFERRED
 
 
 class Puller(Generic[T]):
-    """A synchronous view of an async iterator on the loop, from which each call transfers several items.
+    """The caller's side of an async iterator on the loop. Its items are transferred in lists.
 
     Attributes:
         arrived: the items that an interrupted call took from the source. The next call returns them first.

@@ -31,7 +31,7 @@ def is_revisit(page: Mapping[str, Any]) -> bool:
 
 
 def may_share(page: Mapping[str, Any]) -> bool:
-    """Return whether a page may become a revisit because its body is already stored, or may itself be revisited.
+    """Return whether a page may become a revisit of a page with the same body, or be that page for another revisit.
 
     Resolving a revisit sets its type and, for a 304, its status to those of the page that has the body (`resolved`).
     This would change a page of a different type, or a 304 with content, so such a page is stored with its own body.

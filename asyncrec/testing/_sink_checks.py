@@ -94,7 +94,7 @@ async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished
 
 
 async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """Check that a sink cancelled at any await either stores nothing, or the entire object and sets `published`.
+    """Check that a sink cancelled at any await stores nothing, or stores the entire object and sets `published`.
 
     At least one await while opening, sending or exiting must allow cancellation.
     """
@@ -218,9 +218,9 @@ async def _check_refusal(sink: ByteSink, when: str) -> None:
 async def check_flush(
     open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered"
 ) -> None:
-    """Check that `flush` neither publishes nor loses data, even if the body later raises an exception.
+    """Check that `flush` neither publishes nor loses data, and what is left if the body then raises an exception.
 
-    After that exception, nothing may be left or, if the flush level is ``"spooled"``, only an unfinished file.
+    If the flush level is ``"spooled"``, an unfinished file must be left, otherwise nothing.
     """
     chunk = await _chunk_size(open_sink)
     data = content(chunk + chunk // 2 + 1)

@@ -27,7 +27,7 @@ from asyncrec.integrations.arrow._types import schema_of
 Array: TypeAlias = Any
 Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the feature
 
-_NO_BYTES = np.array([], "S1")  # a plain empty list does not say what it lists, so it would be encoded as absent
+_NO_BYTES = np.array([], "S1")  # an empty list has no element type, so it would be encoded as absent
 
 
 class _RowError(Exception):

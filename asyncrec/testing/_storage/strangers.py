@@ -20,7 +20,7 @@ class StrangerCases(StorageHooks):
     """The cases for a proxy that responds with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """A response that is not a listing is never mistaken for an empty folder. The call is retried, or it raises.
+        """A response that is not a listing is never mistaken for an empty folder: the request is retried or fails.
 
         Otherwise, the data set would appear to be empty, and would be written a second time.
         """
@@ -35,9 +35,9 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, listed, "s/")
 
     async def test_read_answered_by_another(self) -> None:
-        """If a proxy answers a request, an existing object is either read correctly or a suitable error is raised.
+        """If a proxy answers a request, an existing object is still found and read correctly, or an error is raised.
 
-        `ObjectNotFoundError` would not be suitable, because the object exists.
+        The error must not be an `ObjectNotFoundError`, because the object exists.
         """
         async with self.open_storage() as storage:
             data = content(70_000)

@@ -35,7 +35,7 @@ class Owner(Generic[A]):
     """The owner of ``context``, which is open from `enter` until `leave`. ``what`` is its name in error messages.
 
     Like a Python file, an owner that is garbage-collected while open closes its context as after an exception, and
-    warns. ``keeps`` is another owner, which is kept alive because this context depends on its context.
+    warns. ``keeps`` is another owner, which is kept alive because ``context`` depends on the context of that owner.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:

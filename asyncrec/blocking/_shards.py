@@ -278,7 +278,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def _is_new(self, key: str | bytes) -> bool:
         """Return whether a write with this key gets a ticket rather than being skipped as a duplicate.
 
-        The writer's keys change only when records are passed to it, which the lock held by this thread prevents.
+        The writer's set of keys changes only when records are passed on, which needs the lock that this thread holds.
         """
         digest = digest_of(key)
         if not self._skips:

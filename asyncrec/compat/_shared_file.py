@@ -32,7 +32,7 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# Seconds to wait while another writer writes, which takes milliseconds. A slower one is suspended or not asyncrec's.
+# Seconds to wait for another writer's write, which takes milliseconds. A slower writer is suspended, or not asyncrec's.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
@@ -189,7 +189,7 @@ def _attempts() -> Iterator[None]:
 
 
 def _lock_of(kind: int) -> bytes:
-    """Return C's ``struct flock`` for the whole file, in Linux's layout."""
+    """Return C's ``struct flock`` for the entire file, in Linux's layout."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 

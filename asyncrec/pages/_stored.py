@@ -206,7 +206,7 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
     searches = await for_each(search, revisits, tasks=_TASKS)
     await _look(dataset, searches)
-    # The page that had the body may have been deleted, but another page may have the same body.
+    # The page that had the body may have been deleted, but a different page may have the same body.
     for each in searches:
         await each.look_elsewhere(dataset.contents)
     await _look(dataset, searches)

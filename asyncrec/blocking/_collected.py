@@ -1,4 +1,4 @@
-"""`Collected` holds the records that a blocking writer has accepted but its event loop has not yet written."""
+"""`Collected`: the records that a blocking writer has accepted, but that its event loop has not yet written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("asyncrec.blocking")
 
 
 class Collected:
-    """Records in transit to ``writer``. Threads append records, and the loop writes them in order.
+    """Records on their way to ``writer``. Threads append records, and the event loop writes them in order.
 
     This object outlives the blocking writer, which may be garbage-collected.
 
@@ -51,7 +51,7 @@ class Collected:
             await self.hand_on()
 
     async def rescue(self) -> None:
-        """Write the records when no caller remains to write them or to receive an error. A failure is logged."""
+        """Write the records if there is no caller left to write them or to catch an error. A failure is logged."""
         self.is_closed = True
         try:
             await self.hand_on_in_time()
@@ -65,19 +65,20 @@ class Collected:
             )
 
 
-# Writes and flushes the collected records. Returns False if no record waits, or `None` if a thread is writing.
+# A function that writes and flushes the collected records. It returns `False` if there were no records, `None` if a
+# thread was just writing, and `True` otherwise.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
-# A thread usually holds the writer's lock for microseconds, but sometimes for as long as a write takes. A held lock is
-# polled at increasing intervals.
+# Seconds until the first retry if a thread holds the writer's lock, which usually lasts microseconds, but may last as
+# long as a write. The intervals between further retries increase.
 _FIRST_DELAY = 0.001
 
 
 async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
-    """Flush every ``seconds``, starting at the first record, until a period passes without a record.
+    """Flush every ``seconds``, until a period passes without a record. The first record starts this timer.
 
-    Thus, no record waits longer than ``seconds``, an idle writer has no timer, and records need no timestamps.
-    ``flush`` is a `weakref.WeakMethod` of the writer, so the writer can be garbage-collected.
+    This way, no record waits longer than ``seconds``, an idle writer has no timer, and records need no timestamps.
+    ``flush`` is a `weakref.WeakMethod` of the writer, so that the writer can be garbage-collected.
     """
     delay = seconds
     while True:

@@ -1,4 +1,4 @@
-"""Write and read whole data sets without async: splits, tables and tuples, as in `asyncrec._datasets`."""
+"""Write and read entire data sets without async: splits, tables and tuples, as in `asyncrec._datasets`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that gives an ``__init__`` the parameters of ``make``, and passes the object to it."""
+    """Return a decorator for an ``__init__`` that accepts what ``make`` returns. Callers pass ``make``'s arguments."""
 
     def decorate(init: Callable[[Any, A], None]) -> Callable[Concatenate[Any, P], None]:
         @wraps(make)

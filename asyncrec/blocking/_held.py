@@ -1,4 +1,4 @@
-"""`Held` is the loop's side of an `Owner`. In one task, it enters, uses and exits an async context."""
+"""`Held`: the part of an `Owner` that runs on the event loop. One task enters, uses and exits an async context."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Held(Generic[A]):
     """The state of the owner's task on the loop. The task enters and exits the context.
 
     Attributes:
-        entered: set once the context has been entered, or has failed to be entered.
+        entered: an event that is set once the context has been entered, or entering it has failed.
         opened: whether the context was entered successfully.
         ended: whether the context has been exited, or entering it has failed.
         suppressed: whether the context's exit suppressed the error.
-        rescue: a function that writes pending data. It is awaited before the context exits because its owner was
-            garbage-collected or Python is exiting. It must limit its own time, must not raise, and must not hold a
-            reference to the owner or its handle.
+        rescue: a function that writes pending data. It is awaited before the context exits if the owner was
+            garbage-collected or Python is exiting. It must limit its own time, must not raise, and must not refer to
+            the owner or its handle.
     """
 
     value: A
@@ -91,7 +91,7 @@ class Held(Generic[A]):
 
 
 class _Released(Generic[A]):
-    """The owner's context, exited with the error of the caller's body rather than an error of the owner's task."""
+    """A wrapper that exits the owner's context with the error of the caller's body, not one of the owner's task."""
 
     def __init__(self, context: AbstractAsyncContextManager[A], held: Held[A]) -> None:
         self._context = context
@@ -122,7 +122,7 @@ class _Released(Generic[A]):
 
 
 class _Job:
-    """A call to make in the owner's task."""
+    """A call to be made in the owner's task."""
 
     def __init__(self, work: Callable[[], Awaitable[Any]]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""`Owner` keeps an async context open for threads. Decorators derive the synchronous API from the asynchronous API.
+"""`Owner` keeps an async context open for threads to use. Decorators derive the synchronous API from the async API.
 
 `Owner` runs one task on the portal's loop, in which an async context is entered and exited, as cancel scopes require.
 The object that the context yielded may be used in two ways. `Owner.call` runs each call in a separate task, for objects
@@ -35,7 +35,7 @@ class Owner(Generic[A]):
     """The owner of ``context``, which is open from `enter` until `leave`. ``what`` is its name in error messages.
 
     Like a Python file, an owner that is garbage-collected while open closes its context as after an exception, and
-    warns. ``keeps`` is another owner, which is kept alive because this context depends on its context.
+    warns. ``keeps`` is another owner, which is kept alive because ``context`` depends on the context of that owner.
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
@@ -72,22 +72,22 @@ class Owner(Generic[A]):
     def finish_with(self, finish: Finish) -> None:
         """Register ``finish`` to be called before the context exits, with the error that ended the body or `None`.
 
-        If ``finish`` raises, the context exits with that error. ``finish`` is a method of the handle, which is
-        referenced weakly so that it can still be garbage-collected.
+        If ``finish`` raises an error, the context exits with that error. ``finish`` is a method of the handle, to which
+        only a weak reference is kept, so that the handle can be garbage-collected.
         """
         self._finish = weakref.WeakMethod(finish)
 
     def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
-        """Await ``rescue`` before the context exits if `leave` is not called. See `Held`."""
+        """Register ``rescue`` to be awaited before the context exits, unless `leave` is called. See `Held`."""
         self._held.rescue = rescue
 
     def leave(self, error: BaseException | None) -> bool:
         """Exit the context with the error that ended the body. Return whether the context suppressed the error."""
         if isinstance(error, GeneratorExit) and (self._portal.is_own_thread() or self._portal.has_ended):
-            # A generator that held this owner was garbage-collected, perhaps in the loop's thread, and must not wait.
+            # A generator that used this owner was garbage-collected, perhaps in the loop's thread, and must not wait.
             self.abandon()
             return False
-        self._portal.check(self.what)  # before `finish`, whose lock a thread of the parent may hold
+        self._portal.check(self.what)  # before `finish`, which in a forked child might wait for its lock forever
         finish = None if self._finish is None else self._finish()
         if finish is not None:
             try:
@@ -159,7 +159,7 @@ class Owner(Generic[A]):
 
 
 class Handle(OfOneProcess, Generic[A]):
-    """The base class of synchronous objects, with the asynchronous object and the owner that keeps it open."""
+    """The base class of synchronous objects. A handle has the asynchronous object and the owner that keeps it open."""
 
     def __init__(self, owner: Owner[A], value: A) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Handle(OfOneProcess, Generic[A]):
         _owners[self] = owner
 
 
-# The owner of each handle, for functions that open an object on top of another. An attribute would be public.
+# The owner of each handle, for functions that open one object on top of another. An attribute would be public.
 _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDictionary()
 
 
@@ -220,7 +220,7 @@ class Opened(AbstractContextManager[H, bool]):
         raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
-        """Close the object as after an exception, without waiting or warning, for callers that issue a warning."""
+        """Close the object as after an exception, without waiting or warning, for callers that warn themselves."""
         self._owner.abandon()
 
     def __exit__(
@@ -255,7 +255,7 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Return a decorator that gives the blocking twin of ``func`` its parameters and docstring."""
+    """Return a decorator that gives a blocking version of ``func`` the parameters and docstring of ``func``."""
 
     def decorate(twin: Callable[..., T]) -> Callable[P, T]:
         return wraps(func)(twin)
@@ -266,7 +266,7 @@ def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[...
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Return a decorator that gives a method the signature of ``func``, which receives its arguments."""
+    """Return a decorator that gives a method the signature of ``func``, to which it passes its arguments."""
     given = list(signature(func).parameters.values())
 
     def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:

@@ -33,7 +33,7 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# True in the loop's tasks and in the worker threads on which they wait, which end with the loop.
+# True in the loop's tasks, and in the worker threads for which these tasks wait. The threads end with the loop.
 _of_the_loop = ContextVar("_of_the_loop", default=False)
 
 
@@ -110,8 +110,8 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        # Objects garbage-collected in this thread may use the portal. That must neither make it a user nor acquire the
-        # lock twice.
+        # Objects that are garbage-collected in this thread may use the portal. That must not make this thread a user,
+        # and must not acquire the lock twice.
         self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
@@ -143,7 +143,7 @@ class Call(Generic[T]):
             try:
                 return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
-                # A user's function raised this error, which is for the caller, but would make asyncio stop the loop.
+                # A user's function raised this error. It must reach the caller, but would make asyncio stop the loop.
                 self._fatal = error
                 raise RuntimeError("raised in the caller's thread") from error
             finally:
@@ -179,7 +179,7 @@ class Call(Generic[T]):
         if self._future is not None:
             self._future.cancel()
         else:
-            # Interrupted in `begin`. If the loop received the call, a no-op queued now runs after the call starts.
+            # `begin` was interrupted. If the loop received the call, a no-op queued now runs after the call starts.
             self._portal.portal.call(_nothing)
             if self._scope is None:
                 return
@@ -208,7 +208,7 @@ class _OfThisProcess:
     def __init__(self) -> None:
         self._portal: Portal | None = None
         self._starting = threading.Lock()
-        # The portals of parent processes, kept so that they are not finalised here, where their loops do not run.
+        # The portals of parent processes, kept so that they are not finalised in this process, which lacks their loops.
         self._inherited: list[Portal] = []
         on_fork(self)
 
@@ -223,7 +223,7 @@ class _OfThisProcess:
         if self._portal is not None:
             self._inherited.append(self._portal)
         self._portal = None
-        self._starting = threading.Lock()  # another thread may have held it
+        self._starting = threading.Lock()  # a thread of the parent may have held the old lock
 
 
 _of_this_process = _OfThisProcess()

@@ -208,7 +208,7 @@ open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 
-# Not `as_call`, because the iterable runs the caller's code, which may block or use asyncrec.blocking.
+# This does not use `as_call`, because the iterable runs the caller's code, which may block or use asyncrec.blocking.
 @as_twin(writer.write_records)
 def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
     with open_writer(path, **options) as file:

@@ -123,7 +123,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream of ``func``."""
+    """Return a function with the parameters of ``func`` that opens a `Stream` over the stream that ``func`` opens."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
@@ -135,7 +135,7 @@ def as_stream(
 def _of_dataset(
     func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
 ) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
-    """Like `as_stream`, but for a ``func`` that draws batches from a `Dataset` of this module."""
+    """Do the same as `as_stream`, but for a ``func`` that draws batches from a `Dataset` of this module."""
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

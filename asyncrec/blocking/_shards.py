@@ -1,7 +1,7 @@
 """Write a data set of many shards without async: `ShardedWriter`, and the manifest of a data set.
 
 `ShardedWriter.write` collects records in the caller's thread, like `RecordWriter.write`. It can still return a record's
-ticket at once, because tickets number the writes, and all writes pass through this class.
+ticket immediately, because a ticket is the number of a write, and all writes pass through this class.
 """
 
 from __future__ import annotations
@@ -252,9 +252,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Write and flush the collected records, on the loop. See `Flush`. If this fails, the next call raises.
+        """Write and flush the collected records, on the loop. See `Flush`. The next call raises any error of this one.
 
-        The asynchronous writer stores its error. Records that were not passed on remain collected, and fail again.
+        The asynchronous writer keeps its error. Records that were not passed on remain collected, and fail again.
         """
         if not self._lock.acquire(blocking=False):
             return None
@@ -278,7 +278,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def _is_new(self, key: str | bytes) -> bool:
         """Return whether a write with this key gets a ticket rather than being skipped as a duplicate.
 
-        The writer's keys change only when records are passed to it, which the lock held by this thread prevents.
+        The writer's set of keys changes only when records are passed on, which needs the lock that this thread holds.
         """
         digest = digest_of(key)
         if not self._skips:
@@ -290,7 +290,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _finish(self, error: BaseException | None) -> None:
         if self._timer is not None:
-            self._timer.abandon()  # it may hold the lock for as long as a full store blocks its flush
+            self._timer.abandon()  # otherwise, it might hold the lock while its flush waits for a full store
         with self._lock:
             self._collected.is_closed = True
             if error is None:
@@ -310,8 +310,8 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
         options = cast("dict[str, Any]", kwargs)
-        own = {} if options.get("seen") is not None else options  # such a writer does not collect pages
-        # The function is the caller's code, so it runs in the caller's thread, before a record gets its ticket.
+        own = {} if options.get("seen") is not None else options  # with `seen`, the writer does not collect records
+        # `partition_by` is the caller's code, so it runs in the caller's thread, before a record gets its ticket.
         partition_by = own.pop("partition_by", None)
         # Records are encoded, and checked against the schema, in the caller's thread.
         schema = schema_of(own.get("schema"))

@@ -1,8 +1,9 @@
 """A shuffled epoch without async. Records and batches are transferred from the event loop in groups.
 
-A call to the loop takes as long as reading a few dozen records. With one call per batch, batches of 32 would take four
-times as long as on the loop. All batches that have been read are therefore transferred together. The state is the
-position after the last record or batch returned to the caller, where batches of another size would begin.
+A call to the loop takes as long as reading a few dozen records. With one call per batch, batches of 32 records would
+take four times as long as on the loop. Therefore, all batches that have already been read are transferred together. The
+state is the position after the last record or batch that was returned to the caller. If the caller changes the batch
+size, the next batch begins there.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ShuffledStream(Stream[bytes]):
     def _begin(self, size: int) -> None:
         self._groups = self._value.batches(size)
         self._size = size
-        self._arrived: deque[Any] = deque()  # batches; for size 1, records, or `None` for a damaged record
+        self._arrived: deque[Any] = deque()  # batches, or for size 1, records, with `None` for a damaged record
 
     def __next__(self) -> bytes:
         while True:

@@ -1,6 +1,6 @@
 """Iterate without async. Records are transferred from the loop in lists, even if the caller iterates over single items.
 
-The loop's side keeps a list until the caller's side has received it, so an interrupted call loses no records.
+Each list is kept until the caller's thread has received it, so an interrupted call loses no records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = TRANSFERRED
 
 
 class Puller(Generic[T]):
-    """The caller's side of an async iterator, to which items are transferred ``count`` at a time.
+    """The caller's side of an async iterator on the loop. Its items are transferred in lists.
 
     Attributes:
         arrived: the items that an interrupted call took from the source. The next call returns them first.
@@ -41,8 +41,8 @@ class Puller(Generic[T]):
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
         """Return the next ``count`` items, or fewer at the end. Raise any error once all items before it are returned.
 
-        ``count`` is the same in each call until the items of an interrupted call are returned. ``before`` is called on
-        the loop before the first of the items is taken from the source.
+        After an interrupted call, ``count`` must not change until the items of that call have been returned. ``before``
+        is called on the loop before the first of the items is taken from the source.
         """
         self._owner.call_inside(self._fetch, count, before)
         taken, self.arrived = self.arrived, []
@@ -104,14 +104,14 @@ class AsyncStream(Protocol[T_co]):
 
 @runtime_checkable
 class OpensShards(Protocol):
-    """The stream of `asyncrec.interleave`. Its state before a list lacks the versions of shards opened for the list."""
+    """The stream of `asyncrec.interleave`. Reading a list may open shards, whose versions earlier states then lack."""
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @runtime_checkable
 class KeepsSnapshots(Protocol):
-    """A stream whose ``state_before`` works only for items that were made after this call."""
+    """A stream whose ``state_before`` works only for items that were produced after a call of `keep_snapshots`."""
 
     def keep_snapshots(self) -> None: ...
 
@@ -169,7 +169,7 @@ class Stream(Handle[Any], Iterator[T]):
         return state
 
     def _unused(self) -> int:
-        """Return the number of records, or of a sampler's batches, that an interrupted call took."""
+        """Return how many records, or batches of a sampler, an interrupted call took from the stream."""
         if self._lists is not None and self._lists[1].arrived:
             return sum(map(len, self._lists[1].arrived))
         return len(self._items.arrived)
@@ -183,7 +183,7 @@ class Stream(Handle[Any], Iterator[T]):
         values = StateValues(state)
         left_out = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
         self._owner.call_inside(self._load, dict(state))
-        self._first = self._chunk - left_out  # so that the position in the first list stays below the chunk
+        self._first = self._chunk - left_out  # a position within a list must stay below the chunk
 
     def stats(self) -> Any:
         """Return the stream's counts. Records in transit from the event loop are counted as returned."""

@@ -1,4 +1,4 @@
-"""datum's configurations, with types and defaults. Types are checked, and an unknown name raises AttributeError."""
+"""datum's configuration classes. Options are type-checked, and setting an unknown option raises AttributeError."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Config(Generic[T]):
-    """A type-checked attribute, whose default is created on first access."""
+    """A descriptor for a type-checked option. Its default value is created when the option is first accessed."""
 
     def __init__(self, kind: Any, default: Callable[[], T]) -> None:
         self._kind = kind
@@ -47,7 +47,7 @@ def _of(value: T) -> _Config[T]:
 
 
 def _optional(kind: Any) -> _Config[Any]:
-    """Return an attribute that is `None` until it is set."""
+    """Return an option that is `None` until it is set."""
     return _Config(kind, lambda: None)
 
 
@@ -73,10 +73,10 @@ class ConfigBase:
     __hash__ = None  # type: ignore[assignment]  # configurations are mutable
 
     def merge(self, other: Self) -> Self:
-        """Return a configuration with the attributes set in either of the two.
+        """Return a new configuration that combines the options set in this one and in ``other``.
 
         Raises:
-            ValueError: the two set an attribute to different values.
+            ValueError: both configurations set the same option, but to different values.
         """
         if type(other) is not type(self):
             raise ArgumentTypeError(f"{type(self).__name__} cannot be merged with {type(other).__name__}")
@@ -117,7 +117,7 @@ class TFRReadConfigs(ConfigBase):
 
 
 class BucketConfigs(ConfigBase):
-    """Options for batching by length. ``bucket_batch_sizes`` has one item more than ``bucket_boundaries``."""
+    """Options for batching by length. ``bucket_batch_sizes`` has one more item than ``bucket_boundaries``."""
 
     bucket_boundaries = _Config(list, lambda: [0])
     bucket_batch_sizes = _Config(list, lambda: [32, 32])
@@ -129,7 +129,7 @@ class DatasetConfigs(ConfigBase):
     buffer_size = _of(100)
     seed = _of(6052020)
     full_dataset = _of(False)
-    drop_remainder = _of(True)  # for training, discard a short last batch
+    drop_remainder = _of(True)  # in training, drop the last batch if it is not full
     drop_remainder_val = _of(False)
     drop_remainder_test = _of(False)
     deterministic = _of(False)

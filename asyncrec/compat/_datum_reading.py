@@ -18,7 +18,7 @@ from asyncrec.storage._url import local_path, scheme_of
 
 
 class InstructionError(ArgumentValueError, AssertionError):
-    """A part of a split does not exist. This is also an AssertionError, because datum raises one."""
+    """An instruction is invalid or selects too few records. Also an AssertionError, because datum raises one."""
 
 
 def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
@@ -43,8 +43,8 @@ class Dataset:
     The first axis of a value indexes the records of the batch. Integers are int64, floats are float32, and text and
     bytes are byte strings. An image is returned as pixels if the example named the image's file. With TensorFlow, a
     method returns a ``tf.data.Dataset`` in datum's order, which is batched, echoed, repeated and mapped according to
-    ``dataset_configs``. Without TensorFlow, a method returns an iterable of dicts of NumPy arrays in another order.
-    Images then stay bytes, and only the options for sizes, the seed and remainders have an effect. Either result can be
+    ``dataset_configs``. Without TensorFlow, a method returns an iterable of dicts of NumPy arrays in a different order,
+    images stay bytes, and only the options for sizes, the seed and remainders have an effect. Either result can be
     iterated any number of times. Records of different sizes are padded with 0 or ``b""``; datum fails by default.
 
     ``instruction`` names a split or parts of several splits: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see

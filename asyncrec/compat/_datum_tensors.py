@@ -1,8 +1,8 @@
-"""datum's reader, built from the same tf.data operations in the same order, so that seeds have the same effect.
+"""datum's reader, built from the same tf.data operations in the same order, so that a seed gives the same batches.
 
 tf.data reads the files if TensorFlow has a file system for them. Otherwise asyncrec reads them, several shards at once,
-in the same order. Compressed files and schemas with more detail than datum's table are also supported. If TensorFlow is
-not installed, the batches are `ArrayBatches`.
+in the same order. Compressed files and schemas with more detail than datum's own table of features are also supported.
+If TensorFlow is not installed, the batches are `ArrayBatches`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
 
 
 def padded_shapes(table: dict[str, dict[str, Any]]) -> dict[str, list[None]]:
-    """Return an unknown size for each axis of each feature."""
+    """Return the shape of each feature, with an unknown size (`None`) for every axis."""
     return {name: [None] * len(feature["shape"]) for name, feature in table.items()}
 
 
@@ -127,7 +127,7 @@ Batch = dict[str, NDArray[Any]]
 
 @dataclass
 class ArrayBatches:
-    """Padded batches of an instruction's records, for any number of iterations. Each iteration reopens the files.
+    """An iterable of padded batches of the records that ``instruction`` selects. Each iteration reopens the files.
 
     Args:
         passes: the number of passes; -1 means forever.
@@ -149,7 +149,7 @@ class ArrayBatches:
             yield from self.once()
 
     def once(self) -> Iterator[Batch]:
-        """Read the splits in one pass."""
+        """Yield the batches of one pass."""
         with blocking.open_split(self.path, self.instruction) as reader:
             if reader.schema is None:
                 raise DatasetError(
@@ -177,7 +177,7 @@ class ArrayBatches:
 
 
 def _padded(value: Any) -> NDArray[Any]:
-    """Pad the values of a VarLen or Tensor, which differ in size from record to record, to one shape."""
+    """Return a feature's values as one array. Pad those of a VarLen or Tensor, whose sizes differ between records."""
     if not isinstance(value, Ragged) and not (
         value.dtype == object and len(value) and isinstance(value[0], np.ndarray)
     ):

@@ -1,14 +1,14 @@
-"""Close files that a program left open, as the originals do, on garbage collection or when Python exits.
+"""Close files that a program leaves open, when they are garbage-collected or when Python exits.
 
-A finaliser may run anywhere: on an event loop, which must not block, or within a call that holds a lock. So each
-garbage-collected file is closed in a new thread. The finaliser waits for that thread only if no event loop is running
-in the current thread, and only for a limited time.
+The original libraries do the same. A finaliser may run anywhere: on an event loop, which must not block, or inside a
+call that holds a lock. Therefore, each garbage-collected file is closed in a new thread. The finaliser waits for that
+thread only if no event loop is running in the current thread, and only for a limited time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  # registers its exit function, which ends all pools, to run after ours
+import concurrent.futures.thread  # noqa: F401  # so that its exit function, which ends all pools, runs after ours
 import sys
 import threading
 from typing import Protocol
@@ -18,7 +18,7 @@ import sniffio
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.blocking._portal import current_portal
 
-# Long enough for a store to respond, but not so long that the program seems to hang.
+# Seconds to wait for a file to be closed: long enough for a store to respond, but too short to look like a hang.
 _PATIENCE = 30.0
 
 
@@ -49,7 +49,7 @@ class _LeftOpen:
             thread.join(_PATIENCE)
 
     def close_most(self) -> None:
-        """Close all files except those of other non-daemon threads that still run, because Python joins these."""
+        """Close all files except those opened by other running non-daemon threads, which Python will wait for."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
         for file, opener in reversed(list(self.files.items())):
@@ -72,7 +72,7 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Register a file to be closed, in reverse order, when Python exits, unless `forget` is called first."""
+    """Register a file to be closed when Python exits, last in first out, unless `forget` is called before that."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 
@@ -100,9 +100,9 @@ def _on_a_loop() -> bool:
 
 
 # Close the files early, while the executors of a store's client still accept work. `atexit` is too late, because the
-# event loop's thread has ended by then. `threading._register_atexit` is private, but concurrent.futures uses it for
-# the same reason: the functions run before Python joins the threads. Without it, the files are closed just before the
-# loop ends.
+# event loop's thread has already ended. `threading._register_atexit` is private, but concurrent.futures uses it for the
+# same reason: its functions run before Python joins the threads. If Python lacks it, the files are closed just before
+# the loop ends.
 _register_atexit = getattr(threading, "_register_atexit", None)
 if _register_atexit is not None:
     _register_atexit(left_open.close_most)

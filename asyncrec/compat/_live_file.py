@@ -1,10 +1,10 @@
-"""`LiveFile`: a file of records that grows in place, for readers that follow it. It needs no event loop.
+"""`LiveFile`: a file of records that grows in place while other programs read it. It needs no event loop.
 
-The class is for event files. It accepts only whole records, so that a reader can see part of a record only during a
-write. A file may have several writers (see `asyncrec.compat._shared_file`). The class works in exit handlers, where no
-event loop can run. As with any Python file, unflushed records are written when the file is garbage-collected or when
-Python exits. A forked child writes only the records that it adds itself; the parent writes those buffered before the
-fork.
+It is meant for TensorBoard's event files. Only complete records are passed to it, so a reader can see an incomplete
+record only while a write is in progress. A file may have several writers (see `asyncrec.compat._shared_file`). The
+class also works in exit handlers, where no event loop can run. As with any Python file, unflushed records are written
+when the file is garbage-collected or when Python exits. A forked child writes only the records that it adds itself; the
+parent writes those that were buffered before the fork.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _BUFFER = 8 << 10
 class LiveFile:
     """A local file that is written in place.
 
-    Opening the file creates its folder and empties the file unless another writer has it open.
+    Opening the file creates its folder if necessary, and empties the file unless another writer has it open.
 
-    After a write has failed, no more records are written, and every later call raises an error. Earlier records stay.
+    After a write has failed, no more records are written, and every later call raises an error. Records that were
+    written before the failure stay in the file.
 
     Raises:
         StorageError: an exclusive writer has the file open, or the disk failed.
@@ -115,7 +116,7 @@ class LiveFile:
 
     def forked(self) -> None:
         """Discard the buffered records in a forked child; the parent writes them. The first write reopens the file."""
-        self._lock = threading.RLock()  # a thread of the parent may hold the old lock
+        self._lock = threading.RLock()  # a thread of the parent may have held the old lock
         self._pending = bytearray()
         self._inherited = True
 
@@ -135,4 +136,4 @@ def _write_all() -> None:
             file.show()
 
 
-atexit.register(_write_all)  # registered before the importing modules' exit handlers, so it runs after them
+atexit.register(_write_all)  # modules that import this one register theirs later, so theirs run first

@@ -1,10 +1,11 @@
-"""`RemoteFile`: `asyncrec.blocking.open_file` for code that calls ``flush()`` and ``close()`` rather than use ``with``.
+"""`RemoteFile`: `asyncrec.blocking.open_file` for code that calls ``flush`` and ``close`` instead of using ``with``.
 
-Stores publish only whole objects. A flush therefore publishes an object with all bytes so far, and the next flush
-uploads these bytes again with the new ones, under the same name. An object of a few MiB, such as an event file, thus
-always has all flushed bytes. If it grows larger, or if frequent flushes would upload many times its size, the object
-stays as it is, and the file continues in another object, with a number appended to the name. Sorted by name, the
-objects are in order and only the last one changes, as TensorBoard expects. An unflushed file is uploaded once.
+Stores can only publish complete objects. A flush therefore publishes an object with all bytes written until then, and
+the next flush uploads those bytes again, followed by the new ones, under the same name. A file of a few MiB, such as an
+event file, is thus always one object with all flushed bytes. If the file grows larger, or is flushed so often that many
+times its size would be uploaded, that object is left as it is, and the file continues in a new object, whose name ends
+with a number. Sorted by name, the objects are in order and only the last one changes, as TensorBoard expects. A file
+that is never flushed is uploaded once.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._registry import foreign_factory
 from asyncrec.storage._url import redact
 
-# The number of bytes passed to the event loop at once. A call takes 60 us, or a fraction of a microsecond per record.
+# The number of bytes passed to the event loop in one call, which takes 60 us: a fraction of a microsecond per record.
 _BUFFER = 512 << 10
-# The maximum number of bytes kept in memory for the next upload. Most event files are smaller. This is also the part
-# size of a multipart upload.
+# The maximum size of an object whose bytes are kept in memory, to be uploaded again. Most event files are smaller. This
+# is also the part size of a multipart upload.
 _SENT_AGAIN = 8 << 20
-# The limit on repeated uploads: a burst, plus a multiple of the bytes written, plus an allowance per second. A flush
-# every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
+# The limit on the bytes that are uploaded again: a burst, plus a multiple of the bytes written, plus an allowance per
+# second. A flush every two minutes, as in tensorboardX, stays far below the limit; a flush after each record does not.
 _BURST = 16 << 20
 _TIMES = 8
 _EACH_SECOND = 1 << 20
@@ -48,7 +49,7 @@ class RemoteFile:
             self._upload.write(data)
 
     def flush(self) -> None:
-        """Publish all bytes so far, so that they survive the process."""
+        """Publish all bytes written until now, so that they outlive the process."""
         with self._upload.lock:
             self._upload.flush()
 
@@ -68,9 +69,9 @@ class RemoteFile:
 
 class _Upload:
     def __init__(self, path: str) -> None:
-        self.lock = threading.RLock()  # when Python exits, two threads may close a garbage-collected file
+        self.lock = threading.RLock()  # when Python exits, two threads may both close a garbage-collected file
         self._path = path
-        # A sink from a user's factory decides when written bytes become visible, and cannot be opened again for a file.
+        # If the user registered a factory, its sink decides when bytes become visible, and a file is opened only once.
         self._shows = foreign_factory(path) is not None
         self._name = path
         self._number = 0
@@ -128,7 +129,7 @@ class _Upload:
             ) from self._failure
 
     def _publish(self) -> None:
-        if self._context is None and not self._pending:  # everything is published
+        if self._context is None and not self._pending:  # everything has been published
             return
         self._hand_on()
         try:
@@ -154,7 +155,7 @@ class _Upload:
                 self._object = None
 
     def _go_on(self) -> None:
-        """Begin an upload after a flush: of the same object again, or of an object that continues it."""
+        """Begin the next upload after a flush: the same object again, or a new object that continues the file."""
         allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
         if self._object is None or self._again + len(self._object) > allowed:
             self._number += 1

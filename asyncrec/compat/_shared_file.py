@@ -1,14 +1,16 @@
-"""`SharedFile`: a file to which any number of writers, in this process or others, can append whole records.
+"""`SharedFile`: a file to which any number of writers, in this process or others, can append complete records.
 
 Two ranks of a job, or two instances of ``SummaryWriter`` created in the same second, write to the same event file. In
 tensorboardX, the second writer empties the file, and then the two overwrite each other. Here, the second writer joins
 the first, and the file contains every append of both.
 
-- The first writer to open a file empties it, as ``open(path, "wb")`` does. No other writer empties the file while it is
-  open. Each writer holds a shared flock(2) while it has the file open; the first holds an exclusive one while it
-  empties the file. The flock ends with the process, and `close` also releases it for the process's children.
-- Each write holds a second lock (an open file description lock, if the system has them). Under this lock, the writer
-  first truncates any torn append, its own or another writer's, that remains after a kill or a full disk.
+- The first writer to open a file empties it, as ``open(path, "wb")`` does. While any writer has the file open, no other
+  writer empties it. Each writer holds a shared flock(2) while it has the file open; the first one holds an exclusive
+  flock while it empties the file. The flock is released when the process ends, or by `close`, even if child processes
+  have inherited the file.
+- Each write holds a second lock (an open file description lock, if the system has them). Before it appends anything,
+  the writer that holds this lock truncates any incomplete append, its own or another writer's, left by a kill or a full
+  disk.
 
 No call waits longer than a few seconds for another writer. All calls block the caller's thread.
 """
@@ -30,7 +32,7 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-# Seconds to wait for another write, which takes milliseconds. A slower writer is suspended, or does not use asyncrec.
+# Seconds to wait for another writer's write, which takes milliseconds. A slower writer is suspended, or not asyncrec's.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
@@ -40,7 +42,7 @@ class SharedFile:
 
     Raises:
         StorageError: an exclusive writer (``open_writer(mode="a")``) has the file open, or the system cannot open it.
-            In the latter case, the error is also the built-in one, such as `IsADirectoryError`.
+            If the system cannot open it, the error is also the built-in one, such as `IsADirectoryError`.
     """
 
     def __init__(self, path: str) -> None:
@@ -53,7 +55,7 @@ class SharedFile:
             self._open(path)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Append ``data``, which must consist of whole records. If this fails, no part of ``data`` stays in the file.
+        """Append ``data``, which must consist of complete records. If this fails, none of ``data`` stays in the file.
 
         Raises:
             OSError: a system call failed.
@@ -168,7 +170,7 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Try to lock the file. Return whether this succeeded, or the file system has no locks."""
+    """Try to lock the file. Return `True` if this succeeded or if the file system does not support locks."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
@@ -178,7 +180,7 @@ def _flocked(fd: int, *, shared: bool) -> bool:
 
 
 def _attempts() -> Iterator[None]:
-    """Yield for each attempt: immediately, and then every millisecond for a few seconds."""
+    """Yield once for each attempt: immediately, and then every millisecond for a few seconds."""
     yield
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
@@ -187,7 +189,7 @@ def _attempts() -> Iterator[None]:
 
 
 def _lock_of(kind: int) -> bytes:
-    """Return C's ``struct flock`` for the whole file, in Linux's layout."""
+    """Return C's ``struct flock`` for the entire file, in Linux's layout."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 

@@ -1,7 +1,8 @@
 """``tf.errors``: the errors of `asyncrec.compat.tensorflow` under TensorFlow's names, for existing ``except`` clauses.
 
-Each error is an instance of two classes: asyncrec's own, with path, offset and remedy, and one of those below. If
-TensorFlow has been imported, clauses such as ``except tensorflow.errors.DataLossError`` also catch the error.
+Each error is an instance of two classes: asyncrec's own class, which states the path, the offset and a remedy, and one
+of the classes below. If TensorFlow has been imported, clauses such as ``except tensorflow.errors.DataLossError`` also
+catch the error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from asyncrec import errors as ours
 
 
 class OpError(Exception):
-    """The base of these errors, with the attributes of TensorFlow's OpError. ``op`` is always `None`."""
+    """The base class of these errors, with the attributes of TensorFlow's OpError. ``op`` is always `None`."""
 
     error_code: ClassVar[int] = 2
     op: ClassVar[None] = None
@@ -93,7 +94,7 @@ class UnauthenticatedError(OpError):
     error_code = 16
 
 
-# The error's errno determines the class. If the errno is not listed, the first matching entry of _BY_KIND does.
+# An error's errno determines its class. If its errno is not listed, the first matching entry of _BY_KIND does.
 _BY_ERRNO: dict[int | None, type[OpError]] = {
     errno.EISDIR: FailedPreconditionError,
     errno.ENOTDIR: FailedPreconditionError,
@@ -115,7 +116,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Change an error's class to one that is also TensorFlow's. Return errors about arguments unchanged."""
+    """Make an error an instance of the matching TensorFlow class too, and return it. Argument errors stay unchanged."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -128,7 +129,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Change the class of errors that asyncrec raises in the block to one that is also TensorFlow's."""
+    """Make errors that asyncrec raises in the block instances of the matching TensorFlow classes too."""
     try:
         yield
     except Exception as error:
@@ -146,7 +147,7 @@ _made: dict[tuple[type, ...], Any] = {}  # bounded by the number of error classe
 
 
 def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
-    """Return a subclass of ``named``, ``kind`` and, if ``real`` has it, TensorFlow's class of the same name."""
+    """Return a subclass of ``named``, ``kind`` and, if ``real`` has one, TensorFlow's class of the same name."""
     theirs = getattr(real, named.__name__, None)
     bases: tuple[type, ...] = (named, kind) if theirs is None else (named, kind, theirs)
     if bases in _made:

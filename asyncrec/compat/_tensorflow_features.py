@@ -1,18 +1,20 @@
 """The five feature helpers of TensorFlow's tutorials, which accept and reject the same values.
 
-They call asyncrec's own helpers, which also accept text and convert arrays without a loop. Values that these reject are
-passed to the messages, as in the tutorials. So `None` becomes an empty list, a tensor becomes its values, and an error
-is a `TypeError` if TensorFlow raises one. A finite number that would become infinite is rejected; TensorFlow writes
-infinity. The Feature is TensorFlow's own if TensorFlow has been imported.
+They first call asyncrec's own helpers, which also accept text and convert arrays without a Python loop. A value that
+these reject is passed to the protobuf message instead, as in the tutorials: `None` becomes an empty list, a tensor
+becomes its values, and the error is a `TypeError` if TensorFlow raises one. A finite number that float32 would turn
+into infinity is rejected, although TensorFlow writes infinity. If TensorFlow has been imported, the helpers return
+TensorFlow's own Feature.
 
-The messages of ``tf.train`` here can be combined with TensorFlow's own, in either direction. asyncrec's messages have
-their own package name, because one process cannot register the same name twice. Protobuf therefore rejects a message of
-either kind as a part of the other. A script with ``tf = asyncrec.compat.tensorflow`` would fail if its features came
-from a library, as in ``tf.train.Features(feature=library.features())``.
+The ``tf.train`` messages of this module can be combined with TensorFlow's own, in either direction. Protobuf alone
+would not allow that: asyncrec's messages have a package name of their own, because a process cannot register the same
+name twice, and a message of one kind cannot contain a message of the other. A script with
+``tf = asyncrec.compat.tensorflow`` would fail if a library that uses TensorFlow created its features, as in
+``tf.train.Features(feature=library.features())``.
 
-So ``tf.train.Features`` here accepts parts of both kinds. If TensorFlow has been imported, it returns a message of
-TensorFlow's kind, which all of TensorFlow accepts. Otherwise, it returns one of asyncrec's kind. `isinstance` accepts
-both kinds, and both serialise to the same bytes.
+Therefore, this module's ``tf.train.Features`` accepts parts of both kinds. If TensorFlow has been imported, it returns
+TensorFlow's own kind of message, which all of TensorFlow accepts; otherwise, it returns asyncrec's kind. `isinstance`
+accepts both kinds, and both serialise to the same bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def of_the_process(message: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """Convert the messages in the value of a field."""
+    """Convert all messages in a field's value with `of_the_process`."""
     if isinstance(value, Message):
         return of_the_process(value)
     if isinstance(value, Mapping):
@@ -51,7 +53,7 @@ def _part(value: Any) -> Any:
 
 
 class _Kind(type):
-    """The metaclass of the names below. They have no instances. Calling one returns a protobuf message."""
+    """The metaclass of the message classes below. These have no instances; calling one returns a protobuf message."""
 
     @property
     def _made(cls) -> Any:

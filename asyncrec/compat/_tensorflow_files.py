@@ -37,10 +37,10 @@ class TFRecordOptions:
     ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number from `TFRecordCompressionType`, or
     another ``TFRecordOptions``; the attribute keeps that value. ``compression_level``, ``window_bits``, ``mem_level``
     and ``compression_strategy`` are zlib's. ``flush_mode`` and the buffer sizes are accepted but ignored, because a
-    flush is always a sync flush and the store determines the buffer sizes. They would not affect the records.
+    flush is always a sync flush and the store determines the buffer sizes. They do not affect the records.
 
     Raises:
-        ValueError: the compression is unknown. An option out of range raises it only when a file is opened.
+        ValueError: the compression is unknown. Other options are checked only when a file is opened.
     """
 
     compression_type_map: ClassVar[dict[int, str]] = {0: "", 1: "ZLIB", 2: "GZIP"}
@@ -116,7 +116,8 @@ class TFRecordWriter:
     def flush(self) -> None:
         """Make all records of a local file visible and durable, so that they survive the process.
 
-        The records of a ZLIB file, which is one stream, or of an object in a store are visible only after `close`.
+        The records of a ZLIB file, which is a single stream, or of an object in a store become visible only when the
+        writer is closed.
         """
         with told_as_tensorflow():
             self._writing.flush()
@@ -140,12 +141,12 @@ class TFRecordWriter:
 
 
 class _Writing:
-    """An open file, separate from the user's object because it must outlive that object's garbage collection."""
+    """An open file, separate from the user's object because it must stay usable after that is garbage-collected."""
 
     def __init__(self, path: str, compression: Compression, mode: Literal["w", "x", "a"]) -> None:
         self._path = path
         self._compression = compression
-        # The first flush publishes the file, and later records are appended in place.
+        # If true, the first flush publishes the file, and later records are appended to it in place.
         kind = getattr(compression, "type", compression)
         self._shows_at_flush = mode != "a" and kind != "ZLIB" and is_local(path)
         self._begin(mode)
@@ -172,7 +173,7 @@ class _Writing:
         self._end(error)
 
     def _begin(self, mode: Literal["w", "x", "a"]) -> None:
-        # TensorFlow does not limit the size of records, in writing or in reading.
+        # TensorFlow does not limit the size of records that it writes or reads.
         context = blocking.open_writer(
             self._path, compression=self._compression, mode=mode, max_record_bytes=ANY_RECORD_BYTES
         )

@@ -1,7 +1,7 @@
-"""Helpers for the three older systems that return a ``tf.data.Dataset`` if TensorFlow is installed.
+"""Helpers for the three compat modules that return a ``tf.data.Dataset`` if TensorFlow is installed.
 
-As in the originals, TensorFlow's own operations read the files that they support. For other stores, the same operations
-read from Python generators, one per file, so that orders and the effect of seeds are the same.
+Files that TensorFlow can read are read by its own operations, as in the original libraries. For other stores, the same
+operations read from Python generators, one per file, so that records come in the same order for the same seed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ def found_tensorflow() -> Any:
 
 
 def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
-    """Return whether TensorFlow has a file system for the path: the local one, ``gs://``, or a plugin's.
+    """Return whether TensorFlow has a file system for the path: it is local or ``gs://``, or a plugin supports it.
 
-    The older systems read such files with ``tf.data``. Unlike a Python generator, a pipeline of TensorFlow's operations
-    can be sharded by file among workers, saved in a checkpoint, and sent to a tf.data service.
+    The original libraries read such files with ``tf.data``. Unlike a Python generator, a pipeline of TensorFlow's own
+    operations can be sharded by file among workers, saved in a checkpoint, and sent to a tf.data service.
     """
     scheme, colon, _ = os.fspath(path).partition("://")
     return (scheme if colon else "") in tensorflow.io.gfile.get_registered_schemes()
 
 
 def read_here(tensorflow: Any, batches: Callable[..., Iterator[list[bytes]]], *arguments: Any) -> Any:
-    """Return a dataset of the records that ``batches`` yields for the arguments, which may be tensors."""
+    """Return a ``tf.data.Dataset`` of the records in the lists that ``batches`` yields when called with ``arguments``.
+
+    The arguments may be tensors.
+    """
     spec = tensorflow.TensorSpec((None,), tensorflow.string)
     return tensorflow.data.Dataset.from_generator(batches, output_signature=spec, args=arguments).unbatch()
 
 
 def matching(tensorflow: Any, pattern: str) -> list[str]:
-    """Return the files that match a pattern, as TensorFlow sorts them, except asyncrec's unfinished files."""
+    """Return the files that match a pattern, in TensorFlow's order, without asyncrec's unfinished files."""
     found = [name.decode() for name in tensorflow.io.matching_files(pattern).numpy().tolist()]
     return [name for name in found if not is_partial(os.path.basename(name))]

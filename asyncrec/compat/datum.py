@@ -48,15 +48,15 @@ class DuplicatedKeysError(DuplicateKeyError, AssertionError):
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
-    """`flush` was called before `cache_records`. datum raises an AssertionError."""
+    """`flush` was called before `cache_records`. This is also an AssertionError, because datum raises one."""
 
 
 class _NoBytesError(ArgumentTypeError, AssertionError):
-    """A serializer did not return bytes. datum raises an AssertionError."""
+    """A serializer did not return bytes. This is also an AssertionError, because datum raises one."""
 
 
 class _NoFeatureError(SchemaError, TypeError):
-    """With ``serializer=None``, a value fits no feature. datum's serializer raises a TypeError."""
+    """With ``serializer=None``, a value fits no feature. This is also a TypeError, because datum raises one."""
 
 
 class Shuffler(HashShuffler):
@@ -67,14 +67,14 @@ class Shuffler(HashShuffler):
         self._description = description
 
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
-        """Add one record. ``features`` are its original values, which have more types than the record can store."""
+        """Add one record. ``features`` are its values before encoding, whose types the record does not preserve."""
         if not isinstance(data, bytes):
             raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
         self._keep(key, data)
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
-        """Encode features converted by `prepare` as an Example, and add it."""
+        """Encode features that `prepare` has converted as an Example, and add the record."""
         record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
@@ -131,7 +131,7 @@ class TFRecordWriter:
         **gen_kwargs: Any,
     ) -> None:
         if writer_options is not None and not isinstance(writer_options, Mapping):
-            gen_kwargs["writer_options"] = writer_options  # an argument for the generator
+            gen_kwargs["writer_options"] = writer_options  # the generator's own argument of this name
             writer_options = None
         options = dict(writer_options or {})
         shuffling = {name: options.pop(name) for name in _SHUFFLER_OPTIONS if name in options}
@@ -158,7 +158,7 @@ class TFRecordWriter:
         """Run the generator and cache its records. After an exception, no records are kept.
 
         Raises:
-            DuplicatedKeysError: two records have the same key. `flush_records` raises it if it is not detected here.
+            DuplicatedKeysError: two records have the same key. If not detected here, `flush_records` raises this error.
             SchemaError: a value fits no feature (this error is also a TypeError), or examples contradict each other.
             DatasetError: the generator yielded no examples.
         """
@@ -258,7 +258,10 @@ def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flattened features. As in datum, text with an image's file extension becomes a path, unless a URL."""
+    """Return the flattened features. As in datum, text that ends with an image's file extension becomes a `Path`.
+
+    URLs stay text.
+    """
 
     def is_path(value: Any) -> bool:
         return isinstance(value, str) and value.endswith(_IMAGES) and "://" not in value

@@ -5,11 +5,12 @@ installed tensorboardX, so that its ``SummaryWriter`` writes through this module
 
 Local files grow in place, with all flushed records visible, so that TensorBoard can follow them. They are written
 without an event loop, because tensorboardX closes its writers in exit handlers, when no loop can run any more. As in
-tensorboardX, an existing file is emptied, unless another writer has it open. In that case, both writers append whole
+tensorboardX, an existing file is emptied, unless another writer has it open. In that case, both writers append complete
 records.
 
-All other paths go through `asyncrec.blocking`. An S3 or GCS object is uploaded in parts while it is written, each byte
-once, and is published by a flush or by `close`. For uploads after a flush, see `asyncrec.compat._remote_file`.
+All other paths go through `asyncrec.blocking`. An S3 or GCS object is uploaded in parts while it is written, sending
+each byte once, and is published by a flush or by `close`. For uploads after a flush, see
+`asyncrec.compat._remote_file`.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def open_file(path: Path) -> File:
     try:
         return RemoteFile(path)
     except UnknownSchemeError as error:
-        raise _NoSchemeError(*error.args) from error.__cause__  # the cause is a plugin that failed to load
+        raise _NoSchemeError(*error.args) from error.__cause__  # the cause, if any, is a plugin's failure to load
 
 
 def directory_check(path: Path) -> Any:
@@ -145,7 +146,7 @@ def directory_check(path: Path) -> Any:
         return factory.directory_check(os.fspath(path))
     if is_local(path):
         local = local_path(os.fspath(path))
-        if not os.path.exists(local):  # if the path is a file, opening a file in it raises an error
+        if not os.path.exists(local):  # if the path is a file, opening a file below it raises an error
             with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None
@@ -184,7 +185,7 @@ def install() -> AbstractContextManager[object]:
 
 
 def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
-    """Make tensorboardX write its queued events before objects in stores are closed when Python exits.
+    """Wrap ``__init__`` so that, when Python exits, queued events are written before objects in stores are closed.
 
     tensorboardX's own exit handler also empties the queue, but runs only after the event loop has ended.
     """

@@ -3,12 +3,13 @@
 The module has ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
-and the five feature helpers of TensorFlow's tutorials. All of these are also names of the module. All other names
-(``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, imported when one is first used.
+and the five feature helpers of TensorFlow's tutorials. All of these are also attributes of the module itself. All other
+names (``tf.constant``, ``tf.data``, ``tf.io.gfile``) come from an installed TensorFlow, which is imported when such a
+name is first used.
 
-A file is published by a flush or by ``close``. An existing file stays until then. As in TensorFlow, an open writer is
-closed when it is garbage-collected or when Python exits. If its context exits with an exception, unflushed data is not
-published.
+A file is published by a flush or by ``close``; until then, an existing file of that name is unchanged. As in
+TensorFlow, an open writer is closed when it is garbage-collected or when Python exits. If its context exits with an
+exception, unflushed data is not published.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ as_str = as_text
 
 
 def _theirs(part: str, name: str) -> Any:
-    """Return the object with this name in a submodule of an installed TensorFlow.
+    """Return the object with this name from a submodule of an installed TensorFlow.
 
     Raises:
         AttributeError: TensorFlow is not installed or has no such name.

@@ -2,7 +2,7 @@
 
 Shards that TensorFlow can read are read by the same tf.data operations as in the original, so that the result behaves
 like the original's ``tf.data.Dataset`` with several workers, checkpoints and seeds. For stores that TensorFlow cannot
-read, and for the arguments that asyncrec adds, `asyncrec.InterleaveSampler` reads the shards.
+read, or if an argument that asyncrec adds is passed, `asyncrec.InterleaveSampler` reads the shards.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ def _record(record: bytes) -> bytes:
 
 
 def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
-    """Return an iterator of one seed per iteration: always ``seed``, seeds derived from TensorFlow's, or `None`.
+    """Return an iterator with a seed for each iteration: always ``seed``, seeds derived from TensorFlow's, or `None`.
 
-    Each worker of a cluster reads every n-th batch, so all workers need the same order. If the user sets no seed, their
-    seeds therefore count from 0.
+    In a cluster, each of n workers reads every n-th batch, so all workers need the same order. If the user has not set
+    a seed, every worker therefore uses the seeds 0, 1, 2 and so on.
     """
     if seed is not None:
         return (seed for _ in count())

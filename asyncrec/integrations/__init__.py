@@ -1,1 +1,1 @@
-"""Integrations with other frameworks: small modules to import on demand, each with an extra of the same name."""
+"""Integrations with other frameworks: small modules to import on demand. Each needs the extra of the same name."""

@@ -1,4 +1,4 @@
-"""Code shared by the Ray and Spark integrations: dividing parts among tasks, and writing shards in tasks."""
+"""Code shared by the Ray and Spark integrations, which divides parts among tasks and writes shards in tasks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-PART_BYTES = 128 << 20  # per task; also Ray's block size and Spark's split size
+PART_BYTES = 128 << 20  # the size of a task's part; the same as Ray's block size and Spark's split size
 _GZIP_FACTOR = 4  # the approximate compression ratio of web pages, to estimate the number of tasks
 
 
 def seen_from_tasks(path: str | os.PathLike[str]) -> str:
-    """Return the path as an absolute path or URL, because tasks run in another working folder."""
+    """Return the path as an absolute path or URL, because tasks run in a different working folder."""
     where = os.fspath(path)
     return where if "://" in where else os.path.abspath(where)
 
 
 def read_size(part: Part) -> int:
-    """Return the approximate size of a part's records in bytes."""
+    """Return the approximate size in bytes of a part's records after decompression."""
     return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
 
 
@@ -55,7 +55,7 @@ _open_share = as_context(joint_job.open_share, _Share)
 
 
 class DriverJob(Handle[joint_job.JointJob]):
-    """A joint job in the driver process, without async."""
+    """A joint job in the driver process, with methods that need no async."""
 
     @property
     def share(self) -> JobShare:
@@ -88,7 +88,7 @@ def write_share(
     """Write a task's rows as shards and return their entries. The driver must commit them to the data set.
 
     Args:
-        share: the information about the job that its tasks need.
+        share: what the job's tasks need to know about the job.
         batches: the rows, as Tables or RecordBatches.
         schema: the schema of the records; by default, the schema of each batch.
         part: the number of the task, which determines the order of the shards in the data set.

@@ -20,7 +20,7 @@ class Metric:
         kind: a counter only grows. A level rises and falls, and can be summed over processes. A gauge cannot be summed.
         unit: the unit in UCUM notation, as OpenTelemetry requires.
         words: the description.
-        field: the attribute of `WriterTotals`.
+        field: the name of the attribute of `WriterTotals` that has the value.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Metric:
     field: str
 
     def of(self, totals: WriterTotals) -> float:
-        """Return the metric's value from the totals of a process's writers."""
+        """Return the metric's value, given the totals of all writers in the process."""
         value: float = getattr(totals, self.field)
         return value
 

@@ -1,4 +1,4 @@
-"""`needed`: a context in which an integration imports its library. The error names the package to install."""
+"""`needed`: a context in which an integration imports its library. If this fails, the error says what to install."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def needed(integration: str, library: str, package: str, *, install: str | None = None) -> Iterator[None]:
-    """Import a library within the context.
+    """Raise an error that says what to install if the library cannot be imported within the context.
 
     Args:
         integration: the name of the module that needs the library. Its last part is the name of the extra.
         library: the library's name, for the error message.
-        package: the package that is imported.
-        install: the requirement for pip; by default, asyncrec with the extra.
+        package: the name of the top-level package that is imported.
+        install: what to pass to ``pip install``; by default, asyncrec with the extra.
 
     Raises:
         ModuleNotFoundError: the library is not installed.

@@ -1,8 +1,9 @@
-"""`Snapshot`: a data set that the processes of a data loader open. `SnapshotRecords` and `Items` read its records.
+"""`Snapshot`: the state of a data set that all processes of a data loader read, with `SnapshotRecords` or `Items`.
 
-The snapshot is taken once, by the process that creates a loader's dataset, and is pickled with the dataset. Workers
-therefore do not read the manifest from the store, and all read the same records, regardless of later writes. With
-``newest=``, the newest version of each key is also determined once, and sent to the workers as one bit per record.
+The snapshot is taken once, by the process that creates the loader's dataset, and is pickled with that dataset. The
+workers therefore do not read the manifest from the store, and all of them read the same records, regardless of later
+writes. With ``newest=``, the newest version of each key is also determined only once, and sent to the workers as one
+bit per record.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from asyncrec.blocking._streams import Stream
 
 
 class Snapshot:
-    """The state of a data set at one time. It can be pickled. Each process that reads it opens the data set.
+    """The state of a data set at one time. It can be pickled. Each process that reads it opens the data set itself.
 
     Args:
-        path: the argument of `asyncrec.open_dataset`. If it is a `Manifest`, that is the snapshot.
+        path: the ``path`` argument of `asyncrec.open_dataset`. A `Manifest` is used as the snapshot.
         reading: the other arguments of `asyncrec.open_dataset`.
-        past_damage: with ``newest=``, count damaged records as the oldest versions instead of raising an error.
+        past_damage: with ``newest=``, treat damaged records as the oldest versions instead of raising an error.
 
     Attributes:
-        manifest: the snapshot.
-        count: the number of records to read: all, or the newest version of each key.
+        manifest: the manifest at that time.
+        count: the number of records to read: all or, with ``newest=``, one for each key.
 
     Raises: the errors of `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
     """
@@ -65,7 +66,7 @@ class Snapshot:
             yield dataset
 
     def numbers(self, indices: Iterable[SupportsIndex]) -> Iterable[SupportsIndex]:
-        """Convert indices among the records to read to record numbers in the data set.
+        """Convert indices, which count only the records to read, to record numbers in the entire data set.
 
         Raises:
             IndexError: an index is out of range.
@@ -77,17 +78,17 @@ class Snapshot:
 
 
 class SnapshotRecords:
-    """The records of a snapshot of a data set, by their indices. The object can be pickled.
+    """Random access to the records of a snapshot by their indices. The object can be pickled.
 
     Each process that reads, whether forked or spawned, opens the data set once for all its threads.
 
     Args:
-        path: the argument of `asyncrec.open_dataset`. The snapshot is taken once and pickled with this object.
+        path: the ``path`` argument of `asyncrec.open_dataset`. The snapshot is taken once and pickled with this object.
         reading: the other arguments of `asyncrec.open_dataset`.
 
     Attributes:
-        manifest: the snapshot.
-        count: the number of records: all, or with ``newest=``, the newest version of each key.
+        manifest: the manifest of the snapshot.
+        count: the number of records: all or, with ``newest=``, one for each key.
     """
 
     _opened: tuple[blocking.Dataset, ExitStack] | None
@@ -118,16 +119,16 @@ class SnapshotRecords:
         return opened[0]
 
     def close(self) -> None:
-        """Close the data set in this process. Reading reopens it."""
+        """Close the data set in this process. The next read reopens it."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            with suppress(RuntimeError):  # Python is exiting, and has already closed it
+            with suppress(RuntimeError):  # Python is exiting, and has already closed the data set
                 opened[1].close()
 
     def forked(self) -> None:
-        """Discard the open data set in the child of a fork, which opens its own."""
+        """Discard the parent's open data set in a forked child, which opens the data set itself."""
         self._opened = None
-        self._opening = threading.Lock()  # another thread may hold the old lock
+        self._opening = threading.Lock()  # a thread of the parent may have held the old lock
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_opened", "_opening")}
@@ -154,12 +155,12 @@ Open = Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]]
 
 
 class Items(Iterator[Any]):
-    """An iterator over a stream's items, with the stream's state.
+    """An iterator over a stream's items, which can also return the stream's state.
 
     The stream is closed after the last item, or when the iterator is garbage-collected.
 
-    The first method call, not the constructor, opens the stream. PyTorch raises an item's error in the training loop,
-    but an error at the beginning of an iteration would end a persistent worker.
+    The stream is opened by the first method call rather than by the constructor. PyTorch raises the errors of items in
+    the training loop, whereas an error at the beginning of an iteration would terminate a persistent worker.
     """
 
     def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:
@@ -195,10 +196,10 @@ class Items(Iterator[Any]):
         except BaseException:
             self._stack.close()
             raise
-        self._opened, self._open = opened, None  # `_open` refers to the dataset, which would create a cycle
+        self._opened, self._open = opened, None  # drop `_open`, whose reference to the dataset is a cycle
         return opened
 
     def __del__(self) -> None:
         if self._pid == getpid():
-            with suppress(RuntimeError):  # Python is exiting, and has already closed it
+            with suppress(RuntimeError):  # Python is exiting, and has already closed the stream
                 self._stack.close()

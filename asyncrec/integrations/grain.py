@@ -66,7 +66,7 @@ class RecordDataSource:
         """Return records by their numbers, in the order of ``indices``. Nearby records are read together."""
         return self._records.get_many(indices)
 
-    # grain's name for a method that returns many records.
+    # grain's own name for this method.
     _getitems = __getitems__
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
-"""Metrics of sharded writers for OpenTelemetry. Call `instrument` once, and an SDK exports all `METRICS`.
+"""Metrics of sharded writers for OpenTelemetry. After a call to `instrument`, an SDK exports all `METRICS`.
 
-Only OpenTelemetry's API is needed. There is no cost per record, because the SDK reads the values on collection.
+Only OpenTelemetry's API package is needed. There is no cost per record, because the SDK reads the values only when it
+collects metrics.
 """
 
 from __future__ import annotations

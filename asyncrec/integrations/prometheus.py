@@ -37,7 +37,7 @@ class Collector(_Collector):
 
 
 def _name(metric: Metric) -> str:
-    """Return the name in Prometheus, which ends with the unit. The library adds ``_total`` to counters."""
+    """Return the name in Prometheus, which ends with the unit. The client library adds ``_total`` to counters."""
     name = metric.name.replace(".", "_").removesuffix("_duration")
     unit = _UNITS.get(metric.unit, "")
     return name if name.endswith(unit) else name + unit

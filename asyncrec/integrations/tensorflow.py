@@ -1,4 +1,4 @@
-"""A ``tf.data.Dataset`` of a data set's records, shuffled and batched by asyncrec, and decoded by the schema.
+"""A ``tf.data.Dataset`` of a data set's records, which asyncrec shuffles, batches and decodes with a schema.
 
     from asyncrec.integrations.tensorflow import shuffled
 

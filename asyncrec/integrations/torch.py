@@ -8,9 +8,9 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens the data set on its own event loop when it begins to read. A fork therefore inherits no open
-objects, and pickling a dataset sends only a manifest and a few functions. A worker's share is determined by its rank,
-if ``torch.distributed`` is initialised, and by its number among the loader's workers (`worker_shard`). Because
+Each worker process opens the data set on its own event loop when it begins to read. A forked worker therefore inherits
+no open objects, and pickling a dataset sends only a manifest and a few functions. A worker's share is determined by its
+rank, if ``torch.distributed`` is initialised, and by its number among the loader's workers (`worker_shard`). Because
 ``torch.distributed`` is not initialised in a spawned worker, the dataset carries the rank.
 
 `ShuffledDataset.stream_state` returns the position of a training loop, from which any number of workers can continue.
@@ -47,8 +47,8 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
-# A `ShuffledDataset` shares these numbers with its workers: the chosen epoch; the first epoch, the epoch and the
-# position of the loaded state; and whether an iteration has continued from that state. The initial value of each:
+# A `ShuffledDataset` shares five numbers with its workers: the epoch chosen by `set_epoch`; the first epoch, the epoch
+# and the position of the loaded state; and whether an iteration has continued from that state. Each is initially:
 _NONE = -1
 _EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 
@@ -106,7 +106,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
         transform: called with each item, in the worker.
     """
 
-    _batch_size: Any = None  # a loaded state must have the same batch size
+    _batch_size: Any = None  # a state can be loaded only with the same batch size
 
     def __init__(
         self, open_stream: Callable[[tuple[int, int]], Opened[Stream[Any]]], *, transform: Transform | None = None
@@ -118,7 +118,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # types are ch
         self._transform = transform
         self._state: dict[str, Any] | None = None
         self._iterator: Items | None = None
-        self._ranks: tuple[int, int] | None = None  # (rank, ranks) of the process that sent this to a worker
+        self._ranks: tuple[int, int] | None = None  # (rank, number of ranks) of the process that sent this to a worker
 
     def __iter__(self) -> Iterator[Any]:
         state, self._state = self._state, None
@@ -207,9 +207,9 @@ class ShuffledDataset(StreamDataset):
             path, {"newest": newest, **reading}, past_damage=shuffling.get("on_corrupt") == "skip"
         )
         with ExitStack() as stack:
-            stream = self._shuffled(stack, worker=(0, 2))  # raises an error if seed is None
+            stream = self._shuffled(stack, worker=(0, 2))  # with several workers, raises an error if seed is None
             self._beginning = stream.state_dict()  # the parameters on which the order depends
-        # In shared memory, because persistent workers hold a copy of this object but must see changes.
+        # In shared memory, because persistent workers have their own copies of this object but must see changes.
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
@@ -270,7 +270,7 @@ class ShuffledDataset(StreamDataset):
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 
     def _batches(self, epoch: int | None, *, loaded: bool = False) -> WorkerBatches:
-        """Return the batches of this rank in an epoch. With ``loaded``, continue from the loaded state."""
+        """Return the batches of this rank in an epoch. With ``loaded``, begin at the position of the loaded state."""
         rank, ranks = _ranks_here()
         run = {name: self._shuffling[name] for name in ("num_repeat", "uneven")}
         worker = WorkerOfRank(rank, ranks, ranks=ranks)
@@ -288,7 +288,7 @@ class ShuffledDataset(StreamDataset):
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
         epoch, first, at, position, begun = self._place.tolist()
         share, info = _share(self._ranks), get_worker_info()
-        leads = info is None or info.id == 0  # only one worker records that the iteration has begun
+        leads = info is None or info.id == 0  # only this worker records that the iteration has begun
         if leads and begun != _NONE:
             raise RuntimeError(
                 f"an iteration has already used the loaded state of epoch {at}; call set_epoch for the next epoch, "

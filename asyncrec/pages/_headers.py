@@ -1,4 +1,4 @@
-"""Convert the headers of a page to lines of ``Name: value``, and find the values of single headers."""
+"""Convert a page's headers to lines of ``Name: value``, and look up the value of a header."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Make pages from the responses of aiohttp, httpx, Scrapy, Crawlee and Playwright, none of which is imported.
 
-Each client returns the headers as they were sent, but the body decoded, so ``encoding`` is empty. A feature that a
-client does not provide (the time with aiohttp, the address with Crawlee) has its default, and may be passed by name.
+Each client returns the headers as they were sent, but the body without its content encoding, so ``encoding`` is empty.
+A feature that a client does not provide (the time with aiohttp, the address with Crawlee) has its default, and may be
+passed by name.
 
-A body may be endless. ``max_bytes`` limits reading, unless the client has already read the whole body, as Scrapy,
-Crawlee and Playwright do. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
+A body may be endless. ``max_bytes`` limits how much of it is read, unless the client has already read the entire body,
+as Scrapy, Crawlee and Playwright do. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
 """
 
 from __future__ import annotations
@@ -198,13 +199,13 @@ async def _up_to(max_bytes: int, chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _parts(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
-    """Merge the features from the client and from the caller. Those from the caller override those from the client."""
+    """Merge the features that the client provides with those that the caller passed, which override the client's."""
     return {"url": url, "content": body, **told, **features}
 
 
 async def _made(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
     parts = _parts(url, body, told, features)
-    if len(parts["content"]) > _LARGE:  # may be the caller's own content
+    if len(parts["content"]) > _LARGE:  # the content may also be the caller's own
         return await in_thread(lambda: page(**parts))
     return page(**parts)
 

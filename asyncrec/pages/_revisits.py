@@ -1,4 +1,4 @@
-"""Revisits are pages whose body is already stored in the page that they refer to. This module does no I/O.
+"""Revisits: pages whose body is stored with a different page, to which they refer. This module does no I/O.
 
 When a crawl requests its pages again, most pages are unchanged. A page made with ``before=``, the stored version,
 becomes a revisit if the server reports no change (304) or if the body is the same. Instead of content, a revisit has
@@ -19,7 +19,7 @@ SAME_BODY = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 
 REFERS_TO = ("refers_to_url", "refers_to_date", "refers_to")
-# The features that a 304 does not have, and the headers that are not updated from a 304 (RFC 9111, section 3.2).
+# The features that a 304 response does not have, and the headers that it does not update (RFC 9111, section 3.2).
 _OF_BODY = ("status", "reason", "content_type", "charset", "encoding", "truncated")
 _OF_MESSAGE = {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 _VALIDATORS = {"If-None-Match": b"etag", "If-Modified-Since": b"last-modified"}
@@ -31,10 +31,10 @@ def is_revisit(page: Mapping[str, Any]) -> bool:
 
 
 def may_share(page: Mapping[str, Any]) -> bool:
-    """Return whether a page may become a revisit of an equal body, or have the body of a revisit.
+    """Return whether a page may become a revisit of a page with the same body, or be that page for another revisit.
 
     Resolving a revisit sets its type and, for a 304, its status to those of the page that has the body (`resolved`).
-    This would change a page of another type, or a 304 with content, so such a page is stored whole.
+    This would change a page of a different type, or a 304 with content, so such a page is stored with its own body.
     """
     return page.get("type", "response") == "response" and page.get("status") != 304
 
@@ -56,7 +56,7 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
         return page
     if page["status"] == 304:
         if not _answers_for(before) or page["final_url"] != before.get("final_url", ""):
-            return page  # the 304 is for another resource, to which a redirect led
+            return page  # a redirect led to a different resource, to which the 304 applies
         profile = NOT_MODIFIED
     elif page["content"] and page["digest"] == digest and _may_repeat(page, before):
         profile = SAME_BODY
@@ -76,7 +76,7 @@ def validators(page: Mapping[str, Any]) -> dict[str, str]:
     if not _answers_for(page) or not _is_get(page):
         return {}
     found = {name: header_of(page.get("headers", b""), of) for name, of in _VALIDATORS.items()}
-    # Not every client can send other values unchanged.
+    # Not every client can send values with other characters unchanged.
     return {name: value for name, value in found.items() if value and value.isascii() and value.isprintable()}
 
 
@@ -99,7 +99,10 @@ def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[st
 
 
 def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return the target of a revisit of ``page``: the page itself or, if it is a revisit, its own target if known."""
+    """Return the page to which a revisit of ``page`` must refer: the page itself or, if it is a revisit, its target.
+
+    Return `None` if that target is unknown.
+    """
     if not is_revisit(page):
         return page["url"], page.get("date", ""), page.get("record_id", "")
     url, date, record = (page.get(name, "") for name in REFERS_TO)
@@ -119,7 +122,7 @@ def _is_get(page: Mapping[str, Any]) -> bool:
 def _may_repeat(page: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return whether a page may be a revisit of a version with the same digest.
 
-    The stored content, if it is known, is compared as well, because SHA-1 digests can be made to collide.
+    If the stored content is known, it is also compared, because SHA-1 digests can be made to collide.
     """
     content = page["content"]
     return may_share(page) and (is_revisit(before) or before.get("content", content) == content)

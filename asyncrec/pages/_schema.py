@@ -160,5 +160,5 @@ def _date(date: datetime | str | None) -> str:
 
 @lru_cache(maxsize=1)
 def _date_of(second: int) -> str:
-    """Return the date of a second. The date is formatted once for all pages of that second."""
+    """Format a time in seconds as a date. Calls for the same second reuse the text of the first."""
     return time.strftime(_DATE, time.gmtime(second))

@@ -1,7 +1,8 @@
-"""Look up stored versions of a page: `conditions` for its next request, and `resolve`, which finds a revisit's body.
+"""Look up stored versions of a page: `conditions` for its next request, and `resolve` to find the body of a revisit.
 
-All versions of a page have the key of the page. The newest version is the one committed last. A revisit's body is in a
-record with the key that the revisit refers to. The digest and the date identify the record.
+All versions of a page have the same key. The newest version is the one that was committed last. The body of a revisit
+is in a record with the key to which the revisit refers; if several records have this key, the digest and the date
+identify the right one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Page: TypeAlias = dict[str, Any]
 _PAGE = Schema(PAGE.features, allow_extra=True)
 # Decoding this many bytes takes about a millisecond.
 _LARGE = 64 << 10
-# The number of versions of a page to read at once, which are usually one body and its revisits.
+# The number of versions of a page to read at once. These are usually a page with a body and its revisits.
 _AT_ONCE = 8
 # The number of keys to look up concurrently.
 _TASKS = 16
@@ -179,13 +180,13 @@ class _Search:
         if (same_body and same_date) or (page["record_id"] and page["record_id"] == revisit.get("refers_to")):
             self.found, self.numbers = page, []
         elif same_body:
-            self.found = self.found or page  # has another date; a version with the right date may follow
+            self.found = self.found or page  # the date differs; a version with the right date may follow
         elif same_date and page["record_id"]:
-            # In another tool's web archive, the digest may be that of the compressed body as it was sent.
+            # In a web archive from a different tool, the digest may be that of the compressed body as it was sent.
             self._others.append(page)
 
     async def look_elsewhere(self, contents: _Keys) -> None:
-        """If the body was not found, continue with the records whose content has the body's digest."""
+        """If the body was not found, continue the search in the records whose content has the same digest."""
         digest = self._revisit.get("digest")
         if self.found is None and digest:
             self.numbers = await _versions(contents, digest)
@@ -205,7 +206,7 @@ async def _originals(dataset: PageDataset, revisits: Sequence[Mapping[str, Any]]
 
     searches = await for_each(search, revisits, tasks=_TASKS)
     await _look(dataset, searches)
-    # The page that had the body may have been deleted, but another page may have the same body.
+    # The page that had the body may have been deleted, but a different page may have the same body.
     for each in searches:
         await each.look_elsewhere(dataset.contents)
     await _look(dataset, searches)

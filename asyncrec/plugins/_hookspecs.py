@@ -22,7 +22,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def asyncrec_storage_factories() -> Iterable[Any]:
-    """Return the storage backends of one plugin, each as an `asyncrec.storage.StorageFactory` (in a higher layer)."""
+    """Return the storage backends of one plugin, each as an `asyncrec.storage.StorageFactory` (not imported here)."""
     raise NotImplementedError("this function only specifies a hook and is never called")
 
 

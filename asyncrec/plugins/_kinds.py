@@ -1,4 +1,4 @@
-"""`Command` and `Format`, which a plugin's hooks return, and the types that they use. Imports no slow packages."""
+"""`Command` and `Format`, which a plugin's hooks return, and the types that they use. No slow packages are imported."""
 
 from __future__ import annotations
 

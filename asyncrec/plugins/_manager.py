@@ -2,9 +2,9 @@
 
 Plugins are found by their entry points (group ``asyncrec``) and imported by `Plugins.load`. A plugin that cannot be
 used, because its import fails or raises SystemExit, or a hook is misspelt or returns an invalid value, does not affect
-the others. The error is kept, and shown where the plugin is missing. Built-in stores, commands and formats use the same
-hooks, but are imported directly by the modules that need them, so they work without installed metadata (in a zipapp, or
-from a checkout on the path).
+the others. Its error is kept, and is shown where the plugin would have been needed. Built-in stores, commands and
+formats use the same hooks, but are imported directly by the modules that need them, so they work without installed
+metadata (in a zipapp, or from a checkout on the path).
 
 ``ASYNCREC_DISABLE_PLUGINS=1`` disables all external plugins; a comma-separated list of entry point names disables
 only those plugins.
@@ -40,7 +40,7 @@ class Plugins:
         broken: the error of each plugin that is unusable, as a whole or in part, by the name of its entry point, or of
             its distribution if the metadata cannot be read.
         disabled: the names of disabled entry points.
-        loaded: whether external plugins have been looked for.
+        loaded: whether the search for external plugins is complete.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Plugins:
     def note(self, name: str, error: BaseException) -> None:
         """Record that the plugin with this name, or a part of it, cannot be used."""
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise error  # interrupted by the user; in any other thread, the plugin raised it
+            raise error  # the user interrupted; in any other thread, the plugin itself raised the error
         self.broken.setdefault(name, error)
         logger.warning("the plugin %r could not be loaded and is ignored: %r", name, error, extra={"plugin": name})
 

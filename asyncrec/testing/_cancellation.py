@@ -1,7 +1,7 @@
 """Cancel a function at its first await, its second, and so on, until it finishes.
 
-The state that a cancelled call leaves behind is part of its contract, and may be wrong at just one of many awaits. This
-module cancels at each await, on asyncio and on trio, deterministically and without sleeping::
+The state that a cancelled call leaves behind is part of its contract, and may be wrong after a cancellation at just one
+of many awaits. This module cancels at each await, on asyncio and on trio, deterministically and without sleeping::
 
     async def write():
         async with storage.open_sink("key") as sink:
@@ -11,9 +11,9 @@ module cancels at each await, on asyncio and on trio, deterministically and with
 
     await cancel_at_every_checkpoint(write, after=nothing_left)
 
-A coroutine that waits yields to its event loop. This module counts the yields, and cancels a scope around the call at
-the n-th. Tasks that the function starts run as usual, and are cancelled with the function, but only the function's own
-awaits are counted.
+A coroutine that waits yields to its event loop. This module counts the yields and, at the n-th one, cancels a scope
+around the call. Tasks that the function starts run as usual, and are cancelled with the function, but only the
+function's own awaits are counted.
 """
 
 from __future__ import annotations

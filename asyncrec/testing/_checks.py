@@ -29,7 +29,7 @@ def pieces(chunk: Buffer) -> list[Buffer]:
 
 
 async def send_all(sink: ByteSink, data: Buffer) -> None:
-    """Send ``data`` as the contract requires, in chunks of `chunk_size`, which is read again before each call."""
+    """Send ``data`` as the contract requires, in chunks of the sink's `chunk_size`, which may change with each call."""
     view = memoryview(data)
     while view:
         size = sink.chunk_size
@@ -38,7 +38,7 @@ async def send_all(sink: ByteSink, data: Buffer) -> None:
 
 
 async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
-    """Receive the rest of ``source``. Check that no call returns more than ``max_bytes`` or bytes after the end."""
+    """Return the rest of ``source``. Check that no call returns more than ``max_bytes``, or any bytes after the end."""
     blocks = []
     while block := await source.receive(max_bytes):
         assert len(block) <= max_bytes, f"receive({max_bytes}) returned {len(block)} bytes"

@@ -58,7 +58,7 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that advances the clock to the next deadline instead of waiting for I/O."""
+    """A selector that advances the virtual clock to the next deadline instead of waiting for I/O."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__()

@@ -120,9 +120,9 @@ class CommandConformance(PluginKit):
         assert result.code == 0, result
 
     def test_control_characters_escaped(self) -> None:
-        """Control characters of records, names and messages are escaped.
+        """Control characters in records, names and messages are escaped in the output.
 
-        `asyncrec.cli.say`, ``table`` and ``print_json`` escape them.
+        `asyncrec.cli.say`, ``table`` and ``print_json`` do this.
         """
         self.make()
         for path in ("data/pages", "nothing\x1b[31m/there"):
@@ -131,7 +131,10 @@ class CommandConformance(PluginKit):
             assert not _CONTROL.search(result.err), ascii(result.err)
 
     def test_missing_path(self) -> None:
-        """The exit code is 3, or the command's own 1 or 2. The message names the path, without a traceback."""
+        """If the path does not exist, the exit code is 3, or 1 or 2 with a meaning that the command defines.
+
+        The error message names the path, and contains no traceback.
+        """
         if "PATH" not in self.arguments:
             nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))

@@ -57,7 +57,7 @@ class Fault:
 
 
 class _Around(Storage):
-    """A wrapper around a storage. Each operation is passed to `perform`."""
+    """A wrapper around a storage that passes each operation to `perform`."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -68,10 +68,10 @@ class _Around(Storage):
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        """Await ``call()``, or ``short()``, which performs part of the operation, or neither."""
+        """Perform an operation by awaiting ``call()``, only part of it by awaiting ``short()``, or nothing at all."""
 
     async def moved(self, size: int) -> None:
-        """Wait as long as the transfer of ``size`` bytes takes."""
+        """Wait for as long as it takes to transfer ``size`` bytes."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:

@@ -61,7 +61,7 @@ class FormatConformance(PluginKit):
         return formats.get(self.name)
 
     async def test_registration(self) -> None:
-        """The format's name and suffixes are unique, it can be read or written, and the plugin loads without errors."""
+        """The plugin loads without errors. Its format has a unique name and suffixes, and can be read or written."""
         plugins = self.plugins()
         formats = Formats(plugins)
         await formats.look_for(self.name)
@@ -96,7 +96,7 @@ class FormatConformance(PluginKit):
         assert (await self._read(given, b"")).records == []
 
     async def test_damaged_file(self) -> None:
-        """Intact records may be returned, damage is reported with its position, and no records are invented."""
+        """A damaged file yields no extra records. Each invalid part is reported with its position in the file."""
         given, content = await self.format(), self.content()
         if content is None:
             nothing_to_try(_NOT_READ)
@@ -122,7 +122,7 @@ class FormatConformance(PluginKit):
         assert found.bad
 
     async def test_early_exit_and_cancellation(self) -> None:
-        """The local copy is removed even if reading ends early or is cancelled."""
+        """The local copy of the file is released even if the reader exits early or is cancelled."""
         given, content = await self.format(), self.content()
         if content is None or given.open is None:
             nothing_to_try(_NOT_READ)
@@ -153,7 +153,7 @@ class FormatConformance(PluginKit):
         given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_round_trip(self) -> None:
-        """Records are written in one list or in many, with their inferred schema, and are then read back."""
+        """Records that are written with their inferred schema, in one call or one per call, are read back unchanged."""
         given = await self.format()
         if given.encoder is None:
             nothing_to_try("the format has no encoder, so it cannot be written")
@@ -168,7 +168,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """Read a whole file and return its records and invalid parts."""
+        """Read an entire file and return its records and invalid parts."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -182,7 +182,7 @@ class FormatConformance(PluginKit):
 
 
 class _File:
-    """A `SourceFile` that returns at most ``most`` bytes per call and counts its local copies."""
+    """A `SourceFile` that returns at most ``most`` bytes per call and counts its open local copies."""
 
     def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
         self.path = "the/file"
@@ -204,7 +204,7 @@ class _File:
 
 
 class _Copy:
-    """A local copy. Garbage collection would close a generator, and so hide an unreleased copy."""
+    """A local copy. This is not a generator, which garbage collection would close even if the plugin never does."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path

@@ -125,20 +125,23 @@ class PluginKit(Kit):
         return plugins
 
     def test_entry_point(self) -> None:
-        """The plugin is installed, or its metadata is on ``sys.path``."""
+        """The plugin's entry point is found: the plugin is installed, or its metadata is on ``sys.path``."""
         named = {entry.value for entry in entry_points(group="asyncrec")}
         assert self.plugin in named, f"the group 'asyncrec' has no entry point {self.plugin!r}; it has {sorted(named)}"
 
     def test_cheap_import(self) -> None:
-        """``asyncrec --help`` imports the module, so slow packages must be imported only where they are used."""
+        """Importing the plugin's module imports no slow packages. Import these only in the functions that use them.
+
+        Even ``asyncrec --help`` imports the module.
+        """
         check_import(self.plugin)
 
 
 def _bounded(case: AsyncCase) -> AsyncCase:
     """Wrap a case so that it is cancelled after `Kit.case_seconds` and fails with an error that names the case.
 
-    A thread measures the time, because under a virtual clock the loop's own timeout would expire as soon as no task
-    runs.
+    A thread measures the time, because the event loop's own timeout would expire as soon as no task can run if the loop
+    has a virtual clock.
     """
 
     @wraps(case)

@@ -40,7 +40,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that empty, one-byte, and one- and two-chunk objects are stored, and that `published` is set."""
+    """Check that objects of no bytes, one byte, or about one or two chunks are stored, and that `published` is set."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)
@@ -54,7 +54,7 @@ async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that buffers may be overwritten once `send` has returned, even if the object is one short chunk."""
+    """Check that buffers may be overwritten once `send` has returned, even if the object has only one short chunk."""
     for key, chunks in (("check-reuse", 3), ("check-reuse-short", 1)):
         expected = bytearray()
         async with open_sink(key) as sink:
@@ -94,7 +94,7 @@ async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished
 
 
 async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """Check that a sink cancelled at any await publishes the whole object and sets `published`, or stores nothing.
+    """Check that a sink cancelled at any await stores nothing, or stores the entire object and sets `published`.
 
     At least one await while opening, sending or exiting must allow cancellation.
     """
@@ -130,7 +130,7 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
             before = b"older"
             await _write(open_sink, key, before)
 
-    # A storage that works in another thread may finish before the cancellation reaches it.
+    # A storage that does its work in a thread may finish before the cancellation reaches it.
     for _ in range(_CANCELLED_PASSES):
         checkpoints = await cancel_at_every_checkpoint(write, after=whole_or_nothing)
         if given_up or not checkpoints:
@@ -171,7 +171,7 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that concurrent sinks do not mix data, and that of two sinks for one key, the last to exit wins."""
+    """Check that concurrent sinks do not mix their data, and that if two have the same key, the last to exit wins."""
     bodies = {f"check-together-{n}": content(1 + n * 40_000, seed=n) for n in range(8)}
     started = 0
     all_open = anyio.Event()
@@ -218,7 +218,10 @@ async def _check_refusal(sink: ByteSink, when: str) -> None:
 async def check_flush(
     open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered"
 ) -> None:
-    """Check that `flush` publishes and loses nothing, and that a later exception leaves nothing or a spooled file."""
+    """Check that `flush` neither publishes nor loses data, and what is left if the body then raises an exception.
+
+    If the flush level is ``"spooled"``, an unfinished file must be left, otherwise nothing.
+    """
     chunk = await _chunk_size(open_sink)
     data = content(chunk + chunk // 2 + 1)
     head, tail = data[:chunk], data[chunk:]

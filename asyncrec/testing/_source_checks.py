@@ -17,7 +17,7 @@ from asyncrec.testing._checks import check_equal, receive_all
 
 
 class OpenSource(Protocol):
-    """`Storage.open_source` with its key bound."""
+    """A function like `Storage.open_source`, but without the key, because it always opens the same object."""
 
     def __call__(
         self, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -33,7 +33,10 @@ async def check_source(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
-    """Check ranges inside the object, to its end and beyond, empty ranges, and the limit on each receive."""
+    """Check that ranges return their bytes, even if they are empty or extend past the end of the object.
+
+    Also check that `receive` never returns more bytes than requested.
+    """
     size = len(expected)
     assert size >= 1_000, "check_source needs an object of at least 1,000 bytes"
     ranges: list[tuple[int, int | None]] = [
@@ -92,7 +95,7 @@ async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> N
 
 
 async def check_closed_source(open_source: OpenSource) -> None:
-    """Check that `receive` raises `ClosedResourceError` outside the context, and that the context may exit early."""
+    """Check that `receive` raises `ClosedResourceError` outside the context, which may exit before the end is read."""
     opening = open_source()
     if isinstance(opening, ByteSource):  # the source is its own context manager
         await _check_refusal(opening, "before the context was entered")

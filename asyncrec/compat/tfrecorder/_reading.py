@@ -36,7 +36,7 @@ class NoDirectoryError(ObjectNotFoundError, ValueError):
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """Return the sorted paths of the TFRecord files in a folder, or else of its TFRecorder files (``*.tfr``).
+    """Return the sorted paths of a folder's TFRecord files or, if it has none, of its TFRecorder files (``*.tfr``).
 
     Raises:
         NoDirectoryError: the folder does not exist; in a store without folders, it has no objects.
@@ -44,7 +44,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
     try:
         return blocking.get_tfrecord_filepaths(dirpath)
     except ObjectNotFoundError:
-        theirs = sorted((len(name), name) for name in _names_in(dirpath, ".tfr"))  # numbered without leading zeros
+        theirs = sorted((len(name), name) for name in _names_in(dirpath, ".tfr"))  # their numbers have no leading zeros
         return [join(fspath(dirpath), name) for _, name in theirs]
 
 
@@ -96,7 +96,7 @@ def generate_dataset(
     If TensorFlow is installed, return a ``tf.data.Dataset`` built from TFRecorder's operations, otherwise an iterator.
     Arrays are flat, as in TFRecorder; `asyncrec.datasets.generate_dataset` restores their shapes. Without
     ``example_class``, the folder's manifest defines the fields. A field that is missing from a record is 0, "" or an
-    empty array; with neither TensorFlow nor ``example_class``, it raises an error.
+    empty array, but raises an error if there is neither TensorFlow nor ``example_class``.
 
     Args:
         dataset_num_shuffled_tfrecord_files: the size of the shuffle buffer in examples. With TensorFlow,

@@ -37,7 +37,7 @@ def config_of(
     }
     values |= {f"{name}_count": str(count) for name, count in counts.items()}
     config = ConfigParser()
-    # A percent sign begins an interpolation, and "%%" stands for one percent sign.
+    # In this format, "%" begins an interpolation, so a percent sign is written as "%%".
     config.read_dict({"examples": {name: value.replace("%", "%%") for name, value in values.items()}})
     text = io.StringIO()
     config.write(text)

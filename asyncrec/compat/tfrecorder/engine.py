@@ -1,8 +1,8 @@
 """TFRecorder's engine, which loads, splits and serializes examples in the caller's thread, one after another.
 
-So ``load`` and the other methods may use thread-bound objects, such as an sqlite3 connection. Only the shards are
-written in another thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above 1, the methods of
-several examples are called concurrently in threads, but the examples are still written in order.
+Therefore, ``load`` and the other methods may use objects that are bound to one thread, such as an sqlite3 connection.
+Only the shards are written in a different thread, on the event loop of `asyncrec.blocking`. With ``concurrency`` above
+1, the methods of several examples are called concurrently in threads, but the examples are still written in order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["logger", "write_examples"]
 logger = logging.getLogger("TFRecorder")  # the original name, for scripts that configure this logger
 
 _SHOWN_ROW = 200
-# TFRecorder adds this argument to the user's when it calls `load` and `split`, and fails if they do not accept it.
+# TFRecorder adds this argument to the user's own when it calls `load` and `split`, and fails if they do not accept it.
 _MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
 _BATCH_EXAMPLES = 256  # each example occupies the event loop for a few microseconds
@@ -53,7 +53,7 @@ def write_examples(
     concurrency: int,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Write each list of examples to the folder of its name in ``path``. ``""`` is ``path`` itself.
+    """Write each list of examples to the folder in ``path`` that its key names. The key ``""`` means ``path`` itself.
 
     All folders are published together at the end and replace the previous ones. After an exception, the folders are
     unchanged. Progress is logged to the logger ``TFRecorder``, and printed unless the program has configured logging.
@@ -155,7 +155,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """Yield jobs' results in order. Run up to ``concurrency`` jobs in threads, and hold at most as many results."""
+    """Yield the jobs' results in order. Run up to ``concurrency`` jobs at once in threads, and keep no more results."""
     if concurrency == 1:
         for job in jobs:
             yield job()
@@ -175,7 +175,7 @@ def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator
 
 
 def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
-    """Collect results into batches, because a switch to the loop's thread takes as long as a hundred small records."""
+    """Yield the results in batches, because a switch to the event loop's thread costs as much as 100 small records."""
     batch: list[_Made] = []
     size = 0
     for each in made:
@@ -189,7 +189,7 @@ def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
 
 
 def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
-    """Log the progress after each tenth of the examples, but at most every ten examples, as TFRecorder does."""
+    """Yield the results and, like TFRecorder, log the progress after each tenth, but at most every ten examples."""
     began, every = time.monotonic(), max(10, total // 10)
     for done, each in enumerate(made, 1):
         yield each
@@ -232,7 +232,7 @@ _open = as_context(_splits, _Splits)
 
 
 def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
-    """Return a split's plan. Examples of several classes have no common schema, so the manifest stores none."""
+    """Return a split's plan. Examples of several classes have no common schema, so the plan then has no schema."""
     kind = next(iter(kinds)) if len(kinds) == 1 else None
     return SplitPlan(
         folder,
@@ -248,5 +248,5 @@ def _base_name(path: Path) -> str:
 
 
 def _data_set_name(folder: str) -> str:
-    """Return a name for the data set. The folder's own name may be invalid, if it is hidden or has wildcards."""
+    """Return a name for the data set. The folder's own name is invalid if it is hidden or contains wildcards."""
     return re.sub(r"[*?\[\]]", "-", folder.rpartition("/")[2].lstrip("_.")) or "examples"

@@ -1,4 +1,4 @@
-"""TFRecorder's factory, which writes splits of examples, or of the examples that CSV files list.
+"""TFRecorder's factory, which writes splits of given examples, or of examples listed in CSV files.
 
 Additional keyword arguments are passed to the example class's ``load``, ``split`` and ``from_csv_row``.
 """
@@ -61,7 +61,8 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """Write train, eval and test splits of the rows of a CSV file or URL, and ``tfrecord_files_config.txt``.
 
     ``examples_class`` and ``examples_filepath`` are later versions' names for ``example_class`` and
-    ``examples_list_filepath``. For the others, see `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
+    ``examples_list_filepath``. For the other arguments, see
+    `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
     if kind is None or rows is None:
@@ -99,10 +100,12 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     examples_concurrency: int = 1,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """Write each list of examples, such as a fold, to the folder of its name. Lists may be empty or share examples.
+    """Write each list of examples, such as a fold, to the folder named by its key.
+
+    A list may be empty, and the same example may be in several lists.
 
     Args:
-        examples_log_in_csv_file: whether to write ``examples.csv``, with a row for each example, beside the records.
+        examples_log_in_csv_file: whether to also write ``examples.csv``, with a row for each example, to each folder.
         examples_concurrency: the number of examples whose methods are called concurrently, in threads; 1 calls them in
             the caller's thread.
 
@@ -139,8 +142,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     """Split examples as `split_examples_list` does, and write the splits as `..._for_examples_dict` does.
 
     As in TFRecorder, a list of examples is shuffled in place with ``random.shuffle``; ``random.seed`` or
-    ``examples_shuffle_seed`` makes the order reproducible. If the ratios produce no test split, that of an earlier run
-    is kept, and a warning is logged.
+    ``examples_shuffle_seed`` makes the order reproducible. If the ratios produce no test split, the test split of an
+    earlier run is kept, and a warning is logged.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:

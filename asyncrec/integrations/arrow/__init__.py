@@ -8,10 +8,10 @@
 Without async, ``read_batches(path)`` returns a ``pyarrow.RecordBatchReader``, ``to_pandas(path)`` returns a DataFrame,
 and ``from_pandas(frame, path)`` writes one.
 
-_types             the conversion between schemas and Arrow's schemas
+_types             the conversion between `Schema` and Arrow's schemas
 _from_records      the conversion of records to batches
 _to_records        the conversion of batches to records
-_plan, _reading    the parts of a data set to read, and their reader
+_plan, _reading    the parts of a data set that are read, and their reader
 _writing           the writer of a data set
 _blocking          the same functions without async
 """

@@ -90,7 +90,7 @@ def write_batches(
     each = iter([batches] if whole else batches)
     first = next(each, None)
     if first is not None:
-        chunks_of(first)  # raises TypeError for anything but a batch, before a data set is created
+        chunks_of(first)  # raises TypeError if this is not a batch, before a data set is created
     told = getattr(batches, "schema", None) if schema is None else schema
     if told is None and first is not None:
         told = first.schema
@@ -138,12 +138,12 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
 
 
 def _pulled(open_: Any) -> Iterator[Any]:
-    """Yield the schema, then the batches. Garbage collection of the generator closes the reader."""
+    """Yield the schema, then the batches. The reader is closed when the generator is garbage-collected."""
     with open_() as batches:
         yield batches.schema
         yield from batches
 
 
 def _reader(pulled: Iterator[Any]) -> Any:
-    schema = next(pulled)  # opens the reader; an unstarted generator would not close it
+    schema = next(pulled)  # starts the generator, which opens the reader, so that garbage collection closes it
     return pa.RecordBatchReader.from_batches(schema, pulled)

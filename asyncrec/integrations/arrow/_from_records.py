@@ -1,4 +1,4 @@
-"""Convert records to Arrow arrays, one per column of a schema, without a Python object per value."""
+"""Convert records to Arrow arrays, one for each column of a schema, without creating a Python object for each value."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BatchMaker:
     """
 
     def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
-        """``arrow``: a ``pyarrow.Schema`` of the same columns, whose types replace those of `arrow_schema`."""
+        """``arrow`` is a ``pyarrow.Schema`` of the same columns, whose types are used instead of `arrow_schema`'s."""
         if isinstance(schema, Schema):
             self.schema = selected_schema(schema, columns)
             plain = arrow_schema(self.schema)
@@ -79,7 +79,7 @@ class BatchMaker:
         except (Misfit, pa.ArrowInvalid) as fault:
             self.schema.decode_batch(records)  # raises an error that names the record
             raise SchemaError(f"the records do not fit the requested types: {fault}") from fault
-        if not arrays:  # only a struct array makes a batch that has a length but no columns
+        if not arrays:  # only a struct array can be turned into a batch that has rows but no columns
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
@@ -106,7 +106,7 @@ def _is_single(kind: Any) -> bool:
 
 
 def _joined(schema: Schema) -> Iterator[str]:
-    """Yield the names of the bytes and text features whose stored values become an array without conversion."""
+    """Yield the names of the bytes and text features whose stored values can be used as an array as they are."""
     readers = Counter(chain.from_iterable(entry.stored(name) for name, entry in schema.features.items()))
     for name, entry in schema.features.items():
         if isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str") and readers[name] == 1:
@@ -120,7 +120,7 @@ def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any)
         _, flat, counts = columns[name]
         if (counts == math.prod(entry.shape)).all():
             return _cast(name, _fixed(_strings(flat, entry.dtype), len(counts), entry.shape), wanted)
-        columns = {name: columns[name]._replace(flat=flat.to_list())}  # stacking adds defaults or raises an error
+        columns = {name: columns[name]._replace(flat=flat.to_list())}  # `stack` below adds defaults or raises an error
     rows = len(next(iter(columns.values())).counts)
     return _cast(name, _stacked(name, entry, entry.stack(name, columns), rows), wanted)
 

@@ -27,7 +27,7 @@ from asyncrec.tools._newest import newest_records
 from asyncrec.tools._selection import Selection, selected
 
 _Bits: TypeAlias = bytes
-# The number of indexes read (and held in memory) at once. It is enough to hide a store's latency.
+# The number of indexes that are read, and kept in memory, at once: enough to hide a store's latency.
 _CONCURRENT = 8
 
 
@@ -115,7 +115,10 @@ async def make_plan(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Plan:
-    """Return a plan for the arguments of `open_batches`. ``part_bytes`` limits the parts of shards with an index."""
+    """Return a plan for the arguments of `open_batches`. ``part_bytes`` is the maximum size of a part of a shard.
+
+    It has no effect on a shard without an index.
+    """
     if not 0 <= worker[0] < worker[1]:
         raise ArgumentValueError(f"worker={worker}: must be (i, n), for worker number i of n, counted from 0")
     part_bytes = None if part_bytes is None else byte_count(part_bytes, "part_bytes")
@@ -147,9 +150,9 @@ async def make_plan(
 
 
 def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
-    """Return the share of worker ``i`` of ``n``: neighbouring records. The sizes of shares differ by at most one.
+    """Return the share of worker ``(i, n)``: a range of neighbouring records. Shares differ by at most one record.
 
-    If the records of any file have not been counted, whole files are dealt to the workers in turn.
+    If the number of records in any file is unknown, worker i gets every n-th file instead, beginning with file i.
     """
     every = list(parts)
     number, count = worker
@@ -174,7 +177,7 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
 
 
 def _parts_of(selection: Selection, opened: bool, chosen: RecordSet | None, worker: tuple[int, int]) -> list[Part]:
-    """Return a worker's share of all or the chosen records. Blocks, because there may be a million shards."""
+    """Return a worker's share of the chosen records, or of all. Run it in a thread: there may be a million shards."""
     parts = []
     number = 0
     for shard in selection.shards:
@@ -221,7 +224,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Divide the parts into pieces. ``base`` is the prefix of their paths that precedes the keys of ``store``."""
+    """Divide the parts into pieces. Without its prefix ``base``, a part's path is a key of ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)
@@ -230,14 +233,17 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 
 
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Divide a part into pieces of at most ``part_bytes``, if its index allows. A piece begins at its first record."""
+    """Divide a part into pieces of at most ``part_bytes`` if its index allows.
+
+    With an index, the offset of a piece is that of its first record, so that no earlier records are read.
+    """
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]
     try:
         index = await in_thread(parse_index, await store.get(part.index.removeprefix(base)))
     except (ObjectNotFoundError, FormatError):
-        return [part]  # without an index, the reader reads and skips the records before the part
+        return [part]  # without an index, the reader must read and skip the records that precede the part
     if len(index) < part.skip + part.records:
         return [part]
     return await in_thread(_pieces, part, index, part_bytes)
@@ -272,7 +278,7 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
 
 
 def _next(begins: NDArray[np.intp], record: int) -> int:
-    """Return the first of ``begins`` after a record, or a very large number if the record is after all of them."""
+    """Return the first number in ``begins`` that is greater than ``record``, or a very large number if none is."""
     at = int(np.searchsorted(begins, record, "right"))
     return int(begins[at]) if at < len(begins) else 1 << 62
 

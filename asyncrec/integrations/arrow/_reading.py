@@ -1,4 +1,4 @@
-"""`open_batches` returns records as Arrow batches, decoded in threads ahead of the consumer."""
+"""`open_batches` reads records as Arrow batches, which are decoded in threads before the caller needs them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class _Feed:
                 for part in parts:
                     await self._read(part, options)
             except Exception:
-                await self._put()  # return the records before the error
+                await self._put()  # the caller gets all records that were read before the error
                 raise
             await self._put()
         except Exception as error:
@@ -194,7 +194,7 @@ class _Feed:
             )
 
     async def _take(self, records: list[bytes]) -> None:
-        """Add records to the current batch, and pass on each full batch."""
+        """Add records to the current batch, and pass each full batch to the reader."""
         sizes = [*accumulate(map(len, records), initial=0)]
         start = 0
         while start < len(records):
@@ -204,7 +204,7 @@ class _Feed:
             if self._bytes is not None:
                 room = self._bytes - self._held_bytes
                 stop = min(stop, bisect_right(sizes, sizes[start] + room) - 1)
-            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch becomes a batch
+            stop = max(stop, start if self._held else start + 1)  # a record larger than a batch gets its own batch
             self._held += records[start:stop]
             self._held_bytes += sizes[stop] - sizes[start]
             start = stop
@@ -219,7 +219,7 @@ class _Feed:
 
 
 def _flags(part: Part) -> list[bool]:
-    """Return whether each record of a part is selected. The part must have `kept`. Blocks."""
+    """Return for each record of a part whether it is selected. ``part.kept`` must not be `None`. Blocks."""
     flags = [False] * (part.records or 0)
     for at in part.wanted().tolist():
         flags[at] = True

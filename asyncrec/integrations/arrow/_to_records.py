@@ -1,6 +1,7 @@
-"""Convert Arrow batches to records. Each column becomes the values of one feature, and each row an Example.
+"""Convert Arrow batches to records. Each column becomes the values of one feature, and each row becomes an Example.
 
-A null becomes an absent feature if the schema allows it. A value that would be read back differently raises an error.
+A null becomes an absent feature if the schema allows it. A value that would change when it is written and read raises
+an error.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from asyncrec.integrations.arrow._types import schema_of
 Array: TypeAlias = Any
 Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the feature
 
-_NO_BYTES = np.array([], "S1")  # an empty list has no kind, so it would be encoded as absent
+_NO_BYTES = np.array([], "S1")  # an empty list has no element type, so it would be encoded as absent
 
 
 class _RowError(Exception):
-    """A row of a column cannot be written. ``row`` is counted from the column's first row."""
+    """A row of a column cannot be written. ``row`` is its number in the column, counted from 0."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -65,14 +66,14 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 
 
 def chunks_of(batch: Any) -> list[Any]:
-    """Return the RecordBatches of a Table, or a list of one RecordBatch. Raise TypeError for anything else."""
+    """Return the RecordBatches of a Table, or a RecordBatch in a list. Raise TypeError for anything else."""
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ArgumentTypeError(f"pass a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
-    """Convert a RecordBatch like `to_records`, but count rows in messages from ``first``, its position in a table."""
+    """Convert a RecordBatch like `to_records`. In error messages, its first row has the number ``first``."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():
@@ -220,7 +221,7 @@ def _offsets(column: Array) -> list[int]:
 
 
 def _scattered(values: Any, column: Array) -> Values:
-    """Return a value for each row: the next of ``values`` if the row is not null, otherwise None."""
+    """Return a value for each row: `None` if the row is null, otherwise the next of ``values``."""
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if not column.null_count:
         return rows
@@ -229,7 +230,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """Return the values of lists of this shape, or of the flat lists of the same size that Ray stores for tensors."""
+    """Return the values of nested lists of this shape, or of flat lists of the same size, as Ray stores tensors."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -245,7 +246,7 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
-    """Return a function that converts an array to the values to encode: a NumPy array, or a list of bytes."""
+    """Return a function that converts an Arrow array to values to encode: a NumPy array or a list of bytes."""
 
     def read(column: Array) -> Any:
         _check_within(column)
@@ -296,7 +297,7 @@ def _little(numbers: Any, dtype: str) -> bytes:
 
 
 def _plain(column: Array) -> Array:
-    """Return the plain array of the values of an extension or dictionary array."""
+    """Return the values of an extension or dictionary array as a plain array. Return other arrays unchanged."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _plain(column.storage)
     return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
@@ -316,14 +317,14 @@ def _check_rows(column: Array, reason: str = "is null") -> None:
 
 
 def _check_within(values: Array) -> None:
-    """Raise an error if a column's flattened values contain a null. Its position does not identify the row."""
+    """Raise an error if a column's flattened values contain a null. Its position does not tell which row it is in."""
     if values.null_count:
         raise _NullWithinError
 
 
 def _row_with_null(column: Array, entry: Entry) -> int:
-    """Return the first row with a null inside its value. This is slow, and used only for an error message."""
-    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # a step may be null too
+    """Return the number of the first row whose value contains a null. This is slow, and used only in error messages."""
+    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # a step may also be null
 
     def has_null(value: Any, depth: int) -> bool:
         if isinstance(value, dict | list):

@@ -1,6 +1,6 @@
-"""Convert a `Schema` to an Arrow schema and back. Each entry corresponds to the type of a column.
+"""Convert a `Schema` to an Arrow schema and back. Each entry of a `Schema` corresponds to the type of an Arrow column.
 
-The `Schema` is also stored in the metadata, to restore the properties that Arrow types cannot express (defaults,
+The `Schema` is also stored in the Arrow schema's metadata, to restore what Arrow types cannot express (defaults,
 ``raw``, the shape of a sparse array).
 """
 
@@ -85,7 +85,7 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
 
 
 def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
-    """Return the schema of the chosen columns of the records. Readers skip the others.
+    """Return a schema of only the chosen columns. Other features of the records are skipped when they are read.
 
     Raises:
         ValueError: a name is not a column.
@@ -105,9 +105,10 @@ def encode_arrow(arrow: Any) -> str:
 
 
 def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
-    """Return ``plain``, an `arrow_schema`, with the original types of the columns if the manifest contains them.
+    """Return ``plain``, a result of `arrow_schema`, with the columns' original types if the metadata contains them.
 
-    The manifest is not trusted, so a type is used only if the column can be cast to it. An unreadable one is ignored.
+    The manifest is not trusted, so an original type is used only if the column can be cast to it. Metadata that cannot
+    be read is ignored.
     """
     text = metadata.get(ARROW_SCHEMA)
     if not isinstance(text, str) or len(text) > _MOST_BYTES:
@@ -135,7 +136,7 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
-    """Return whether a column of the type ``written`` is read as ``plain`` and can be cast back."""
+    """Return whether a column written with the type ``written`` is read as ``plain`` and can be cast back."""
     types = pa.types
     if written == plain:
         return True
@@ -249,7 +250,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is(kind: Any, name: str) -> bool:
-    """Return whether a type is the view type with this name. Only recent versions of pyarrow have view types."""
+    """Return whether a type is Arrow's ``<name>_view``. Only recent versions of pyarrow have view types."""
     return str(kind) == f"{name}_view"
 
 

@@ -17,7 +17,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
-_PIECE_BYTES = 1 << 20  # how much of a batch is encoded at once, which limits the memory used besides the batch
+_PIECE_BYTES = 1 << 20  # how much of a batch is encoded at once, which limits the memory needed besides the batch
 
 
 class BatchWriter:
@@ -97,7 +97,10 @@ def schemas_of(
 
 
 def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the number of the first row, and a RecordBatch of about a MiB, or of one row that is larger."""
+    """Divide a batch or table into RecordBatches of about a MiB, or of one row if that is larger.
+
+    Yield each with the number of its first row.
+    """
     before = 0
     for part in chunks_of(batch):
         rows = part.num_rows

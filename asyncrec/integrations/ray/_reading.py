@@ -1,4 +1,4 @@
-"""`read_asyncrec` reads data sets in tasks. Each reads some shards, or a range of the records of a large shard."""
+"""`read_asyncrec` reads a data set in tasks. Each task reads some shards, or a range of records of a large shard."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # types are checked
 
 
 class _Read:
-    """The function that a task runs. It does not refer to the source, so that it is small when pickled."""
+    """The function that a task runs. It has no reference to the source, so that it is small when pickled."""
 
     def __init__(self, maker: BatchMaker, parts: tuple[Part, ...], options: dict[str, Any]) -> None:
         self._maker = maker

@@ -1,4 +1,4 @@
-"""`write_asyncrec` writes shards in tasks. The driver commits the shards of one attempt of each task in one step."""
+"""`write_asyncrec` writes shards in tasks. The driver then makes one commit, with one attempt's shards of each task."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
 
 
 def _schema_of(dataset: Any) -> Any:
-    """Return the Arrow schema of a dataset's rows, or `None`. This may run the first of the dataset's tasks."""
+    """Return the Arrow schema of a dataset's rows, or `None` if unknown. This may run the first of its tasks."""
     found = dataset.schema()
     if found is None:
         return None

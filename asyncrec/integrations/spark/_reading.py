@@ -1,4 +1,4 @@
-"""Read a data set in partitions. Each is one or more shards, or a range of the records of a large shard."""
+"""Read a data set in partitions, each of which is one or more shards, or a range of the records in a large shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.integrations._engines import PART_BYTES, groups, seen_from_tasks
 from asyncrec.integrations.arrow import BatchMaker, Part, Plan, plan_batches, read_parts
 from asyncrec.integrations.spark._types import arrow_of, spark_schema
 
-_MOST_PARTITIONS = 10_000  # each partition is an object in Spark's driver and a task
+_MOST_PARTITIONS = 10_000  # each partition needs an object in Spark's driver, and a task
 
 
 def stored_schema(options: dict[str, Any]) -> Any:
@@ -27,7 +27,7 @@ class _Partition(InputPartition):  # type: ignore[misc]  # types are checked wit
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]  # as above
-    """A reader of only those columns that a ``StructType`` names."""
+    """A reader of the columns that the ``StructType`` names. Other columns are not read."""
 
     def __init__(self, options: dict[str, Any], schema: Any) -> None:
         self._wanted = arrow_of(schema)
@@ -35,7 +35,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         told = {"part_bytes": options.get("part_bytes", PART_BYTES), "newest": options.get("newest"), "columns": names}
         try:
             plan = _plan(options, **told)
-        except SchemaError:  # no schema is stored, so `schema` is the user's
+        except SchemaError:  # no schema is stored, so the user must have passed `schema`
             plan = _plan({**options, "schema": self._wanted}, **told)
         self._maker = BatchMaker(plan.maker.schema, arrow=_between(plan.maker.arrow, self._wanted))
         self._parts = plan.parts
@@ -50,7 +50,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # as above
         return [_Partition(parts) for parts in groups(self._parts, self._most)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if not isinstance(partition, _Partition):  # Spark makes a partition itself if there are no parts
+        if not isinstance(partition, _Partition):  # Spark makes an empty partition itself if there are no parts
             return
         for batch in read_parts(self._maker, partition.value, **self._options):
             yield _as_wanted(batch, self._wanted)
@@ -62,9 +62,9 @@ def _plan(options: dict[str, Any], **more: Any) -> Plan:
 
 
 def _between(stored: Any, wanted: Any) -> Any:
-    """Return the types in which to read columns before the cast to the requested types.
+    """Return the types in which to read the columns, before they are cast to the requested types.
 
-    These are the stored types, or the type of the values for a list that is requested as single values.
+    These are the stored types. If a column of lists is requested as single values, it is the type of the lists' values.
 
     Raises:
         SchemaError: a column is requested as times but stored as integers without a time unit.

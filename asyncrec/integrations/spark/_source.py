@@ -128,7 +128,7 @@ def reading_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parsed options of a writer. Raise the errors of `reading_options`."""
+    """Return the parsed options of a writer. Raises the same errors as `reading_options`."""
     return _parsed(options, _WRITING, "save")
 
 

@@ -1,7 +1,7 @@
 """Convert between Spark's column types and Arrow's.
 
-Spark has fewer types. A fixed-size list becomes an array, an unsigned integer becomes the next larger signed integer, a
-float16 becomes a float, and a time of day becomes the stored integer.
+Spark has fewer types than Arrow. A fixed-size list becomes an array, an unsigned integer becomes the next larger signed
+integer (uint64 becomes int64), a float16 becomes a float, and a time of day becomes the integer that is stored for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import types
 
 from asyncrec.errors import SchemaError
 
-# The types that convert in both directions.
+# Pairs of types that are converted in both directions.
 _SAME = (
     (pa.bool_(), types.BooleanType()),
     (pa.int8(), types.ByteType()),
@@ -36,7 +36,7 @@ _NEAREST = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
-    pa.uint64(): pa.int64(),  # an Example cannot hold a larger number
+    pa.uint64(): pa.int64(),  # an Example cannot store a larger number
     pa.float16(): pa.float32(),
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
@@ -57,7 +57,7 @@ def arrow_of(schema: Any) -> Any:
     """Return the ``pyarrow.Schema`` of the batches that Spark accepts and produces for the columns of a ``StructType``.
 
     Raises:
-        SchemaError: a column has a type that no feature can hold.
+        SchemaError: a column has a type that cannot be stored in a feature.
     """
     return pa.schema([pa.field(each.name, _arrow_type(each.name, each.dataType), each.nullable) for each in schema])
 

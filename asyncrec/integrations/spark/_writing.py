@@ -1,4 +1,4 @@
-"""Write shards in tasks. The driver commits the shards of one attempt of each task in one step."""
+"""Write shards in tasks. The driver then makes one commit, with the shards of one attempt at each task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Made(WriterCommitMessage):  # type: ignore[misc]  # types are checked wit
 class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
     """The writer that Spark creates once per write, in a process that ends before the first task begins.
 
-    The job is therefore detached. The tasks and the commit use copies of this object.
+    The job is therefore a detached one. The tasks and the commit use pickled copies of this object.
     """
 
     def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:
@@ -83,7 +83,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         return _Made(rows, entries)
 
     def commit(self, messages: Sequence[_Made | None]) -> None:
-        """Commit the shards of one attempt of each task, or none. Spark calls this in the driver."""
+        """Commit the shards of one attempt at each task, or nothing at all. Spark calls this in the driver."""
         made = [message for message in messages if message is not None]
         entries = [entry for message in made for entry in message.entries]
         rows = sum(message.rows for message in made)

@@ -1,4 +1,4 @@
-"""Cases for competing writers. Exactly one of them wins, and each learns the outcome."""
+"""Cases for writers that compete for a key. Exactly one of them must win, and each of them must learn the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExclusiveCases(StorageHooks):
     objects, exactly one writer must always win."""
 
     async def test_exclusive_creation(self) -> None:
-        """With ``exclusive``, an existing object is not replaced, and `ObjectExistsError` is raised."""
+        """With ``exclusive=True``, an existing object is not replaced, and `ObjectExistsError` is raised."""
         async with self.open_storage() as storage:
             await storage.put("x/one", b"mine", exclusive=True)
             with pytest.raises(ObjectExistsError, match="x/one"):
@@ -53,16 +53,17 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """For an object longer than a chunk, exactly one writer wins. If `exclusive_parts` is `False`, both may win.
+        """If two writers create the same object, longer than a chunk, exactly one of them wins.
 
-        Otherwise, two writers could both conclude that they published the shard, although one shard has been lost.
+        If both won, each of them would conclude that its shard is stored, although one of the shards has been lost.
+        Both may win only if `exclusive_parts` is `False`.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             await self._race(storage, [content(size, seed) for seed in (1, 2)], all_kept=self.exclusive_parts)
 
     async def test_exclusive_creation_over_several_parts(self) -> None:
-        """An existing object of several parts is kept, whether the new object is short or equally long.
+        """An exclusive writer does not replace an existing object of several parts, whatever the new object's size.
 
         Stores publish short and long objects with different requests, and may check only one of them correctly.
         """

@@ -1,4 +1,4 @@
-"""Cases for rolling writers that flush to their storage or to journals. Flushed records survive the process."""
+"""Cases for rolling writers that flush to their storage or to journals. Flushed records must outlive the process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _RECORDS = [b"one", b"two", b"three", b"four", b"five"]
 _FLUSHED = "flushing/_flush/pages/"
-# The number of seconds to wait, which is longer than a store takes to write one object.
+# Seconds to wait for a flush that must not return, which is longer than a store takes to write one object.
 _WAITS = 3.0
 
 
@@ -33,9 +33,9 @@ class FlushCases(StorageHooks):
     """The cases for a storage without local files."""
 
     async def test_records_flushed_to_store_survive(self) -> None:
-        """If a writer's process dies between two flushes, `asyncrec.recover` commits each flushed record once.
+        """If a writer's process dies between two flushes, `asyncrec.recover` commits each flushed record exactly once.
 
-        The recovery removes all of the writer's flush entries.
+        The recovery also removes all of the writer's flush entries.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -57,9 +57,10 @@ class FlushCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_flush_number_taken(self) -> None:
-        """If another process has taken the number of a writer's next flush, to end the writer's job, the flush waits.
+        """A flush waits if another process has used the flush's number, as it does to end the writer's job.
 
-        Otherwise, the writer would acknowledge records that are never read. The flush waits until the log ends.
+        If the flush returned, the writer would acknowledge records that are never read. It waits until the writer's log
+        has ended.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)
@@ -95,7 +96,7 @@ class _Dies(Exception):
 
 @asynccontextmanager
 async def _writer(process: _Process) -> AsyncIterator[ShardedWriter]:
-    """Open a writer whose process dies at the end of the body."""
+    """Open a writer for a body that sets ``process.dead`` at its end. The writer is left as if the process had died."""
     if process.flush_level == "spooled":
         nothing_to_try("this storage flushes to a disk, so writers keep no flush log in it")
     try:
@@ -121,10 +122,13 @@ async def _stored(storage: Storage) -> list[bytes]:
 
 
 class JournalCases(StorageHooks):
-    """The cases for a storage that implements `LocalFiles`, in whose folder writers keep journals."""
+    """The cases for a storage that implements `LocalFiles`, so that writers keep their journals in its folder."""
 
     async def test_objects_are_files(self) -> None:
-        """A key's file holds the object's bytes. A file linked at a key's path is an object; a partial file is not."""
+        """The file at a key's path contains the object's bytes, even if it was linked there.
+
+        A partial file is not an object.
+        """
         async with self.open_storage() as storage:
             folder = _folder_of(storage)
             await storage.put("journals/written", b"by the storage")

@@ -41,23 +41,23 @@ class StorageHooks(Kit):
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
         """Return a context manager that drops the response to one request that publishes an object.
 
-        The request itself takes effect. Return `None` if the tests of this store cannot simulate this.
+        The request itself must take effect. Return `None` if the tests of this store cannot simulate this.
         """
         return None
 
     def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[object] | None:
         """Return a context manager that delays the response to each request of this storage by ``seconds``.
 
-        The store, or its stand-in behind the plugin's calls, must wait, so that a call that would block the event loop
-        also blocks it in the test. Return `None` if the tests of this store cannot simulate this.
+        The store, or a fake that the plugin calls in its place, must do the waiting, so that a call that would block
+        the event loop also blocks it in the test. Return `None` if the tests of this store cannot simulate this.
         """
         return None
 
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[object] | None:
-        """Return a context manager that lets another server answer the ``number``-th request, counted from 1.
+        """Return a context manager in which a different server answers the ``number``-th request, counted from 1.
 
-        This server behaves like a proxy with a sign-in page: the request never reaches the store, the status is 200,
-        and the body is ``body``. Return `None` if the tests of this store cannot simulate this.
+        That server behaves like a proxy with a sign-in page: the request never reaches the store, and the response has
+        the status 200 and the body ``body``. Return `None` if the tests of this store cannot simulate this.
         """
         return None
 
@@ -125,5 +125,5 @@ async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") 
 
 
 def by_bytes(keys: Iterable[str]) -> list[str]:
-    """Return ``keys`` in the order of a listing."""
+    """Return ``keys`` in the order in which a listing returns them."""
     return sorted(keys, key=str.encode)

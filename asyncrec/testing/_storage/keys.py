@@ -79,7 +79,7 @@ class KeyCases(StorageHooks):
                 check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
-        """With any prefix, ``start_after`` skips keys up to and including itself, whether or not that key exists."""
+        """``start_after`` skips keys up to and including itself, with any prefix, whether or not such a key exists."""
         keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, keys)
@@ -91,10 +91,10 @@ class KeyCases(StorageHooks):
                     check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
-        """Keys that exceed a page (1,000 on S3 and GCS) are each listed once, and a listing may be closed early.
+        """A listing of more than one page (1,000 keys on S3 and GCS) returns each key once, and may be closed early.
 
-        This also holds while other keys are created and deleted, so that a search for unlisted objects neither misses
-        an object nor counts it twice.
+        This also holds while other keys are created and deleted, so that a search for objects that no manifest lists
+        neither misses an object nor counts one twice.
         """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:

@@ -16,7 +16,7 @@ _ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
-    """The cases for whole objects, on which all methods must agree."""
+    """The cases for complete objects, about which all methods must agree."""
 
     async def test_empty_object_written(self) -> None:
         """An empty object is created like any other, by `put` or a sink without sends, with or without ``exclusive``.
@@ -89,7 +89,7 @@ class ObjectCases(StorageHooks):
             assert await self.raw_get(storage, "d/1") == b"again"
 
     async def test_get_and_put(self) -> None:
-        """`put` and `get` write and read whole objects. `get` raises if an object is larger than ``max_bytes``."""
+        """`put` and `get` write and read entire objects. `get` raises ValueError if one exceeds ``max_bytes``."""
         async with self.open_storage() as storage:
             data = content(100_000)
             check_info(await storage.put("g", memoryview(data)), "g", data)
@@ -129,7 +129,7 @@ class WritingCases(StorageHooks):
             assert set(await self.raw_list(storage)) == {"check-chunk-size", "check-abort-over"}
 
     async def test_abort_on_cancellation(self) -> None:
-        """If opening, sending or exiting is cancelled at any await, the sink leaves the whole object or nothing."""
+        """If opening, sending or exiting is cancelled at any await, the sink leaves the entire object or nothing."""
         async with self._sinks() as (storage, open_sink):
             await sink_checks.check_cancellation(
                 open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)

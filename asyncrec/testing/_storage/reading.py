@@ -1,4 +1,4 @@
-"""Cases for sources, which return each byte of a range once, from one version of the object."""
+"""Cases for sources, which must return each byte of a range exactly once, all from the same version of the object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReadingCases(StorageHooks):
     """The cases for sources."""
 
     async def test_ranges(self) -> None:
-        """Ranges that are empty, or end inside, at or past the end of the object, return their bytes."""
+        """A range returns exactly its bytes, whether it is empty or ends before, at or past the end of the object."""
         async with self._source() as (open_source, expected):
             await source_checks.check_ranges(open_source, expected)
 
@@ -30,7 +30,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_receive_cancelled(open_source, expected)
 
     async def test_source_used_after_exit(self) -> None:
-        """A source's context may exit early, and the source cannot be used outside its context."""
+        """A source's context may exit before all bytes are read. The source cannot be used outside its context."""
         async with self._source() as (open_source, _):
             await source_checks.check_closed_source(open_source)
 

@@ -20,9 +20,9 @@ class StrangerCases(StorageHooks):
     """The cases for a proxy that responds with status 200 in place of the store."""
 
     async def test_list_answered_by_another(self) -> None:
-        """A response that is not a listing is never mistaken for an empty folder. The listing is retried, or raises.
+        """A response that is not a listing is never mistaken for an empty folder: the request is retried or fails.
 
-        Otherwise, a data set that appears to be empty would be written a second time.
+        Otherwise, the data set would appear to be empty, and would be written a second time.
         """
         async with self.open_storage() as storage:
             keys = [f"s/{n}" for n in range(3)]
@@ -35,7 +35,10 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, listed, "s/")
 
     async def test_read_answered_by_another(self) -> None:
-        """An existing object is found and read correctly, or an error other than `ObjectNotFoundError` is raised."""
+        """If a proxy answers a request, an existing object is still found and read correctly, or an error is raised.
+
+        The error must not be an `ObjectNotFoundError`, because the object exists.
+        """
         async with self.open_storage() as storage:
             data = content(70_000)
             await self.raw_put(storage, "s/read", data)
@@ -52,7 +55,7 @@ class StrangerCases(StorageHooks):
                     await self._answered(storage, number, body, read, "s/read")
 
     async def test_delete_answered_by_another(self) -> None:
-        """If `delete` returns, the object is deleted."""
+        """If `delete` returns without an error, the object is deleted, even if a proxy answered a request."""
         async with self.open_storage() as storage:
 
             async def deleted(key: str) -> None:
@@ -64,7 +67,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, deleted, f"s/{n}")
 
     async def test_write_answered_by_another(self) -> None:
-        """If `put` returns, the object is published, even if a proxy answered a request of the upload."""
+        """If `put` returns without an error, the object is published, even if a proxy answered one of its requests."""
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
             for data in (b"short", content(size)):

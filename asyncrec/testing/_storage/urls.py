@@ -51,7 +51,7 @@ class SchemeCases(StorageHooks):
             )
 
     async def test_cheap_import_of_plugin(self) -> None:
-        """The entry point's module imports no slow packages, because it is imported for the paths of every plugin."""
+        """The entry point's module imports no slow packages. It is imported even to open the paths of other plugins."""
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
         plugins = Plugins()

@@ -1,4 +1,4 @@
-"""Cases for operations that wait for the store. Other tasks run meanwhile, and the operation can be cancelled."""
+"""Cases for operations that wait for the store. Other tasks must run during the wait, which must be cancellable."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from asyncrec.testing._storage.hooks import StorageHooks, chunk_of, keys_of
 
 # The delay of each response in seconds. A busy machine rarely blocks a task for this long.
 _SLOW_SECONDS = 0.2
-# The loop counts as blocked, or a cancellation as delayed, only if every attempt shows it. A busy machine does not
-# delay every attempt.
+# The loop is reported as blocked, or a cancellation as delayed, only if this happens in every attempt. A busy machine
+# does not delay every attempt.
 _ATTEMPTS = 5
 
 
@@ -27,7 +27,7 @@ class WaitingCases(StorageHooks):
     """The case for a slow store."""
 
     async def test_loop_not_blocked(self) -> None:
-        """While an operation awaits the store's response, other tasks run, because blocking calls run in a thread.
+        """While an operation awaits the store's response, other tasks run. Blocking calls must be made in a thread.
 
         Skipped if `slowed` returns `None`.
         """
@@ -77,12 +77,12 @@ class WaitingCases(StorageHooks):
         return longest
 
 
-# In seconds: the delay of each response, the time until the cancellation, and the time within which the operation must
-# then end. A shielded request takes longer.
+# In seconds: the delay of each response, the time until the operation is cancelled, and the time within which it must
+# then end. An operation that shields its request takes longer.
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# The delay of each response if requests cannot be cancelled. The time until the operation ends is then not checked.
+# The delay of each response if requests cannot be cancelled. In that case, it is not checked when the operation ends.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]
@@ -90,13 +90,13 @@ SCOPE, TASK = "a cancel scope", "asyncio's task.cancel()"
 
 
 class CancellingCases(StorageHooks):
-    """The case for a caller that stops waiting."""
+    """The case for a caller that is cancelled while it waits for the store."""
 
     cancellable_requests: bool = True
     """Whether a sent request can be abandoned. Set this to `False`, and explain why, if requests run in threads."""
 
     async def test_waiting_call_cancellable(self) -> None:
-        """An operation that awaits a response can be cancelled by a scope or, on asyncio, by its task.
+        """An operation that awaits a response can be cancelled through a cancel scope or, on asyncio, through its task.
 
         An operation that publishes may defer the cancellation to the next await (`asyncrec.storage.sheltered`). Skipped
         if `slowed` returns `None`.
@@ -161,7 +161,7 @@ class _Stop(Exception):
 
 
 class _Part:
-    """The part of an operation that is cancelled, and its reaction."""
+    """The call within an operation that is to be cancelled, and how it reacted to the cancellation."""
 
     def __init__(self, slow: AbstractContextManager[object]) -> None:
         self.went_on = False

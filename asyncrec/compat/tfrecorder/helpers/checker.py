@@ -1,4 +1,4 @@
-"""A check that examples are unchanged after being written and read."""
+"""A check that writing and reading examples does not change their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``@tfrecordable`` and the types that it accepts, with TFRecorder's own numbers."""
+"""``@tfrecordable`` and the field types that it accepts, which have the same numbers as in TFRecorder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
 
     Raises TypeError if ``dtype`` is not a member.
     """
-    if isinstance(dtype, FieldType):  # of asyncrec.example.DeclaredExample
+    if isinstance(dtype, FieldType):  # a type of asyncrec.example.DeclaredExample
         return declare(dtype=FieldType.TYPE_FLOAT if dtype == FieldType.TYPE_DOUBLE else dtype)
     try:
         return declare(dtype=NATIVE[Field(dtype)])

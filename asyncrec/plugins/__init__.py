@@ -16,9 +16,9 @@ The module is imported if a path, a command or a format is not built in, and for
 import slow packages. The target of a Command is imported when the command is called, and the functions of a Format
 import their own dependencies. Importing this package and a plugin's module takes a few milliseconds.
 
-    hookspecs   the three hooks
-    manager     finds and imports the installed plugins; an error in one plugin is reported but does not affect others
-    kinds       the types that the hooks return
+    _hookspecs  the three hooks
+    _manager    finds and imports the installed plugins; an error in one plugin is reported but does not affect others
+    _kinds      the types that the hooks return
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ class Bucket:
         lists_fail: the share of pages of lists that fail, in addition to ``failing``: with an error, with a response
             that is not a list, or with a page that is cut off.
         damaging: the share of shards that are published without their last byte.
+        damaged: the keys of these shards.
         whole_seconds: whether the times of objects are rounded down to seconds.
         lost: whether a publication may take effect even if its response is an error.
         late: whether a publication may also take effect up to a minute after an error.
@@ -73,6 +74,7 @@ class Bucket:
         self.short = 0.0
         self.lists_fail = 0.0
         self.damaging = 0.0
+        self.damaged: list[str] = []
         self.whole_seconds = False
         self.lost = True
         self.checksums = True
@@ -102,6 +104,7 @@ class Bucket:
         if self.damaging and _OF_A_SHARD.search(key) and self._rng.random() < self.damaging:
             self.faults += 1
             data = data[:-1]
+            self.damaged.append(key)
         now = self._epoch + self._loop.now
         modified = datetime.fromtimestamp(int(now) if self.whole_seconds else now, UTC)
         checksum = crc32c(data) if self.checksums else None

@@ -47,6 +47,8 @@ class Striker:
             chunk = min(world.settings["parts"], world.settings["knobs"].get(MOST_ENTRY, 1 << 20))
             if not world.store_answers or contents.is_ended(world, run.target, run.writer):
                 return
+            if any(run.writer in key for key in world.bucket.damaged):
+                return  # the writer has failed, and its next call would have raised an error
             # Without memory for the parts of its open shards, the writer has failed, and its next call would have
             # raised an error.
             options = run.spec["options"]

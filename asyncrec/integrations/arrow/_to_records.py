@@ -28,6 +28,9 @@ Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the featur
 _NO_BYTES = np.array([], "S1")  # an empty list has no kind, so it would be encoded as absent
 
 
+_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # recent versions of pyarrow have them
+
+
 class _RowError(Exception):
     """A row of a column cannot be written. ``row`` is counted from the column's first row."""
 
@@ -267,10 +270,13 @@ def _strings(column: Array, dtype: str) -> list[bytes]:
 
 
 def _plain(column: Array) -> Array:
-    """Return the plain array of the values of an extension or dictionary array."""
+    """Return the plain array of the values of an extension, dictionary or view array."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _plain(column.storage)
-    return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    plain = _VIEWS.get(str(column.type))
+    return column if plain is None else column.cast(plain)  # views lack most of Arrow's functions
 
 
 def _present(column: Array) -> Array:

@@ -73,7 +73,7 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
                 f"two columns have the name {field.name!r}; rename one, because each feature of a record needs its "
                 "own name"
             )
-        if known is not None and field.name in plain and _is_view_of(field.type, plain[field.name]):
+        if known is not None and field.name in plain and _read_as(field.type, plain[field.name]) is not None:
             entry = known.features[field.name]
         else:
             entry = _entry(field.name, field.type)
@@ -108,6 +108,7 @@ def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
     """Return ``plain``, an `arrow_schema`, with the original types of the columns if the manifest contains them.
 
     The manifest is not trusted, so a type is used only if the column can be cast to it. An unreadable one is ignored.
+    A dictionary is read as its values.
     """
     text = metadata.get(ARROW_SCHEMA)
     if not isinstance(text, str) or len(text) > _MOST_BYTES:
@@ -120,7 +121,8 @@ def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
     for field in plain:
         at = told.get_field_index(field.name)
         written = told.field(at) if at >= 0 else field
-        fields.append(written.remove_metadata() if _is_view_of(written.type, field.type) else field)
+        kind = _read_as(written.type, field.type)
+        fields.append(field if kind is None else written.remove_metadata().with_type(kind))
     return pa.schema(fields, metadata=plain.metadata)
 
 
@@ -134,30 +136,51 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
         raise SchemaError(f"the schema in the Arrow metadata is not valid: {error}") from error
 
 
-def _is_view_of(written: Any, plain: Any) -> bool:
-    """Return whether a column of the type ``written`` is read as ``plain`` and can be cast back."""
+def _read_as(written: Any, plain: Any, *, single: bool = True) -> Any:
+    """Return the type in which to read a column of the type ``plain`` that was written as ``written``.
+
+    This is ``written``, or the type of the values of its dictionaries, extension types and views. The result is `None`
+    if ``plain`` cannot be cast to it. ``single`` is whether single values may be read from lists.
+    """
     types = pa.types
     if written == plain:
-        return True
-    if types.is_list(plain) and not (types.is_list(written) or types.is_large_list(written)):
-        plain = plain.value_type  # a column of single values and nulls
-    if types.is_list(plain):
-        return bool(types.is_large_list(written) and written.value_type == plain.value_type)
+        return written
+    if isinstance(written, pa.BaseExtensionType):
+        return _read_as(written.storage_type, plain, single=single)
+    if types.is_dictionary(written):
+        return _read_as(written.value_type, plain, single=single)
+    if _is_list(plain) or types.is_fixed_size_list(plain):
+        return _list_read_as(written, plain, single=single)
     if types.is_int64(plain):
-        return bool(
-            types.is_int64(written)
-            or types.is_timestamp(written)
-            or types.is_duration(written)
-            or types.is_date64(written)
-            or types.is_time64(written)
-        )
-    if types.is_int32(plain):
-        return bool(types.is_int32(written) or types.is_date32(written) or types.is_time32(written))
-    if types.is_string(plain):
-        return bool(types.is_large_string(written) or types.is_string(written))
-    if types.is_binary(plain):
-        return bool(types.is_large_binary(written) or types.is_fixed_size_binary(written) or types.is_binary(written))
-    return bool(written == plain)
+        fits = types.is_timestamp(written) or types.is_duration(written)
+        fits = fits or types.is_date64(written) or types.is_time64(written)
+    elif types.is_int32(plain):
+        fits = types.is_date32(written) or types.is_time32(written)
+    elif types.is_string(plain):
+        if _is(written, "string"):
+            return plain
+        fits = types.is_large_string(written)
+    else:
+        if types.is_binary(plain) and _is(written, "binary"):
+            return plain
+        fits = types.is_binary(plain) and (types.is_large_binary(written) or types.is_fixed_size_binary(written))
+    return written if fits else None
+
+
+def _list_read_as(written: Any, plain: Any, *, single: bool) -> Any:
+    types = pa.types
+    fixed = types.is_fixed_size_list(written)
+    if not (_is_list(written) or fixed):
+        return _read_as(written, plain.value_type, single=False) if single and types.is_list(plain) else None
+    if types.is_fixed_size_list(plain) and not (fixed and written.list_size == plain.list_size):
+        return None
+    values = _read_as(written.value_type, plain.value_type, single=False)
+    if values is None:
+        return None
+    field = plain.value_field.with_name(written.value_field.name).with_type(values)
+    if types.is_fixed_size_list(plain):
+        return pa.list_(field, plain.list_size)
+    return pa.large_list(field) if types.is_large_list(written) else pa.list_(field)
 
 
 def _field(name: str, entry: Entry, large: bool) -> Any:

@@ -110,12 +110,8 @@ def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
     The manifest is not trusted, so a type is used only if the column can be cast to it. An unreadable one is ignored.
     A dictionary is read as its values.
     """
-    text = metadata.get(ARROW_SCHEMA)
-    if not isinstance(text, str) or len(text) > _MOST_BYTES:
-        return plain
-    try:
-        told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-    except (ValueError, pa.ArrowException, OSError):
+    told = known_arrow(metadata)
+    if told is None:
         return plain
     fields = []
     for field in plain:
@@ -124,6 +120,30 @@ def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
         kind = _read_as(written.type, field.type)
         fields.append(field if kind is None else written.remove_metadata().with_type(kind))
     return pa.schema(fields, metadata=plain.metadata)
+
+
+def known_arrow(metadata: Mapping[str, Any]) -> Any:
+    """Return the Arrow schema in a manifest's metadata, or `None` if there is no readable one."""
+    text = metadata.get(ARROW_SCHEMA)
+    if not isinstance(text, str) or len(text) > _MOST_BYTES:
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (ValueError, pa.ArrowException, OSError):
+        return None
+
+
+def stored_types(schema: Schema, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the types in which readers read columns, or `None` if the metadata has no readable Arrow schema."""
+    told = known_arrow(metadata)
+    if told is None:
+        return None
+    features = {
+        name: entry
+        for name, entry in schema.features.items()
+        if isinstance(entry, FixedLen | VarLen | Sequence) and told.get_field_index(name) >= 0
+    }
+    return {field.name: field.type for field in restored(arrow_schema(Schema(features)), metadata)}
 
 
 def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:

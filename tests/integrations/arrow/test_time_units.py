@@ -214,3 +214,30 @@ async def test_replaced_times_do_not_type_new_integers(tmp_path: Path) -> None:
     async with open_batch_writer(tmp_path / "d", schema, mode="replace") as writer:
         await writer.write(times(pa.int64(), 5))
     assert (await table_of(tmp_path / "d")).to_pydict() == {"when": [5]}
+
+
+@pytest.mark.parametrize("kind", [MS, pa.timestamp("ns"), pa.list_(MS)], ids=str)
+async def test_reader_casts_times_to_requested_unit(tmp_path: Path, kind: Any) -> None:
+    stored = pa.list_(US) if pa.types.is_list(kind) else US
+    value = [SECOND] if pa.types.is_list(kind) else SECOND
+    async with open_batch_writer(tmp_path / "d", pa.schema({"when": stored, "n": pa.int64()})) as writer:
+        await writer.write(times(stored, value).append_column("n", [[1]]))
+    wanted = pa.schema({"when": kind})
+    found = await table_of(tmp_path / "d", schema=wanted)
+    assert found.column("when").combine_chunks().equals(pa.array([value], kind))
+
+
+async def test_reader_rejects_lossy_unit_and_another_kind(tmp_path: Path) -> None:
+    async with open_batch_writer(tmp_path / "d", pa.schema({"when": US})) as writer:
+        await writer.write(times(US, 1500))
+    for kind, fault in ((MS, "would lose data: 1500"), (pa.duration("us"), "'when'.*cannot be converted")):
+        with pytest.raises(SchemaError, match=fault):
+            await table_of(tmp_path / "d", schema=pa.schema({"when": kind}))
+    assert (await table_of(tmp_path / "d", schema=pa.schema({"when": pa.int64()}))).to_pydict() == {"when": [1500]}
+
+
+async def test_reader_rejects_times_of_another_width(tmp_path: Path) -> None:
+    async with open_batch_writer(tmp_path / "d", pa.schema({"when": pa.date64()})) as writer:
+        await writer.write(times(pa.date64(), 86_400_000))
+    with pytest.raises(SchemaError, match=r"d: column 'when' is stored as date64\[ms\].*request date64\[ms\]"):
+        await table_of(tmp_path / "d", schema=pa.schema({"when": pa.date32()}))

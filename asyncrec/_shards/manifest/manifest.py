@@ -8,7 +8,7 @@ snapshot's id depends only on its shards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -302,6 +302,14 @@ def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
             conflicts.append(f"writer {writer} used a different schema than the writers before it: {reason}")
             schema = other
     return schema, conflicts
+
+
+class CheckedMetadata(dict[str, Any]):
+    """Metadata that a writer may add only to some data sets. ``check`` raises an error for the others."""
+
+    def __init__(self, values: Json, check: Callable[[Manifest | None], None]) -> None:
+        super().__init__(values)
+        self.check = check
 
 
 def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:

@@ -21,7 +21,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.home import home_of
-from asyncrec._shards.manifest.manifest import refuse_incompatible
+from asyncrec._shards.manifest.manifest import CheckedMetadata, refuse_incompatible
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
@@ -278,6 +278,8 @@ async def open_sharded_writer(
         elif described is None and theirs is not None:  # do not store records that the schema cannot decode
             encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
         before = None if mode == "replace" else job.before
+        if isinstance(metadata, CheckedMetadata):
+            await in_thread(metadata.check, before)
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         continues = header.kind == "rolling" and mode == "append" and commits and partition_by is None
         shards = OpenShards(display_path, job, queues, budget, continues=continues)

@@ -11,15 +11,14 @@ import pyarrow as pa
 from asyncrec._arguments import Size
 from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
 from asyncrec.blocking._records import open_reader
-from asyncrec.blocking._shards import open_sharded_writer
 from asyncrec.blocking._streams import Puller
 from asyncrec.errors import SchemaError
 from asyncrec.example._schema import Schema
-from asyncrec.integrations.arrow import _plan, _reading
+from asyncrec.integrations.arrow import _plan, _reading, _writing
 from asyncrec.integrations.arrow._from_records import BatchMaker
 from asyncrec.integrations.arrow._plan import Part, Plan
-from asyncrec.integrations.arrow._to_records import chunks_of, null_columns, records_from
-from asyncrec.integrations.arrow._writing import pieces, schemas_of
+from asyncrec.integrations.arrow._to_records import chunks_of, null_columns
+from asyncrec.integrations.arrow._writing import schemas_of
 
 
 class _Batches(Handle[_reading.BatchReader], Iterator[Any]):
@@ -34,6 +33,12 @@ class _Batches(Handle[_reading.BatchReader], Iterator[Any]):
         raise StopIteration
 
 
+class _BatchWriter(Handle[_writing.BatchWriter]):
+    def write(self, batch: Any) -> None:
+        self._owner.call(self._value.write, batch)
+
+
+_open_writer = as_context(_writing.open_writer_of, _BatchWriter)
 _open_batches = as_context(_reading.open_batches, _Batches)
 _open_parts = as_context(_reading.open_parts, _Batches)
 _make_plan = as_call(_plan.make_plan)
@@ -99,11 +104,10 @@ def write_batches(
     nulls = null_columns(batches) if whole and schema is None else None
     records, metadata = schemas_of(told, options.pop("metadata", None), nulls=nulls)
     rows = 0
-    with open_sharded_writer(path, schema=records, metadata=metadata, **options) as writer:
+    with _open_writer(path, records, metadata, narrow=narrow, **options) as writer:
         while first is not None:
-            for start, piece in pieces(first):
-                writer.write_many(records_from(piece, records, narrow=narrow, first=start))
-                rows += piece.num_rows
+            writer.write(first)
+            rows += first.num_rows
             first = next(each, None)
     return rows
 

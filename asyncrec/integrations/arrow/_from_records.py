@@ -55,8 +55,18 @@ class BatchMaker:
         arrow: the ``pyarrow.Schema`` of the batches.
     """
 
-    def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
-        """``arrow`` is a ``pyarrow.Schema`` of the same columns, whose types are used instead of `arrow_schema`'s."""
+    def __init__(
+        self,
+        schema: Schema | Any,
+        *,
+        columns: Iterable[str] | None = None,
+        arrow: Any = None,
+        stored: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``arrow``: a ``pyarrow.Schema`` of the same columns, whose types replace those of `arrow_schema`.
+
+        ``stored``: the types of the columns of times that are stored in another unit, by name.
+        """
         if isinstance(schema, Schema):
             self.schema = selected_schema(schema, columns)
             plain = arrow_schema(self.schema)
@@ -71,11 +81,13 @@ class BatchMaker:
             raise SchemaError(f"schema must be a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
         self._sequences = any(isinstance(entry, Sequence) for entry in self.schema.features.values())
         self._joined = frozenset(_joined(self.schema))
+        self._stored = {field.name: field.type for field in self.arrow} | dict(stored or {})
 
     def batch(self, records: SequenceOf[bytes]) -> Any:
         """Return a batch of records, as `to_batch` does."""
         try:
             arrays = self._of_sequences(records) if self._sequences else self._of_examples(records)
+            arrays = [_cast(field.name, array, field.type) for field, array in zip(self.arrow, arrays, strict=True)]
         except (Misfit, pa.ArrowInvalid) as fault:
             self.schema.decode_batch(records)  # raises an error that names the record
             raise SchemaError(f"the records do not fit the requested types: {fault}") from fault
@@ -85,14 +97,12 @@ class BatchMaker:
 
     def _of_examples(self, records: SequenceOf[bytes]) -> list[Array]:
         columns = self.schema.stored_columns(records, self._joined)
-        return [
-            _column(name, entry, columns, self.arrow.field(name).type) for name, entry in self.schema.features.items()
-        ]
+        return [_column(name, entry, columns, self._stored[name]) for name, entry in self.schema.features.items()]
 
     def _of_sequences(self, records: SequenceOf[bytes]) -> list[Array]:
         stacked = self.schema.decode_batch(records)
         return [
-            _cast(name, _stacked(name, entry, stacked[name], len(records)), self.arrow.field(name).type)
+            _cast(name, _stacked(name, entry, stacked[name], len(records)), self._stored[name])
             for name, entry in self.schema.features.items()
         ]
 

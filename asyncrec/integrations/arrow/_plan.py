@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from asyncrec._arguments import Size, byte_count
@@ -21,7 +22,8 @@ from asyncrec._sampling.record_set import RecordSet
 from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._from_records import BatchMaker
-from asyncrec.integrations.arrow._types import arrow_schema, restored
+from asyncrec.integrations.arrow._types import arrow_schema, known_arrow, restored
+from asyncrec.integrations.arrow._units import kind_of_time, leaf_of, with_leaf
 from asyncrec.storage._base import Storage
 from asyncrec.tools._newest import newest_records
 from asyncrec.tools._selection import Selection, selected
@@ -293,4 +295,22 @@ def _maker(
     if isinstance(schema, Schema):
         maker = BatchMaker(schema, columns=columns)
         return BatchMaker(maker.schema, arrow=restored(arrow_schema(maker.schema), metadata))
-    return BatchMaker(schema, columns=columns)
+    maker = BatchMaker(schema, columns=columns)
+    return BatchMaker(schema, columns=columns, stored=_other_units(path, maker.arrow, known_arrow(metadata)))
+
+
+def _other_units(path: str | os.PathLike[str], wanted: Any, stored: Any) -> dict[str, Any]:
+    """Return the types in which to read columns of times that are requested in another unit than the stored one."""
+    found = {}
+    for field in wanted:
+        at = -1 if stored is None else stored.get_field_index(field.name)
+        own, other = leaf_of(field.type), leaf_of(pa.null() if at < 0 else stored.field(at).type)
+        if own == other or kind_of_time(own) is None or kind_of_time(other) is None:
+            continue
+        if own.bit_width != other.bit_width:
+            raise SchemaError(
+                f"{os.fspath(path)}: column {field.name!r} is stored as {other}, which cannot be read as {own}; "
+                f"request {other}, and cast the column"
+            )
+        found[field.name] = with_leaf(field.type, other)
+    return found

@@ -17,17 +17,19 @@ import pyarrow as pa
 from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._codec import encode_example, encode_sequence_example
 from asyncrec.example._compound import Sequence, Sparse
-from asyncrec.example._dtypes import kind_of
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
-from asyncrec.example._wire import FLOAT
+from asyncrec.integrations.arrow._numbers import little_endian, numbers_of
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any
 Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the feature
 
 _NO_BYTES = np.array([], "S1")  # an empty list has no element type, so it would be encoded as absent
+
+
+_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # recent versions of pyarrow have them
 
 
 class _RowError(Exception):
@@ -87,7 +89,7 @@ def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> lis
         column = _plain(batch.column(name))
         try:
             if isinstance(entry, Sequence):
-                lists[name] = _steps(entry, column)
+                lists[name] = _steps(entry, column, narrow)
             else:
                 features.update(_features(name, entry, column, narrow))
         except _RowError as error:
@@ -148,43 +150,43 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
     if not pa.types.is_struct(column.type):
         raise SchemaError(f"the column has the type {column.type}")
     if isinstance(entry, Tensor):
-        flats = _var_len(column.field("values"), _reader(entry.dtype, narrow))
+        flats = _var_len(column.field("values"), _reader(entry.dtype, narrow, raw=entry.raw))
         shapes = _var_len(column.field("shape"), _reader("int64", narrow))
         for row, (flat, shape) in enumerate(zip(flats, shapes, strict=True)):
             if len(flat) != math.prod(shape):
                 raise _RowError(row, f"has {len(flat)} values, which do not fit the shape {list(shape)}")
-        raw = [_little(flat, entry.dtype) for flat in flats] if entry.raw else flats
+        raw = [little_endian(flat, entry.dtype) for flat in flats] if entry.raw else flats
         return {name: raw, f"{name}_shape": shapes}
     if isinstance(entry, Sparse):
         found = {entry.values: _var_len(column.field("values"), _reader(entry.dtype, narrow))}
         places = column.field("indices")
         starts = _offsets(places)
-        grid = _numbers(_leaves(places.flatten(), (len(entry.indices),)), "int64").reshape(-1, len(entry.indices))
+        grid = numbers_of(_leaves(places.flatten(), (len(entry.indices),)), "int64").reshape(-1, len(entry.indices))
         for axis, feature in enumerate(entry.indices):
             found[feature] = [grid[start:stop, axis] for start, stop in pairwise(starts)]
         return found
     raise SchemaError("this entry cannot be stored in a column")
 
 
-def _steps(entry: Sequence, column: Array) -> Values:
+def _steps(entry: Sequence, column: Array, narrow: bool) -> Values:
     if not _is_list(column.type):
         raise SchemaError(f"the column has the type {column.type}, not a list of steps")
     inner = _plain(column.flatten())
     if isinstance(entry.entry, FixedLen):
         _check_rows(column)
         _check_within(inner)
-        values = _fixed_len(entry.entry, inner, True)
+        values = _fixed_len(entry.entry, inner, narrow)
     else:
-        values = [[] if value is None else value for value in _var_len(inner, _reader(entry.entry.dtype, True))]
+        values = [[] if value is None else value for value in _var_len(inner, _reader(entry.entry.dtype, narrow))]
     return _sliced(values, column)
 
 
 def _fixed_len(entry: FixedLen, column: Array, narrow: bool) -> Values:
     present = _present(column)
     flat = _leaves(present, entry.shape)
-    read = _reader(entry.dtype, narrow and not entry.raw)
+    read = _reader(entry.dtype, narrow, raw=entry.raw)
     if entry.raw:
-        data = _little(_numbers(flat, entry.dtype), entry.dtype)
+        data = little_endian(read(flat), entry.dtype)
         size = len(data) // len(present) if len(present) else 0
         return _scattered([data[at * size : (at + 1) * size] for at in range(len(present))], column)
     values = read(flat)
@@ -242,18 +244,18 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
         column = _plain(column.flatten())
     if rows and size != math.prod(shape):
         raise SchemaError(f"its rows have {size} values")
+    _check_within(column)
     return column
 
 
-def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
+def _reader(dtype: str, narrow: bool, *, raw: bool = False) -> Callable[[Array], Any]:
     """Return a function that converts an Arrow array to values to encode: a NumPy array or a list of bytes."""
 
     def read(column: Array) -> Any:
         _check_within(column)
         if dtype in ("bytes", "str"):
             return _strings(column, dtype)
-        numbers = _numbers(column, dtype)
-        return numbers if narrow or kind_of(dtype) != FLOAT else _unchanged(numbers)
+        return numbers_of(column, dtype, narrow=narrow, raw=raw)
 
     return read
 
@@ -268,39 +270,14 @@ def _strings(column: Array, dtype: str) -> list[bytes]:
     return values
 
 
-def _numbers(column: Array, dtype: str) -> Any:
-    kind = column.type
-    if pa.types.is_temporal(kind):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif pa.types.is_boolean(kind) != (dtype == "bool") or str(kind).endswith(("string", "binary", "view")):
-        raise SchemaError(f"its values have the type {kind}")
-    return column.cast(pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))).to_numpy(
-        zero_copy_only=False
-    )
-
-
-def _unchanged(numbers: Any) -> Any:
-    with np.errstate(over="ignore"):
-        narrowed = numbers.astype(np.float32)
-    changed = (narrowed.astype(numbers.dtype) != numbers) & (numbers == numbers)
-    if changed.any():
-        raise SchemaError(
-            f"{numbers[int(np.argmax(changed))]!r} cannot be represented exactly as float32; omit narrow=False to "
-            "round it, or use raw=True"
-        )
-    return numbers
-
-
-def _little(numbers: Any, dtype: str) -> bytes:
-    kind = np.dtype(np.uint8) if dtype == "bool" else np.dtype(dtype).newbyteorder("<")
-    return bytes(np.asarray(numbers).astype(kind).tobytes())
-
-
 def _plain(column: Array) -> Array:
-    """Return the values of an extension or dictionary array as a plain array. Return other arrays unchanged."""
+    """Return the values of an extension, dictionary or view array as a plain array. Return other arrays unchanged."""
     if isinstance(column.type, pa.BaseExtensionType):
         return _plain(column.storage)
-    return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    plain = _VIEWS.get(str(column.type))
+    return column if plain is None else column.cast(plain)  # views lack most of Arrow's functions
 
 
 def _present(column: Array) -> Array:

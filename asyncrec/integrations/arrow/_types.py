@@ -73,7 +73,7 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
                 f"two columns have the name {field.name!r}; rename one, because each feature of a record needs its "
                 "own name"
             )
-        if known is not None and field.name in plain and _is_view_of(field.type, plain[field.name]):
+        if known is not None and field.name in plain and _read_as(field.type, plain[field.name]) is not None:
             entry = known.features[field.name]
         else:
             entry = _entry(field.name, field.type)
@@ -108,21 +108,42 @@ def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
     """Return ``plain``, a result of `arrow_schema`, with the columns' original types if the metadata contains them.
 
     The manifest is not trusted, so an original type is used only if the column can be cast to it. Metadata that cannot
-    be read is ignored.
+    be read is ignored. A dictionary column is read as a column of its values.
     """
-    text = metadata.get(ARROW_SCHEMA)
-    if not isinstance(text, str) or len(text) > _MOST_BYTES:
-        return plain
-    try:
-        told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-    except (ValueError, pa.ArrowException, OSError):
+    told = known_arrow(metadata)
+    if told is None:
         return plain
     fields = []
     for field in plain:
         at = told.get_field_index(field.name)
         written = told.field(at) if at >= 0 else field
-        fields.append(written.remove_metadata() if _is_view_of(written.type, field.type) else field)
+        kind = _read_as(written.type, field.type)
+        fields.append(field if kind is None else written.remove_metadata().with_type(kind))
     return pa.schema(fields, metadata=plain.metadata)
+
+
+def known_arrow(metadata: Mapping[str, Any]) -> Any:
+    """Return the Arrow schema in a manifest's metadata, or `None` if there is no readable one."""
+    text = metadata.get(ARROW_SCHEMA)
+    if not isinstance(text, str) or len(text) > _MOST_BYTES:
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (ValueError, pa.ArrowException, OSError):
+        return None
+
+
+def stored_types(schema: Schema, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the types in which readers read columns, or `None` if the metadata has no readable Arrow schema."""
+    told = known_arrow(metadata)
+    if told is None:
+        return None
+    features = {
+        name: entry
+        for name, entry in schema.features.items()
+        if isinstance(entry, FixedLen | VarLen | Sequence) and told.get_field_index(name) >= 0
+    }
+    return {field.name: field.type for field in restored(arrow_schema(Schema(features)), metadata)}
 
 
 def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
@@ -135,30 +156,51 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
         raise SchemaError(f"the schema in the Arrow metadata is not valid: {error}") from error
 
 
-def _is_view_of(written: Any, plain: Any) -> bool:
-    """Return whether a column written with the type ``written`` is read as ``plain`` and can be cast back."""
+def _read_as(written: Any, plain: Any, *, single: bool = True) -> Any:
+    """Return the type in which to read a column of the type ``plain`` that was written as ``written``.
+
+    This is ``written``, or the type of the values of its dictionaries, extension types and views. The result is `None`
+    if ``plain`` cannot be cast to it. ``single`` is whether single values may be read from lists.
+    """
     types = pa.types
     if written == plain:
-        return True
-    if types.is_list(plain) and not (types.is_list(written) or types.is_large_list(written)):
-        plain = plain.value_type  # a column of single values and nulls
-    if types.is_list(plain):
-        return bool(types.is_large_list(written) and written.value_type == plain.value_type)
+        return written
+    if isinstance(written, pa.BaseExtensionType):
+        return _read_as(written.storage_type, plain, single=single)
+    if types.is_dictionary(written):
+        return _read_as(written.value_type, plain, single=single)
+    if _is_list(plain) or types.is_fixed_size_list(plain):
+        return _list_read_as(written, plain, single=single)
     if types.is_int64(plain):
-        return bool(
-            types.is_int64(written)
-            or types.is_timestamp(written)
-            or types.is_duration(written)
-            or types.is_date64(written)
-            or types.is_time64(written)
-        )
-    if types.is_int32(plain):
-        return bool(types.is_int32(written) or types.is_date32(written) or types.is_time32(written))
-    if types.is_string(plain):
-        return bool(types.is_large_string(written) or types.is_string(written))
-    if types.is_binary(plain):
-        return bool(types.is_large_binary(written) or types.is_fixed_size_binary(written) or types.is_binary(written))
-    return bool(written == plain)
+        fits = types.is_timestamp(written) or types.is_duration(written)
+        fits = fits or types.is_date64(written) or types.is_time64(written)
+    elif types.is_int32(plain):
+        fits = types.is_date32(written) or types.is_time32(written)
+    elif types.is_string(plain):
+        if _is(written, "string"):
+            return plain
+        fits = types.is_large_string(written)
+    else:
+        if types.is_binary(plain) and _is(written, "binary"):
+            return plain
+        fits = types.is_binary(plain) and (types.is_large_binary(written) or types.is_fixed_size_binary(written))
+    return written if fits else None
+
+
+def _list_read_as(written: Any, plain: Any, *, single: bool) -> Any:
+    types = pa.types
+    fixed = types.is_fixed_size_list(written)
+    if not (_is_list(written) or fixed):
+        return _read_as(written, plain.value_type, single=False) if single and types.is_list(plain) else None
+    if types.is_fixed_size_list(plain) and not (fixed and written.list_size == plain.list_size):
+        return None
+    values = _read_as(written.value_type, plain.value_type, single=False)
+    if values is None:
+        return None
+    field = plain.value_field.with_name(written.value_field.name).with_type(values)
+    if types.is_fixed_size_list(plain):
+        return pa.list_(field, plain.list_size)
+    return pa.large_list(field) if types.is_large_list(written) else pa.list_(field)
 
 
 def _field(name: str, entry: Entry, large: bool) -> Any:

@@ -10,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.manifest.manifest import CheckedMetadata
 from asyncrec._shards.writing.open import open_sharded_writer
 from asyncrec._shards.writing.writer import ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._column_types import ColumnTypes, agreed_types
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
+from asyncrec.storage._url import redact
 
 _PIECE_BYTES = 1 << 20  # how much of a batch is encoded at once, which limits the memory needed besides the batch
 
@@ -28,23 +31,28 @@ class BatchWriter:
         schema: the schema of the records.
     """
 
-    def __init__(self, writer: ShardedWriter, schema: Schema, *, key: str | None, narrow: bool) -> None:
+    def __init__(
+        self, writer: ShardedWriter, schema: Schema, types: ColumnTypes, *, key: str | None, narrow: bool
+    ) -> None:
         self.writer = writer
         self.schema = schema
+        self._types = types
         self._key = key
         self._narrow = narrow
 
     async def write(self, batch: Any) -> int:
         """Write the rows of a ``pyarrow.RecordBatch`` or ``Table`` in order and return the ticket of the last one.
 
-        If cancelled, an initial part of the rows has been written.
+        Times are cast to the units of the data set first. If cancelled, an initial part of the rows has been written.
 
         Raises:
             SchemaError: a row does not match the schema. The message names the column and the row. Earlier rows may
-                have been written, a MiB at a time.
+                have been written, a MiB at a time. Or a column of times has another kind of values, or a unit cannot
+                hold a time; no row has been written.
             Others: the errors of `asyncrec.ShardedWriter.write`.
         """
         ticket = 0
+        batch = await in_thread(self._types.cast, batch)
         for first, piece in pieces(batch):
             records, keys = await in_thread(self._made, piece, first)
             if keys is None:
@@ -67,7 +75,8 @@ async def open_batch_writer(
     """Write Arrow batches to shards: ``async with open_batch_writer("s3://crawl/2026/pages", schema) as writer: ...``.
 
     The manifest stores the schema and the Arrow types, so that times, large text, and columns of single values and
-    nulls are read with their original types.
+    nulls are read with their original types. If the data set exists, its times keep their units, and the times in the
+    batches are cast to them.
 
     Args:
         path: a folder and the data set's name in it.
@@ -76,12 +85,35 @@ async def open_batch_writer(
         key: the column whose text or bytes are the keys of the records.
         narrow: whether to round float64 to float32. If false, a value that would change raises an error.
         options: the options of `asyncrec.open_sharded_writer`, which also lists the errors.
+
+    Raises:
+        SchemaError: a column holds times, and the data set stores another kind of times in it, or plain integers.
     """
     records, metadata = schemas_of(schema, options.pop("metadata", None))
-    if key is not None and key not in records.features:
-        raise ArgumentValueError(f"key={key!r}: there is no such column; the columns are {', '.join(records.features)}")
-    async with open_sharded_writer(path, schema=records, metadata=metadata, **options) as writer:
-        yield BatchWriter(writer, records, key=key, narrow=narrow)
+    async with open_writer_of(path, records, metadata, key=key, narrow=narrow, **options) as writer:
+        yield writer
+
+
+@asynccontextmanager
+async def open_writer_of(
+    path: str | os.PathLike[str],
+    schema: Schema,
+    metadata: dict[str, Any],
+    *,
+    key: str | None = None,
+    narrow: bool = True,
+    **options: Any,
+) -> AsyncIterator[BatchWriter]:
+    """Call `open_batch_writer` with the schemas that `schemas_of` returned."""
+    if key is not None and key not in schema.features:
+        raise ArgumentValueError(f"key={key!r}: there is no such column; the columns are {', '.join(schema.features)}")
+    types = ColumnTypes(redact(str(path)), schema, metadata, mode=options.get("mode", "append"))
+    found = {name: options.get(name) for name in ("storage", "storage_options")}
+    types = await agreed_types(path, types, **found)
+    # The data set may change before the writer opens, in particular if the writer recovers the records of a dead one.
+    checked = CheckedMetadata(types.metadata, types.check)
+    async with open_sharded_writer(path, schema=schema, metadata=checked, **options) as writer:
+        yield BatchWriter(writer, schema, types, key=key, narrow=narrow)
 
 
 def schemas_of(

@@ -1,0 +1,51 @@
+"""Times in Arrow types: their kinds, and their units in columns of lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def leaf_of(kind: Any) -> Any:
+    """Return the type of the single values in a column: in its lists, dictionaries and extension types."""
+    types = pa.types
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif types.is_dictionary(kind) or _is_list(kind):
+            kind = kind.value_type
+        else:
+            return kind
+
+
+def with_leaf(kind: Any, leaf: Any) -> Any:
+    """Return the type of the same lists with other single values. Dictionaries become their values."""
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return with_leaf(kind.storage_type, leaf)
+    if types.is_dictionary(kind):
+        return with_leaf(kind.value_type, leaf)
+    if not _is_list(kind):
+        return leaf
+    field = kind.value_field.with_type(with_leaf(kind.value_type, leaf))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(field, kind.list_size)
+    return pa.large_list(field) if types.is_large_list(kind) else pa.list_(field)
+
+
+def kind_of_time(kind: Any) -> str | None:
+    """Return what a type of single values measures, or `None` if its values are no times."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return "time" if kind.tz is None else "time in a zone"
+    if types.is_date(kind):
+        return "date"
+    if types.is_time(kind):
+        return "time of day"
+    return "duration" if types.is_duration(kind) else None
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

@@ -97,7 +97,7 @@ class Bucket:
             try:
                 answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
             except ClientError as error:
-                self.known.check_origin(error.response, what)
+                self.known.check_origin(error, what)
                 raise
         if missing := [said for said in _ALWAYS_SAID.get(name, ()) if answer.get(said) in (None, "")]:
             raise TransientStorageError(f"{what}: the response is not from S3, because it has no {', '.join(missing)}")
@@ -127,7 +127,13 @@ class Bucket:
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):
-            answer = await self._connection.gets(self.name).get(key, range=f"bytes={start}-{end - 1}", etag=f'"{etag}"')
+            try:
+                answer = await self._connection.gets(self.name).get(
+                    key, range=f"bytes={start}-{end - 1}", etag=f'"{etag}"'
+                )
+            except ClientError as error:
+                self.known.check_origin(error, what)
+                raise
         download = Download(answer["Body"], end - start, what, self._patience)
         try:
             if bare(answer.get("ETag", "")) != etag:
@@ -159,7 +165,7 @@ class Bucket:
             except ClientError as error:
                 if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_SUCH_RANGE:
                     return None
-                self.known.check_origin(error.response, what)
+                self.known.check_origin(error, what)
                 raise
         self.known.learn_origin(answer)
         size, etag, modified = (answer.get(name) for name in _ALWAYS_SAID["head_object"])

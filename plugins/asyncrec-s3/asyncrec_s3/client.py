@@ -25,6 +25,7 @@ import sniffio
 from aiobotocore.config import AioConfig
 from aiobotocore.credentials import AioCredentials
 from aiobotocore.httpxsession import HttpxSession
+from botocore.exceptions import ClientError
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError, TransientStorageError
@@ -81,17 +82,28 @@ class Known:
         """Record whether a response of the store contains a request id."""
         self.numbers_requests = self.numbers_requests or _has_id(answer)
 
-    def check_origin(self, answer: Mapping[str, Any], what: str) -> None:
-        """Check by its request id that a "not found" is from the store. (A response to HEAD has no body to check.)
+    def check_origin(self, error: ClientError, what: str) -> None:
+        """Check by its request id and its error code that a "not found" is from the store.
+
+        A response to HEAD has no body, and so no code. For other responses without a code, the SDK gives the status.
 
         Raises:
-            TransientStorageError: the response has no request id, although the store's responses do.
+            TransientStorageError: the response has no request id, although the store's responses do, or no code of S3.
         """
+        answer: Mapping[str, Any] = error.response
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if status == _NOT_FOUND and self.numbers_requests and not _has_id(answer):
+        if status != _NOT_FOUND:
+            return
+        if self.numbers_requests and not _has_id(answer):
             raise TransientStorageError(
                 f"{what}: HTTP {status}: the response has no request id, so it is not from this store but perhaps "
                 "from a proxy"
+            )
+        code = str(answer.get("Error", {}).get("Code"))
+        if error.operation_name != "HeadObject" and not code.startswith("NoSuch"):
+            raise TransientStorageError(
+                f"{what}: HTTP {status}: the response has no error code of S3 such as NoSuchKey, so it is not from a "
+                "store but perhaps from a proxy; if this persists, check endpoint_url"
             )
 
 

@@ -82,7 +82,7 @@ class _S3(StorageConformance):
     @contextmanager
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> Iterator[None]:
         requests = itertools.count(1)
-        self.proxy.page = body
+        self.proxy.page = 200, {}, body
         self.proxy.plan = lambda request: "page" if next(requests) == number else None
         yield
         self.proxy.plan = lambda request: None

@@ -101,7 +101,7 @@ class Bucket:
                 raise
         if missing := [said for said in _ALWAYS_SAID.get(name, ()) if answer.get(said) in (None, "")]:
             raise TransientStorageError(f"{what}: the response is not from S3, because it has no {', '.join(missing)}")
-        self.known.learn_origin(answer)
+        self.known.check_answer(answer, name, what)
         return answer
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy = DEFAULT) -> T:
@@ -136,6 +136,7 @@ class Bucket:
                 raise
         download = Download(answer["Body"], end - start, what, self._patience)
         try:
+            self.known.check_answer(answer, "get_object", what)
             if bare(answer.get("ETag", "")) != etag:
                 raise ObjectChangedError(
                     f"{what}: the object was replaced since it was opened (its etag is no longer {etag}); open it again"
@@ -167,10 +168,10 @@ class Bucket:
                     return None
                 self.known.check_origin(error, what)
                 raise
-        self.known.learn_origin(answer)
         size, etag, modified = (answer.get(name) for name in _ALWAYS_SAID["head_object"])
         download = Download(answer["Body"], int(size or 0), what, self._patience)
         try:
+            self.known.check_answer(answer, "get_object", what)
             if size is None or not etag or modified is None:
                 found = None
             elif "ContentRange" not in answer:

@@ -56,7 +56,6 @@ class Known:
         excludes_puts: whether the store honours the ``If-None-Match: *`` of a put; `None` while unknown.
         excludes_parts: whether the store also honours that condition when a multipart upload is completed, unlike Ceph
             16; `None` while unknown.
-        numbers_requests: whether the store's responses contain a request id, unlike those of a proxy.
     """
 
     def __init__(self, *, is_aws: bool) -> None:
@@ -64,7 +63,8 @@ class Known:
         self.crc32c: bool | None = True if is_aws else None
         self.excludes_puts: bool | None = True if is_aws else None
         self.excludes_parts: bool | None = True if is_aws else None
-        self.numbers_requests = is_aws
+        # The names of the requests whose successful responses contain a request id.
+        self._numbered: set[str] = set()
 
     def learn_crc32c(self, compares: bool) -> None:
         """Record whether a response contained the CRC32C that was sent."""
@@ -78,9 +78,28 @@ class Known:
         if parts is not None and self.excludes_parts is not False:
             self.excludes_parts = parts
 
-    def learn_origin(self, answer: Mapping[str, Any]) -> None:
-        """Record whether a response of the store contains a request id."""
-        self.numbers_requests = self.numbers_requests or _has_id(answer)
+    @property
+    def numbers_requests(self) -> bool:
+        """Whether the store's responses contain a request id, unlike those of a proxy."""
+        return self._is_aws or bool(self._numbered)
+
+    def check_answer(self, answer: Mapping[str, Any], request: str, what: str) -> None:
+        """Check by its request id that a successful response to ``request`` is from the store.
+
+        Only responses to the same request are compared, because older versions of SeaweedFS send ids in all responses
+        except those to GET and HEAD.
+
+        Raises:
+            TransientStorageError: the response has no request id, although an earlier response to this request had one.
+        """
+        if _has_id(answer):
+            self._numbered.add(request)
+        elif self._is_aws or request in self._numbered:
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            raise TransientStorageError(
+                f"{what}: HTTP {status}: the response has no request id, so it is not from this store but perhaps "
+                "from a proxy; if this persists, check endpoint_url and any proxy in between"
+            )
 
     def check_origin(self, error: ClientError, what: str) -> None:
         """Check by its request id and its error code that a "not found" is from the store.

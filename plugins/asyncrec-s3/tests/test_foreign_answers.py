@@ -25,6 +25,8 @@ PAGES = {
     "xml": b"<Error><Message>NoSuchKey</Message></Error>",
     "code": b"<Error><Code>404</Code></Error>",
 }
+# As a gateway describes a page of its own.
+STATIC = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
 Plan = Callable[[Any], str | None]
 
 
@@ -105,3 +107,62 @@ async def test_missing_objects_are_known_without_ids(open_impatient: Open, proxy
             await storage.head("x")
         await storage.delete("x")
     assert len(proxy.requests) == 4
+
+
+async def test_page_without_id_is_not_rest_of_object(
+    open_impatient: Open, proxy: Any, store: Store, prefix: str
+) -> None:
+    """It comes in place of the answer to a continued read, with its range and with the ETag of the object."""
+    altered: list[str] = []
+
+    def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
+        if "If-Match" not in request.headers or altered:
+            return headers, content
+        altered.append(request.key)
+        return without_ids(request, headers, content)[0], bytes(len(content))
+
+    store.put(f"{prefix}/x", DATA)
+    proxy.alter = alter
+    proxy.plan = once("GetObject", "truncate")
+    async with open_impatient() as storage:
+        assert await storage.get("x") == DATA
+    assert proxy.operations() == ["GetObject"] * 3
+
+
+async def test_static_pages_are_not_answers_to_writes(open_impatient: Open, proxy: Any, whole: Any) -> None:
+    """The first writes and the first deletion have shown that the store gives ids."""
+    proxy.page = 204, STATIC, b""
+    async with open_impatient() as storage:
+        await storage.put("x", b"first")
+        await storage.delete("x")
+        proxy.plan = once("PutObject")
+        await storage.put("x", b"second")
+        await whole("x", b"second")
+        proxy.plan = once("DeleteObject")
+        await storage.delete("x")
+        await whole("x", None)
+
+
+async def test_static_page_closes_its_body(open_impatient: Open, proxy: Any, store: Store, prefix: str) -> None:
+    store.put(f"{prefix}/x", DATA)
+    proxy.page = 200, STATIC, bytes(8 << 20)
+    async with open_impatient(max_connections=2, max_concurrency=1) as storage:
+        await storage.get("x")
+        proxy.plan = in_turn(*(once("GetObject") for _ in range(4)))  # more than there are connections
+        assert await storage.get("x") == DATA
+    assert len(proxy.requests) == 6
+
+
+async def test_reads_without_ids_are_believed_beside_numbered_writes(open_impatient: Open, proxy: Any) -> None:
+    """Older versions of SeaweedFS answer GET and HEAD so."""
+    proxy.alter = lambda request, headers, content: (
+        without_ids(request, headers, content)
+        if request.operation in ("GetObject", "HeadObject")
+        else (headers, content)
+    )
+    async with open_impatient() as storage:
+        await storage.put("x", DATA)
+        for _ in range(2):
+            assert await storage.get("x") == DATA
+            assert (await storage.head("x")).size == len(DATA)
+    assert len(proxy.requests) == 5

@@ -19,11 +19,11 @@ Replace a case that the store cannot pass with a case that shows the store's act
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
-Six properties of a store are declared rather than shown by replacing a case. `exclusive_parts` and
+Seven properties of a store are declared rather than shown by replacing a case. `exclusive_parts` and
 `cancellable_requests` are attributes. A plugin with its own test server implements the hooks `losing_an_answer`,
-`slowed` and `answered_by_another`. The hook `by_url` returns the URL with which programs open the storage. The cases
-that need the URL look for the plugin among the installed plugins, and write and read records at that URL. A case whose
-hook is not implemented is skipped, and pytest shows the reason.
+`slowed`, `answered_by_another` and `answered_by_static_page`. The hook `by_url` returns the URL with which programs
+open the storage. The cases that need the URL look for the plugin among the installed plugins, and write and read
+records at that URL. A case whose hook is not implemented is skipped, and pytest shows the reason.
 
 The cases for journals run if the storage implements `asyncrec.storage.LocalFiles`. The cases for writers that flush to
 the storage run if the storage's `flush_level` is ``"buffered"``.

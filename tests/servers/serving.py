@@ -118,6 +118,7 @@ class Server:
         self.seen: list[dict[str, str]] = []
         self.reached = threading.Event()
         self.page = 200, "<html>Sign in</html>"
+        self.page_headers: dict[str, str] = {}
 
     # What a server of a kind fills in -----------------------------------------------------------------------------
 
@@ -152,6 +153,14 @@ class Server:
         self.page, self.plan = (200, body.decode()), nth(number, Fault("answer"))
         yield
         self.plan = nothing
+
+    @contextmanager
+    def answered_by_static_page(self, number: int, body: bytes) -> Iterator[None]:
+        """The same, with headers that describe the page as a file."""
+        self.page_headers = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
+        with self.answered_by_another(number, body):
+            yield
+        self.page_headers = {}
 
     # What all have ------------------------------------------------------------------------------------------------
 
@@ -229,7 +238,10 @@ class Server:
             if how == "answer":
                 await self.body(request)  # or a client that has its answer leaves while it is still sending
                 kind = "xml" if self.page[1].startswith("<") else "json"
-                return web.Response(status=self.page[0], text=self.page[1], content_type=f"application/{kind}")
+                headers = self.page_headers
+                return web.Response(
+                    status=self.page[0], text=self.page[1], content_type=f"application/{kind}", headers=headers
+                )
             if how == "page":
                 await self.body(request)
                 return web.Response(text="<html>Sign in</html>", content_type="text/html")

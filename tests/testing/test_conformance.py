@@ -178,6 +178,8 @@ class TestToy(StorageConformance):
         yield
         storage.strange = False
 
+    answered_by_static_page = answered_by_another
+
     @contextmanager
     def slowed(self, storage: Any, seconds: float) -> Iterator[None]:
         storage.slow = seconds
@@ -230,6 +232,13 @@ class TakesAPageForNoObject(Toy):
         if self.strange:
             raise ObjectNotFoundError(f"{key} is not there")
         return await super().head(key)
+
+
+@caught_by("test_read_answered_by_static_page")
+class TakesAPageForTheObject(Toy):
+    async def head(self, key: str) -> ObjectInfo:
+        found = await super().head(key)
+        return dataclasses.replace(found, size=42) if self.strange else found
 
 
 @caught_by("test_delete_answered_by_another")

@@ -12,9 +12,9 @@ from functools import partial
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import Positions
+from asyncrec._shards.manifest.listed_object import get_listed
 from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, ShardEntry, parse_segment
-from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 
 Forget = Callable[[], Awaitable[None]]
@@ -66,9 +66,8 @@ async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
     stated: Positions = {}
     for key in listed:
         if (segment_of(key[len(prefix) :]) or ("", 0))[0] == writer:
-            try:
-                content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
-            except ObjectNotFoundError:  # a checkpoint now covers the segment
+            content = await get_listed(folder, key, max_bytes=MAX_SEGMENT_BYTES)
+            if content is None:  # a checkpoint now covers the segment
                 continue
             segment = await in_thread(partial(parse_segment, content, name=key))
             for source, reached in segment.progress.items():

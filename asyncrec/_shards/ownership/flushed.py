@@ -32,6 +32,7 @@ from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.flush_entry import FENCE_BYTES, MOST_ENTRY, FlushEntry, Section, parse_flush_entry
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.listed_object import get_listed
 from asyncrec._shards.manifest.names import (
     flush_key,
     flush_of,
@@ -42,7 +43,7 @@ from asyncrec._shards.manifest.names import (
 )
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.ownership.marks import find_begun
-from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -79,17 +80,15 @@ async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
 
 
 async def load_entry(folder: Storage, name: str, writer: str, number: int) -> FlushEntry | None:
-    """Load an entry; return `None` if it has been deleted.
+    """Load a listed entry; return `None` if it has been deleted.
 
     Raises:
         ManifestError: the entry cannot be read.
+        StorageError: as for `get_listed`.
     """
     key = flush_key(name, writer, number)
-    try:
-        data = await folder.get(key, max_bytes=_MOST_BYTES)
-    except ObjectNotFoundError:
-        return None
-    return await in_thread(lambda: parse_flush_entry(data, name=f"{folder.root}/{key}"))
+    data = await get_listed(folder, key, max_bytes=_MOST_BYTES)
+    return None if data is None else await in_thread(lambda: parse_flush_entry(data, name=f"{folder.root}/{key}"))
 
 
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:

@@ -24,6 +24,7 @@ from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.remedies import recover_command
+from asyncrec._shards.manifest.listed_object import get_listed
 from asyncrec._shards.manifest.names import begin_key, begin_of, claim_key, claim_of, manifest_prefix
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -98,10 +99,10 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
     """Load the header in a mark. Return `None` if there is no mark, or if it does not contain a valid header."""
     try:
-        content = await folder.get(begin_key(name, writer), max_bytes=MOST_BYTES)
-    except (ObjectNotFoundError, ValueError):
+        content = await get_listed(folder, begin_key(name, writer), max_bytes=MOST_BYTES)
+    except ValueError:
         return None
-    header = JobHeader.decode(content)
+    header = None if content is None else JobHeader.decode(content)
     return header if header is not None and (header.name, header.writer) == (name, writer) else None
 
 
@@ -133,10 +134,8 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
             numbers[info.key] = number
 
     async def load(key: str) -> Claim | None:
-        try:
-            return Claim.decode(await folder.get(key, max_bytes=MOST_BYTES), numbers[key])
-        except ObjectNotFoundError:
-            return None
+        content = await get_listed(folder, key, max_bytes=MOST_BYTES)
+        return None if content is None else Claim.decode(content, numbers[key])
 
     return [claim for claim in await for_each(load, sorted(numbers, key=numbers.__getitem__)) if claim is not None]
 

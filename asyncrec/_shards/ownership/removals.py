@@ -20,9 +20,10 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.listed_object import get_listed
 from asyncrec._shards.manifest.names import manifest_prefix, removal_key, removal_of, segment_of
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ObjectExistsError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -127,8 +128,9 @@ async def _places(folder: Storage, name: str) -> set[int]:
 async def _holder(folder: Storage, name: str, place: int) -> tuple[str, str]:
     """Return the job that has a place, and the job's rule. Both are ``""`` if the place's object cannot be read."""
     try:
-        data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
+        content = await get_listed(folder, removal_key(name, place), max_bytes=_MOST_BYTES)
+        data = {} if content is None else json.loads(content)
         writer, rule = data["writer"], data.get("rule", "")
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "", ""
     return (writer, rule if isinstance(rule, str) else "") if isinstance(writer, str) else ("", "")

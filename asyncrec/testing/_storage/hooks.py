@@ -61,6 +61,17 @@ class StorageHooks(Kit):
         """
         return None
 
+    def answered_by_static_page(
+        self, storage: Storage, number: int, body: bytes
+    ) -> AbstractContextManager[object] | None:
+        """Return a context manager like that of `answered_by_another`, whose response describes ``body`` as an object.
+
+        A web server or a gateway responds in this way with a file of its own: with the status 200 and the headers
+        ``ETag``, ``Last-Modified`` and ``Content-Length``. The body of a response to HEAD is omitted. Return `None` if
+        the tests of this store cannot simulate this.
+        """
+        return None
+
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
         """Return the URL of this open storage, and the options for opening it.
 

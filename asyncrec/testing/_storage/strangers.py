@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
@@ -54,6 +55,27 @@ class StrangerCases(StorageHooks):
                     await self._answered(storage, number, body, looked, "s/read")
                     await self._answered(storage, number, body, read, "s/read")
 
+    async def test_read_answered_by_static_page(self) -> None:
+        """A page with an ETag and a date is not taken for an object that the storage has read before.
+
+        The store has then shown how it marks its responses.
+        """
+        async with self.open_storage() as storage:
+            data = content(70_000)
+            await self.raw_put(storage, "s/page", data)
+
+            async def looked(key: str) -> None:
+                assert (await storage.head(key)).size == len(data)
+
+            async def read(key: str) -> None:
+                check_equal(await storage.get(key), data, key)
+
+            for operation in (looked, read):
+                await operation("s/page")
+                for number in (1, 2):
+                    answered = self.answered_by_static_page(storage, number, _BODIES[0])
+                    await self._operated(answered, "answered_by_static_page", operation, "s/page")
+
     async def test_delete_answered_by_another(self) -> None:
         """If `delete` returns without an error, the object is deleted, even if a proxy answered a request."""
         async with self.open_storage() as storage:
@@ -87,14 +109,21 @@ class StrangerCases(StorageHooks):
         self, storage: Storage, number: int, body: bytes, operation: Callable[[str], Awaitable[None]], key: str
     ) -> None:
         answered = self.answered_by_another(storage, number, body)
+        await self._operated(answered, "answered_by_another", operation, key)
+
+    async def _operated(
+        self,
+        answered: AbstractContextManager[object] | None,
+        hook: str,
+        operation: Callable[[str], Awaitable[None]],
+        key: str,
+    ) -> None:
         if answered is None:
-            nothing_to_try("answered_by_another returns None, so no foreign response can be simulated")
+            nothing_to_try(f"{hook} returns None, so no foreign response can be simulated")
         with answered:
             try:
                 await operation(key)
             except (ObjectNotFoundError, ObjectExistsError) as error:
-                raise AssertionError(
-                    f"{key}: {body!r} in place of response {number} was accepted as the store's"
-                ) from error
+                raise AssertionError(f"{key}: another server's response was accepted as the store's") from error
             except StorageError:
                 return

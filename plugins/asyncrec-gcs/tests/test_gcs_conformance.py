@@ -45,6 +45,9 @@ class TestGcsStorage(StorageConformance):
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
         return self.gcs.answered_by_another(number, body)
 
+    def answered_by_static_page(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
+        return self.gcs.answered_by_static_page(number, body)
+
     @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:
         self.gcs.plan = nth(1, Fault("status-after"), "last")

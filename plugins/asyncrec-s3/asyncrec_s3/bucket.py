@@ -97,11 +97,11 @@ class Bucket:
             try:
                 answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
             except ClientError as error:
-                self.known.check_origin(error.response, what)
+                self.known.check_origin(error, what)
                 raise
         if missing := [said for said in _ALWAYS_SAID.get(name, ()) if answer.get(said) in (None, "")]:
             raise TransientStorageError(f"{what}: the response is not from S3, because it has no {', '.join(missing)}")
-        self.known.learn_origin(answer)
+        self.known.check_answer(answer, name, what)
         return answer
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy = DEFAULT) -> T:
@@ -127,9 +127,16 @@ class Bucket:
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):
-            answer = await self._connection.gets(self.name).get(key, range=f"bytes={start}-{end - 1}", etag=f'"{etag}"')
+            try:
+                answer = await self._connection.gets(self.name).get(
+                    key, range=f"bytes={start}-{end - 1}", etag=f'"{etag}"'
+                )
+            except ClientError as error:
+                self.known.check_origin(error, what)
+                raise
         download = Download(answer["Body"], end - start, what, self._patience)
         try:
+            self.known.check_answer(answer, "get_object", what)
             if bare(answer.get("ETag", "")) != etag:
                 raise ObjectChangedError(
                     f"{what}: the object was replaced since it was opened (its etag is no longer {etag}); open it again"
@@ -159,12 +166,12 @@ class Bucket:
             except ClientError as error:
                 if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_SUCH_RANGE:
                     return None
-                self.known.check_origin(error.response, what)
+                self.known.check_origin(error, what)
                 raise
-        self.known.learn_origin(answer)
         size, etag, modified = (answer.get(name) for name in _ALWAYS_SAID["head_object"])
         download = Download(answer["Body"], int(size or 0), what, self._patience)
         try:
+            self.known.check_answer(answer, "get_object", what)
             if size is None or not etag or modified is None:
                 found = None
             elif "ContentRange" not in answer:

@@ -25,6 +25,7 @@ import sniffio
 from aiobotocore.config import AioConfig
 from aiobotocore.credentials import AioCredentials
 from aiobotocore.httpxsession import HttpxSession
+from botocore.exceptions import ClientError
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError, TransientStorageError
@@ -55,7 +56,6 @@ class Known:
         excludes_puts: whether the store honours the ``If-None-Match: *`` of a put; `None` while unknown.
         excludes_parts: whether the store also honours that condition when a multipart upload is completed, unlike Ceph
             16; `None` while unknown.
-        numbers_requests: whether the store's responses contain a request id, unlike those of a proxy.
     """
 
     def __init__(self, *, is_aws: bool) -> None:
@@ -63,7 +63,8 @@ class Known:
         self.crc32c: bool | None = True if is_aws else None
         self.excludes_puts: bool | None = True if is_aws else None
         self.excludes_parts: bool | None = True if is_aws else None
-        self.numbers_requests = is_aws
+        # The names of the requests whose successful responses contain a request id.
+        self._numbered: set[str] = set()
 
     def learn_crc32c(self, compares: bool) -> None:
         """Record whether a response contained the CRC32C that was sent."""
@@ -77,21 +78,51 @@ class Known:
         if parts is not None and self.excludes_parts is not False:
             self.excludes_parts = parts
 
-    def learn_origin(self, answer: Mapping[str, Any]) -> None:
-        """Record whether a response of the store contains a request id."""
-        self.numbers_requests = self.numbers_requests or _has_id(answer)
+    @property
+    def numbers_requests(self) -> bool:
+        """Whether the store's responses contain a request id, unlike those of a proxy."""
+        return self._is_aws or bool(self._numbered)
 
-    def check_origin(self, answer: Mapping[str, Any], what: str) -> None:
-        """Check by its request id that a "not found" is from the store. (A response to HEAD has no body to check.)
+    def check_answer(self, answer: Mapping[str, Any], request: str, what: str) -> None:
+        """Check by its request id that a successful response to ``request`` is from the store.
+
+        Only responses to the same request are compared, because older versions of SeaweedFS send ids in all responses
+        except those to GET and HEAD.
 
         Raises:
-            TransientStorageError: the response has no request id, although the store's responses do.
+            TransientStorageError: the response has no request id, although an earlier response to this request had one.
         """
+        if _has_id(answer):
+            self._numbered.add(request)
+        elif self._is_aws or request in self._numbered:
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            raise TransientStorageError(
+                f"{what}: HTTP {status}: the response has no request id, so it is not from this store but perhaps "
+                "from a proxy; if this persists, check endpoint_url and any proxy in between"
+            )
+
+    def check_origin(self, error: ClientError, what: str) -> None:
+        """Check by its request id and its error code that a "not found" is from the store.
+
+        A response to HEAD has no body, and so no code. For other responses without a code, the SDK gives the status.
+
+        Raises:
+            TransientStorageError: the response has no request id, although the store's responses do, or no code of S3.
+        """
+        answer: Mapping[str, Any] = error.response
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if status == _NOT_FOUND and self.numbers_requests and not _has_id(answer):
+        if status != _NOT_FOUND:
+            return
+        if self.numbers_requests and not _has_id(answer):
             raise TransientStorageError(
                 f"{what}: HTTP {status}: the response has no request id, so it is not from this store but perhaps "
                 "from a proxy"
+            )
+        code = str(answer.get("Error", {}).get("Code"))
+        if error.operation_name != "HeadObject" and not code.startswith("NoSuch"):
+            raise TransientStorageError(
+                f"{what}: HTTP {status}: the response has no error code of S3 such as NoSuchKey, so it is not from a "
+                "store but perhaps from a proxy; if this persists, check endpoint_url"
             )
 
 

@@ -102,7 +102,7 @@ class Proxy:
         self._threads = ThreadPoolExecutor(32)
         self.plan: Plan = lambda request: None
         self.late = 0.0  # seconds that each request waits
-        self.page = b""
+        self.page: tuple[int, dict[str, str], bytes] = 200, {}, b""
         self.requests: list[Request] = []
         self._counts: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -199,7 +199,8 @@ class Proxy:
         if fault == "501":
             return _error(501, "NotImplemented")
         if fault == "page":
-            return web.Response(body=self.page, content_type="text/html")
+            status, headers, content = self.page
+            return web.Response(status=status, headers={"Content-Type": "text/html"} | headers, body=content)
         if fault == "busy":
             return _error(500, "InternalError", words="This multipart completion is already in progress")
         if fault == "slowdown":

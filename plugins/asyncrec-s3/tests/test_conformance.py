@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -79,10 +79,16 @@ class _S3(StorageConformance):
         self.proxy.plan = lambda request: None
         assert lost
 
+    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
+        return self._foreign(number, body, {})
+
+    def answered_by_static_page(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
+        return self._foreign(number, body, {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"})
+
     @contextmanager
-    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> Iterator[None]:
+    def _foreign(self, number: int, body: bytes, headers: dict[str, str]) -> Iterator[None]:
         requests = itertools.count(1)
-        self.proxy.page = body
+        self.proxy.page = 200, headers, body
         self.proxy.plan = lambda request: "page" if next(requests) == number else None
         yield
         self.proxy.plan = lambda request: None

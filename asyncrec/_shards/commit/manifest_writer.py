@@ -186,7 +186,7 @@ class ManifestWriter:
         """Write the last segment, which commits all new shards together and repeats the earlier ones.
 
         ``metadata`` is added to the metadata of the other segments. ``abandoned_by`` names the machine if the segment
-        is a tombstone. ``carried`` is the progress of the data sets from which this one was made (`carried_from`).
+        is a tombstone. ``carried`` are its other members, such as those from other data sets (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another job with this id has ended.

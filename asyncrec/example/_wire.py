@@ -57,6 +57,8 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
         if number == 1 and wire == _DELIMITED:
+            if pos == end and not context and not lists:  # nearly all Examples: features, and no lists
+                return parse_example(data), {}
             _features(data, start, stop, context)
         elif number == 2 and wire == _DELIMITED:
             _feature_lists(data, start, stop, lists)

@@ -57,10 +57,30 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
         if number == 1 and wire == _DELIMITED:
+            if pos == end and not context and not lists:  # nearly all Examples: features, and no lists
+                return parse_example(data), {}
             _features(data, start, stop, context)
         elif number == 2 and wire == _DELIMITED:
             _feature_lists(data, start, stop, lists)
     return context, lists
+
+
+def parse_beside_features(data: bytes) -> tuple[dict[str, list[Raw]], bytes]:
+    """Return the feature lists of a serialized Example or SequenceExample, and its unknown fields as they are encoded.
+
+    Raises DecodeError if ``data`` is not such a message. The features are not parsed, so they are not checked.
+    """
+    lists: dict[str, list[Raw]] = {}
+    unknown = []
+    pos, end = 0, len(data)
+    while pos < end:
+        begin = pos
+        number, wire, start, stop, pos = _field(data, pos, end)
+        if number == 2 and wire == _DELIMITED:
+            _feature_lists(data, start, stop, lists)
+        elif number != 1 or wire != _DELIMITED:
+            unknown.append(data[begin:pos])
+    return lists, b"".join(unknown)
 
 
 def byte_strings(data: bytes, pos: int, end: int) -> list[bytes]:

@@ -22,6 +22,7 @@ import anyio.lowlevel
 import pytest
 
 import asyncrec
+from asyncrec.errors import ExampleError
 from asyncrec.plugins._kinds import BadMember, Converted, Format
 from asyncrec.testing._cancellation import cancel_at_every_checkpoint
 from asyncrec.testing._kit import PluginKit, nothing_to_try
@@ -166,6 +167,22 @@ class FormatConformance(PluginKit):
             assert written
             if given.open is not None:
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
+
+    async def test_feature_lists(self) -> None:
+        """A SequenceExample is written with its feature lists, or rejected, but its lists are not left out."""
+        given = await self.format()
+        if given.encoder is None:
+            nothing_to_try("the format has no encoder, so it cannot be written")
+        features = asyncrec.decode_example(self.records()[0])
+        record = asyncrec.encode_sequence_example(features, {"steps": [[1], [2, 3]]})
+        encoder = given.encoder("some/file", asyncrec.Schema.infer([asyncrec.encode_example(features)]).to_json())
+        try:
+            written = encoder.encode([record]) + encoder.finish()
+        except ExampleError:
+            return
+        assert given.open is not None, "a format that cannot be read back must reject feature lists"
+        (found,) = (await self._read(given, written)).records
+        assert [*asyncrec.decode_sequence_example(found)[1]] == ["steps"], "the feature lists were left out"
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
         """Read an entire file and return its records and invalid parts."""

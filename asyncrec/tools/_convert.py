@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -42,6 +42,7 @@ from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
+from asyncrec.tools._metadata import Conversions, conversions_of
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs, shard_bytes
 from asyncrec.tools._selection import selected
 
@@ -66,7 +67,7 @@ async def convert(
 
     If the target is a data set, files that were converted into it before are skipped, so their records are stored once.
     If such a file has changed since, an error is raised before anything is written, because the data set still contains
-    the file's old records.
+    the file's old records. If a writer has replaced the data set since, its files are converted again.
 
     Args:
         source: a file, a folder or a pattern; if records are read, a data set is also possible.
@@ -145,8 +146,9 @@ async def convert(
             advance = Advance(progress, sum(info.size for _, info in files))
             limits = Limits(max_bytes=shard_bytes(max_shard_bytes))
             there = await load_manifest(folder, name, path=report.target)
+            known = Conversions({}) if there is None else await in_thread(conversions_of, there, name)
             before = ConvertedBefore(
-                {} if there is None else there.metadata, source=report.source, target=report.target
+                known.metadata, source=report.source, target=report.target, replaced=known.replaced
             )
             before.check(files)
             importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), before, longest)
@@ -225,7 +227,7 @@ class _Importer:
         if (done := self.before.done(file, info)) is not None:
             return done
         base = "c" + hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-        writer = await _free_id(self.folder, self.name, base)
+        writer = await _free_id(self.folder, self.name, base, replaced=self.before.replaced)
         if isinstance(writer, Segment):
             return self.before.ended(file, info, writer.metadata)
         report = ConvertReport(source=file, target=self.before.target, files=[file])
@@ -249,11 +251,11 @@ class _Importer:
         return report
 
 
-async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
+async def _free_id(folder: Storage, name: str, base: str, *, replaced: Collection[str]) -> str | Segment:
     """Return an id for the job of a source file, or the closing segment of a job that has already converted the file.
 
     If a job for the file died on this machine, it is abandoned first, so it can commit nothing more. The next job gets
-    a new id.
+    a new id, and so does the next job after one of ``replaced``, whose records are gone.
 
     Raises:
         ConflictError: another process is converting the file.
@@ -266,7 +268,7 @@ async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
             closing = await load_closing(folder, name, writer)  # the job may have completed meanwhile
             if closing is None and not settled:
                 return writer
-        if closing is not None and not closing.abandoned:
+        if closing is not None and not closing.abandoned and writer not in replaced:
             return closing
     raise AssertionError("there is always another number")
 

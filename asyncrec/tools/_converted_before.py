@@ -1,12 +1,13 @@
 """`ConvertReport` is the result of `convert`. `ConvertedBefore` finds earlier conversions in a data set's metadata.
 
 A file is identified by its name, and its version by size and etag. A file whose version has changed is rejected. It is
-neither skipped nor converted again, which would add its new records to the old ones.
+neither skipped nor converted again, which would add its new records to the old ones. If a writer has replaced the data
+set since a file was converted, the file's old records are gone, and it counts as a file that was never converted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,10 +62,17 @@ class ConvertReport:
 
 
 class ConvertedBefore:
-    """The files that were converted into a data set, from the entries ``source <id>`` in its metadata."""
+    """The files that were converted into a data set, from the entries ``source <id>`` in its metadata.
 
-    def __init__(self, metadata: Mapping[str, Any], *, source: str, target: str) -> None:
+    Attributes:
+        replaced: the ids of the jobs whose records are gone, because another writer has replaced the data set.
+    """
+
+    def __init__(
+        self, metadata: Mapping[str, Any], *, source: str, target: str, replaced: Collection[str] = ()
+    ) -> None:
         self.target = target
+        self.replaced = replaced
         self._source = source
         self._versions: dict[str, list[Mapping[str, Any]]] = {}
         for name, value in metadata.items():

@@ -31,6 +31,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._copied_object import Item, copy_object, is_same, is_there
+from asyncrec.tools._metadata import conversions_of
 from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
@@ -171,6 +172,7 @@ async def _copy_dataset(
         await in_thread(_refuse_folder, home.folder, join(join(store.root, at), dataset.name))
     await _heal(dataset, folder, at, [pair for pair in pairs if pair[1].path not in lacking], one, parallelism)
     carried = await in_thread(carried_from, [dataset.manifest])
+    known = await in_thread(conversions_of, dataset.manifest, dataset.name)
     if there is not None and not lacking and await in_thread(_knows, there, carried):
         return
     header = whole_job_header(
@@ -178,7 +180,7 @@ async def _copy_dataset(
         name,
         stems=tuple(sorted({stem for entry in entries for path in entry.objects if (stem := _stem(name, path))})),
         schema=dataset.manifest.schema,
-        metadata=dataset.manifest.metadata,
+        metadata=known.metadata,
     )
     async with open_job(folder, header, path=at, mode="append") as job:
         missing = _missing(entries, job.before, at)

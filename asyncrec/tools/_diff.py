@@ -91,7 +91,8 @@ async def diff(
 
     Args:
         by: how records are matched: ``"key"``, the default if both have keys; ``"content"``, the default otherwise; or
-            ``"feature:url"``. With ``"content"``, a changed record counts as two records, one in each path.
+            ``"feature:url"``. With ``"content"``, a changed record counts as two records, one in each path. Records
+            without a key, or without the feature, are matched by content.
         ignore: features that may differ, such as ``["date"]`` for two crawls of the same pages.
         temporary_folder: a folder for 40 bytes a record, used if there are more than 1.6 million records.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are always read.
@@ -110,7 +111,7 @@ async def diff(
         by = by or (KEY if has_keys(one) and has_keys(other) else CONTENT)
         report = DiffReport(first=one.path, second=other.path, by=by, same_schema=one.schema == other.schema)
         total = one.bytes + other.bytes
-        async with Identities(by, ignore=ignore, temporary_folder=temporary_folder) as identities:
+        async with Identities(by, ignore=ignore, every=True, temporary_folder=temporary_folder) as identities:
             report.first_records = await identities.read(one, 0, lambda done, _: progress(done, total))
             report.second_records = await identities.read(other, 1, lambda done, _: progress(one.bytes + done, total))
             await in_thread(_compare, identities, report)

@@ -7,7 +7,7 @@ one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 import numpy as np
@@ -17,10 +17,10 @@ from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._sampling.random_access.row_table import Rows, RowTable, by_digest
 from asyncrec._shards.writing.keys import NO_KEY, key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
-from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError
 from asyncrec.example._age import AGE_BYTES, Age
 from asyncrec.example._by_name import features_in, features_of, unknown_feature
-from asyncrec.example._wire import NONE, Raw
+from asyncrec.example._wire import NONE, Raw, parse_beside_features
 from asyncrec.tools._keyed_records import KeyedRecords, has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
@@ -30,6 +30,8 @@ CONTENT, KEY = "content", "key"
 
 Features = Mapping[str, Raw]
 
+# What is left of an Example if it has no features.
+_EMPTY_EXAMPLES = (b"", b"\n\0")
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
 # The total size of rows, 1.6 million of them, above which they are written to files.
@@ -55,6 +57,8 @@ class Identities:
         by: ``"content"``, ``"key"``, or ``"feature:"`` and the name of a feature (`check_by`).
         newest_by: the feature with the age of a record. If passed, rows have a field ``age``, which sorts by age.
         ignore: features that are not part of a record's content in comparisons.
+        every: also add the records without a key, or without the feature in ``by``. They are equal if their contents
+            are.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Identities:
         *,
         newest_by: str | None = None,
         ignore: Collection[str] = (),
+        every: bool = False,
         temporary_folder: str | None = None,
     ) -> None:
         self._by = by
@@ -70,6 +75,7 @@ class Identities:
         self._age: Age | None = None
         self._row = _ROW if newest_by is None else _AGED_ROW
         self._ignored = sorted(set(ignore))
+        self._every = every
         self._feature = by.removeprefix("feature:") if by.startswith("feature:") else None
         self._rows = RowTable(self._row, by_digest, memory=_MEMORY, folder=temporary_folder)
         self._seen: set[str] = set()
@@ -113,13 +119,18 @@ class Identities:
 
     def _add(self, batch: KeyedBatch, first: int, side: int) -> None:
         parsed = self._parsed(batch.records) if self._feature or self._age or self._ignored else []
-        texts = [self._without_ignored(features) for features in parsed] if self._ignored else batch.records
+        texts: Sequence[bytes] = batch.records
+        if self._ignored:
+            texts = [self._without_ignored(*pair) for pair in zip(batch.records, parsed, strict=True)]
         contents = np.frombuffer(b"".join(key_digests(texts)), "<u8").reshape(-1, 2)
         known: Sequence[bytes | None]
         if self._by == CONTENT:
             ids, numbers = contents, np.arange(len(batch.records))
         else:
             known = [self._value(each) for each in parsed] if self._feature is not None else _keys(batch)
+            if self._every and None in known:
+                others = key_digests([b"without " + text for text in texts])
+                known = [other if each is None else each for each, other in zip(known, others, strict=True)]
             numbers = np.array([at for at, each in enumerate(known) if each is not None], np.int64)
             ids = np.frombuffer(b"".join(each for each in known if each is not None), "<u8").reshape(-1, 2)
         rows = np.empty(len(numbers), self._row)
@@ -151,10 +162,23 @@ class Identities:
         kind, payload = features.get(self._feature, (NONE, b""))
         return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
 
-    def _without_ignored(self, features: Features) -> bytes:
-        """Return bytes that represent a record's content without the ignored features."""
-        parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
-        return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
+    def _without_ignored(self, record: bytes, features: Features) -> bytes:
+        """Return bytes that represent a record's content without the ignored features.
+
+        A record that is not an Example has no features, so its bytes are its content.
+        """
+        raw = b"raw " + record
+        if not features and record not in _EMPTY_EXAMPLES:
+            return raw
+        try:
+            lists, unknown = parse_beside_features(record)
+        except DecodeError:
+            return raw
+        kept = {name: _text_of(*features[name]) for name in features.keys() - set(self._ignored)}
+        steps = {name: _joined(_text_of(*step) for step in lists[name]) for name in lists}
+        return _joined(
+            [*(_joined([name.encode(), part[name]]) for part in (kept, steps) for name in sorted(part)), unknown]
+        )
 
 
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
@@ -168,6 +192,9 @@ def _keys_in(batch: KeyedBatch) -> list[bytes]:
 
 
 def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:
-    if isinstance(payload, list):
-        payload = b"".join(b"%d:%b" % (len(each), each) for each in payload)
-    return b"%d " % kind + bytes(payload)
+    return b"%d " % kind + (_joined(payload) if isinstance(payload, list) else bytes(payload))
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    """Return the parts as one text, from which each can be told apart."""
+    return b"".join(b"%d:%b" % (len(each), each) for each in parts)

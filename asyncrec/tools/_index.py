@@ -2,14 +2,17 @@
 
 layout       written to                       read by
 asyncrec     _index/<shard>.index             asyncrec's random access
-tfrecord     <shard without suffix>.tfindex   tfrecord (tfrecord2idx writes the same)
+tfrecord     <shard>.tfindex                  tfrecord, by a path passed to it (tfrecord2idx writes the same)
 dali         <shard>.idx                      NVIDIA DALI, by a path passed to it (tfrecord2idx writes the same)
+
+In the layout tfrecord, the name of the shard loses a final .tfrecord, .tfrecords or .tfrec.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +34,7 @@ from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
+_SUFFIX = re.compile(r"\.tfrec(?:ords?)?$")
 # The number of shards to read at once from a remote store. Each one needs memory for its index, as numbers and as text.
 _FAR = 4
 
@@ -79,7 +83,8 @@ async def index(
 
     Raises:
         FormatError: the length of a record or the compression of a shard is damaged.
-        ValueError: the layout is unknown, or ``jobs`` is less than 1.
+        ValueError: the layout is unknown; or two shards would have an index of the same name, so nothing was written;
+            or ``jobs`` is less than 1.
     """
     check_jobs(jobs)
     if layout not in LAYOUTS:
@@ -87,6 +92,8 @@ async def index(
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
+        if layout != "asyncrec":
+            await in_thread(_refuse_common, selection.shards, layout)
         report = IndexReport(path=selection.path)
         advance = Advance(progress, selection.bytes)
 
@@ -131,7 +138,24 @@ def _text(scan: FrameScan) -> bytes:
 def _key(shard: SelectedShard, entry: ShardEntry, layout: str) -> str:
     if layout == "asyncrec":
         return index_key(entry.path) if entry.index is None else entry.index.path
-    return os.path.splitext(shard.name)[0] + ".tfindex" if layout == "tfrecord" else shard.name + ".idx"
+    return _other_key(shard, layout)
+
+
+def _other_key(shard: SelectedShard, layout: str) -> str:
+    return shard.name + ".idx" if layout == "dali" else _SUFFIX.sub("", shard.name) + ".tfindex"
+
+
+def _refuse_common(shards: Sequence[SelectedShard], layout: str) -> None:
+    """Raise ArgumentValueError if two shards would have one index, or an index the name of a shard. Blocks."""
+    owners = {shard.key: shard for shard in shards}
+    for shard in shards:
+        other = owners.setdefault(shard.folder + _other_key(shard, layout), shard)
+        if other is not shard:
+            raise ArgumentValueError(
+                f"{shard.display_path}: its index for {layout} would be {_other_key(shard, layout)}, which is also the "
+                f"name of {other.display_path} or of its index; nothing was written. Move one of the two to another "
+                "folder, or rename it"
+            )
 
 
 async def _is_there(folder: Storage, entry: ShardEntry, key: str, layout: str, *, counted: bool) -> bool:

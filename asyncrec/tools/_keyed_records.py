@@ -30,6 +30,7 @@ from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._formats import FORMATS, RECORDS
+from asyncrec.tools._metadata import metadata_of
 from asyncrec.tools._parameters import Advance, Progress, shard_bytes
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
@@ -144,7 +145,7 @@ async def write_new(
             limits=Limits(max_bytes=shard_bytes(target.max_shard_bytes)),
             compression=compression,
             schema=schema_of_all(selections),
-            metadata=metadata_of(selections, made),
+            metadata=await in_thread(metadata_of, selections, made),
             contents=await in_thread(key_bytes_of, *selections) == PAIR_BYTES,
             carried=carried_of(selections) if carries else None,
         )
@@ -186,28 +187,6 @@ def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
     """Return the schema shared by all selections, or `None` if the schemas differ."""
     schemas = [selection.schema for selection in selections]
     return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
-
-
-def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of the data sets, combined with the description of how the target was made.
-
-    Raises:
-        DatasetError: two data sets have different labels, so the same number is a different class in each.
-    """
-    metadata: dict[str, Any] = {}
-    labelled = ""
-    for selection in selections:
-        for dataset in selection.datasets:
-            found = dataset.manifest.metadata
-            if "labels" in found:
-                if found["labels"] != metadata.get("labels", found["labels"]):
-                    raise DatasetError(
-                        f"{dataset.manifest.path} has other labels than {labelled}, so the same number means another "
-                        "class. Make both data sets with the same labels first"
-                    )
-                labelled = dataset.manifest.path
-            metadata.update(found)
-    return {**metadata, **made}
 
 
 async def kept_compression(given: KeptCompression, selections: Sequence[Selection]) -> CompressionOptions:

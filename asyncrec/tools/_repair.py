@@ -30,6 +30,7 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of
+from asyncrec.tools._same_object import is_same_object
 
 # A line of an index has about 20 bytes, so this is enough for ten million records. A larger index is not used.
 _MOST_INDEX = 256 << 20
@@ -105,9 +106,11 @@ async def repair(
         located(target, storage=target_storage, storage_options=target_storage_options) as (target_store, target_key),
     ):
         both_open = storage is not None and target_storage is not None
-        if key == target_key and (store is target_store if both_open else store.root == target_store.root):
+        same = key == target_key and (store is target_store if both_open else store.root == target_store.root)
+        if same or (overwrite and await is_same_object(store, key, target_store, target_key)):
             raise ArgumentValueError(
-                f"{source_path}: the target must be a different file, because repair does not change the damaged file"
+                f"{source_path}: the target must be a different file, because repair does not change the damaged file, "
+                f"but {target_path} is the same file; choose another name"
             )
         prefix, slash, name = key.rpartition("/")
         folder = folder_at(store, prefix + slash)

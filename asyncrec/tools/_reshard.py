@@ -37,8 +37,8 @@ from asyncrec.tools._keyed_records import (
     carried_of,
     has_keys,
     kept_compression,
-    metadata_of,
 )
+from asyncrec.tools._metadata import metadata_of
 from asyncrec.tools._parameters import Progress, at_once, check_jobs
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import ShardLoss
@@ -206,7 +206,7 @@ async def reshard(
             ),
             compression=await kept_compression(compression, [selection]),
             schema=selection.schema,
-            metadata=metadata_of([selection], {"resharded": made}),
+            metadata=await in_thread(metadata_of, [selection], {"resharded": made}),
             contents=key_bytes_of(selection) == PAIR_BYTES,
             carried=carried_of([selection]),
         )

@@ -20,7 +20,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.names import is_data, may_be_shard
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import datasets_like, matches_data_sets, merged, snapshot_of
 from asyncrec._shards.ownership.listing import (
@@ -43,7 +43,7 @@ from asyncrec.storage._url import join, redact
 _path_log = PathLog("asyncrec.tools")
 
 # Matches the names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. Files that are
-# selected by their own path or by a pattern are read regardless of their names.
+# selected by their own path are read regardless of their names, and those of a pattern unless they are indexes.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
 # Matches a file that proves that a data set exists or is being created. The groups are its folder and its name.
 _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
@@ -213,7 +213,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
     if name and not (home is not None and await in_thread(os.path.isdir, home.folder)):
         prefix = key[: len(key) - len(name)]
         found = {info.key[len(prefix) :]: info async for info in store.list_objects(key)}
-        kept = await of_no_manifest(folder_at(store, prefix), name, [below for below in found if is_data(below)])
+        kept = await of_no_manifest(folder_at(store, prefix), name, [below for below in found if may_be_shard(below)])
         shards = _plain([found[below] for below in kept], base)
         if shards:
             return Selection(path=display_path, kind="name", storage=store, base=base, shards=shards)
@@ -223,7 +223,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
 
 
 async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Selection:
-    found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
+    found = [info async for info in matching(store, key) if may_be_shard(info.key.rpartition("/")[2])]
     if not found:
         folder, _, name = key.rpartition("/")
         if named := await datasets_like(folder_at(store, f"{folder}/" if folder else ""), name):
@@ -276,7 +276,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
         if match := _MADE.fullmatch(below):
             if is_data(match[1] + match[2]):
                 made.add(prefix + match[1] + match[2])
-        elif is_data(below) and _RECORDS.search(below):
+        elif may_be_shard(below) and _RECORDS.search(below):
             found.append(info)
     if not anything:
         return None

@@ -14,6 +14,7 @@ import pytest
 import asyncrec
 from asyncrec.cli import Debug, Json
 from asyncrec.cli import Path as PathArgument
+from asyncrec.errors import SchemaError
 from asyncrec.plugins import BadMember, Command, Converted, Format, SourceFile, hookimpl
 from asyncrec.storage import in_thread
 from asyncrec.testing import CommandConformance, FormatConformance, replaces_case
@@ -166,6 +167,11 @@ class Right:
         yield found
 
     def encode(self, records: Any) -> bytes:
+        if any(asyncrec.decode_sequence_example(record)[1] for record in records):
+            raise SchemaError("a record has feature lists")
+        return self.encode_numbers(records)
+
+    def encode_numbers(self, records: Any) -> bytes:
         return b"".join(b"%d\n" % asyncrec.decode_example(record)["n"][0] for record in records)
 
     def finish(self) -> bytes:
@@ -211,6 +217,11 @@ class NoLimit(Right):
 class Forgets(Right):
     def encode(self, records: Any) -> bytes:
         return super().encode(records[:1])
+
+
+class LeavesOut(Right):
+    def encode(self, records: Any) -> bytes:
+        return self.encode_numbers(records)
 
 
 class Keeps(Right):
@@ -259,6 +270,7 @@ async def test_correct_format_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (NoPath, "test_damaged_file"),
         (NoLimit, "test_record_too_large"),
         (Forgets, "test_round_trip"),
+        (LeavesOut, "test_feature_lists"),
         (Keeps, "test_early_exit_and_cancellation"),
     ],
 )

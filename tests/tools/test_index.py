@@ -49,6 +49,45 @@ async def test_index_can_use_layouts_of_other_tools(storage: Storage) -> None:
         await tools.index("d", layout="mine", storage=storage)
 
 
+@pytest.mark.parametrize("layout", ["tfrecord", "dali"])
+async def test_shards_of_any_name_have_separate_indexes(storage: Storage, layout: str) -> None:
+    """The number of a shard may follow the suffix, as in names of TFDS."""
+    shards = [f"d/mnist.tfrecord-{n:05}-of-00003" for n in range(3)] + ["d/a.b.tfrecords", "d/events.tfevents.1.host"]
+    for size, shard in enumerate(shards):
+        await asyncrec.write_records(shard, [b"x" * size], storage=storage)
+    report = await tools.index("d", layout=layout, storage=storage)
+    indexes = [
+        f"{shard}.idx" if layout == "dali" else f"{shard.removesuffix('.tfrecords')}.tfindex" for shard in shards
+    ]
+    assert report.made == sorted(indexes)
+    for size, key in enumerate(indexes):
+        assert await storage.get(key) == b"0 %d\n" % (16 + size)
+
+
+@pytest.mark.parametrize("layout", ["tfrecord", "dali"])
+async def test_indexes_of_other_tools_are_no_shards(storage: Storage, layout: str) -> None:
+    await write_pages(storage, "d/pages", records=20)
+    await asyncrec.write_records("d/more.tfrecord", [b"x"], storage=storage)
+    await tools.index("d", layout=layout, storage=storage)
+    for path in ("d", "d/*", "d/more*"):
+        assert (await tools.count(path, storage=storage)).records == (1 if "more" in path else 21)
+        assert (await tools.verify(path, storage=storage)).ok
+    assert len(await asyncrec.list_shards("d/*", storage=storage)) == 3
+    await storage.delete("d/more.tfrecord")
+    for key in await names(storage, "d/_"):
+        await storage.delete(key)
+    assert len(await asyncrec.list_shards("d/pages", storage=storage)) == 2
+    assert (await tools.count("d/pages", storage=storage)).records == 20
+
+
+async def test_common_index_of_two_shards_is_refused(storage: Storage) -> None:
+    for name in ("a.tfrecord", "b.tfrec", "b.tfrecord"):
+        await asyncrec.write_records(f"d/{name}", [b"x"], storage=storage)
+    with pytest.raises(ValueError, match=r"d/b\.tfrecord: its index for tfrecord would be b\.tfindex.*d/b\.tfrec "):
+        await tools.index("d", layout="tfrecord", storage=storage)
+    assert await names(storage) == ["d/a.tfrecord", "d/b.tfrec", "d/b.tfrecord"]
+
+
 @pytest.mark.parametrize("rewritten", ["", "GZIP"])
 async def test_rewritten_shard_is_reported_as_changed_not_damaged(storage: Storage, rewritten: str) -> None:
     await write_pages(storage, compression="GZIP" if not rewritten else "")

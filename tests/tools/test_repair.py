@@ -16,6 +16,7 @@ import asyncrec.tools
 from asyncrec._framing.frames import encode_frames
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.testing._cancellation import cancel_at_every_checkpoint
 
 pytestmark = pytest.mark.anyio
@@ -109,6 +110,46 @@ async def test_repair_overwrites_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         await asyncrec.tools.repair(tmp_path / "missing", tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "there"]
+
+
+@pytest.mark.parametrize("spelling", ["relative", "parent", "url", "linked folder", "link", "hard link", "prefix"])
+async def test_repair_never_overwrites_source_under_another_path(
+    spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "folder" / "bad"
+    bad.parent.mkdir()
+    bad.write_bytes(framed(RECORDS)[:-1])
+    monkeypatch.chdir(bad.parent)
+    (tmp_path / "linked").symlink_to(bad.parent)
+    (tmp_path / "link").symlink_to(bad)
+    (tmp_path / "hard").hardlink_to(bad)
+    target = {
+        "relative": "bad",
+        "parent": f"{bad.parent}/../folder/bad",
+        "url": bad.as_uri(),
+        "linked folder": tmp_path / "linked" / "bad",
+        "link": tmp_path / "link",
+        "hard link": tmp_path / "hard",
+        "prefix": "bad",
+    }[spelling]
+    async with asyncrec.open_storage(bad.parent) as folder:
+        with pytest.raises(ValueError, match="the target must be a different file"):
+            await asyncrec.tools.repair(
+                bad, target, overwrite=True, target_storage=folder if spelling == "prefix" else None
+            )
+    assert bad.read_bytes() == framed(RECORDS)[:-1]
+
+
+async def test_repair_never_overwrites_source_in_other_storage() -> None:
+    """Of two storages that are open, one may be a part of the other."""
+    whole = MemoryStorage()
+    part = PrefixedStorage(whole, "a")
+    await whole.put("a/x", framed(RECORDS)[:-1])
+    with pytest.raises(ValueError, match="the target must be a different file"):
+        await asyncrec.tools.repair("a/x", "x", overwrite=True, storage=whole, target_storage=part)
+    await whole.put("a/y", framed(RECORDS)[:-1])
+    report = await asyncrec.tools.repair("a/x", "y", overwrite=True, storage=whole, target_storage=part)
+    assert report.records == 299
 
 
 async def test_repair_cancelled_anywhere_leaves_no_target() -> None:

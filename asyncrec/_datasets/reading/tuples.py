@@ -15,7 +15,7 @@ from asyncrec._datasets.reading.reader import open_folder
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.names import may_be_shard
 from asyncrec._shards.manifest.snapshot import load_manifests
 from asyncrec.errors import DatasetError, DecodeError, ObjectNotFoundError, SchemaError
 from asyncrec.example._declared import DeclaredExample
@@ -49,7 +49,7 @@ async def get_tfrecord_filepaths(
             keys = [
                 info.key
                 async for info in folder.list_objects()
-                if "/" not in info.key and is_data(info.key) and fnmatchcase(info.key, _DATA_FILES)
+                if "/" not in info.key and may_be_shard(info.key) and fnmatchcase(info.key, _DATA_FILES)
             ]
     if not keys:
         raise ObjectNotFoundError(

@@ -16,7 +16,7 @@ from asyncrec._records.dataset_names import MANIFESTS, is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
-from asyncrec._shards.manifest.names import is_data, maker_of
+from asyncrec._shards.manifest.names import maker_of, may_be_shard
 from asyncrec._shards.ownership.listing import without_replaced
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -82,7 +82,7 @@ class ShardFolder:
             name = info.key[len(prefix) :]
             if name.startswith(MANIFESTS):
                 datasets.add(name.split("/")[1])
-            if "/" in name or not is_data(name):
+            if "/" in name or not may_be_shard(name):
                 continue
             if fnmatchcase(name, self.pattern):
                 found[name] = info

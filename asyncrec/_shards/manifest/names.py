@@ -227,6 +227,11 @@ def is_data(key: str) -> bool:
     return not any(part.startswith(("_", ".")) for part in key.split("/"))
 
 
+def may_be_shard(key: str) -> bool:
+    """Return whether a key found in a folder may be a shard: it is data, and no index for other programs."""
+    return is_data(key) and not key.endswith((".idx", ".tfindex"))
+
+
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
     """Return the maker of a shard of the data set ``name``, and whether it is a rolling shard.
 

@@ -12,7 +12,7 @@ from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import is_data, maker_of, rewriter_of, stem_of
+from asyncrec._shards.manifest.names import maker_of, may_be_shard, rewriter_of, stem_of
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest, merged
 from asyncrec._shards.ownership.census import find_jobs
@@ -36,7 +36,7 @@ async def list_shards(
     ``?``, or be the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In
     the latter case, shards that a writer has published but not yet committed are left out, and so are those of another
     data set whose name begins in the same way, because its own manifest lists them. Names that begin with ``_`` or
-    ``.`` are never shards. With ``storage``, the paths are keys in it.
+    ``.``, or end in ``.idx`` or ``.tfindex``, are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
@@ -48,10 +48,12 @@ async def list_shards(
         if manifest is not None:
             return await in_thread(_joined, parent + slash, manifest.shards.paths())
         if is_pattern(name):
-            found = [info.key async for info in matching(folder, name) if is_data(info.key)]
+            found = [info.key async for info in matching(folder, name) if may_be_shard(info.key)]
             keys = await without_replaced(folder, found)
         else:
-            keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
+            keys = [
+                info.key async for info in folder.list_objects(name) if may_be_shard(info.key) and "/" not in info.key
+            ]
             keys = await (of_no_manifest(folder, name, keys) if name else without_replaced(folder, keys))
     return _joined(parent + slash, keys)
 
@@ -156,7 +158,7 @@ async def is_anything_at(store: Storage, key: str) -> bool:
     if not name:
         return False
     keys = [info.key[len(prefix) :] async for info in store.list_objects(key)]
-    return bool(await of_no_manifest(folder_at(store, prefix), name, [key for key in keys if is_data(key)]))
+    return bool(await of_no_manifest(folder_at(store, prefix), name, [key for key in keys if may_be_shard(key)]))
 
 
 async def why_nothing_at(store: Storage, key: str) -> str:

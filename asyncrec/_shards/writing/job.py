@@ -35,6 +35,7 @@ from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.replaced import REPLACES
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.end_job import Exit, end_own_job
@@ -170,6 +171,7 @@ class Job:
         place = None
         if self.replaces and self.before is not None:
             removed = await in_thread(tuple, self.before.shards.paths())
+            carried = {**(carried or {}), "extra": {REPLACES: True}}
         if self.replaces or removed:
             self.removed = tuple(removed)
             keeps, known = rule

@@ -6,7 +6,7 @@ absent feature. Times, dates and decimals become their text. A row with other va
 columns would become the same feature.
 
 Writing: columns are int64, float32 or binary (text if the schema says so). A feature whose number of values may differ
-from 1 becomes a list column. An absent feature becomes null.
+from 1 becomes a list column. An absent feature becomes null. Records with feature lists are rejected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from asyncrec import decode_example
+from asyncrec import decode_sequence_example
 from asyncrec.errors import SchemaError
 from asyncrec.plugins import Converted, SourceFile
 from asyncrec.storage import in_thread
@@ -73,9 +73,17 @@ class ParquetEncoder:
         """Return the next bytes of the file, which contain these records as a row group.
 
         Raises:
-            SchemaError, DecodeError: a record does not match the schema.
+            SchemaError, DecodeError: a record does not match the schema, or has feature lists.
         """
-        rows = [decode_example(record) for record in records]
+        rows = []
+        for at, record in enumerate(records):
+            row, lists = decode_sequence_example(record)
+            if lists:
+                raise SchemaError(
+                    f"record {at} of the batch is a SequenceExample, which does not fit in a table; convert to JSON "
+                    "lines instead"
+                )
+            rows.append(row)
         for row in rows:
             if unknown := row.keys() - self._columns.keys():
                 raise SchemaError(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from asyncrec import FixedLen, Schema, pages
+from asyncrec import FixedLen, Schema, decode_sequence_example, pages
 from asyncrec.errors import ExampleError, SchemaError
 
 from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS, REFERENCE
@@ -55,7 +55,7 @@ class WarcEncoder:
         """Return the next bytes of the file.
 
         Raises:
-            SchemaError, DecodeError: a record is not a page.
+            SchemaError, DecodeError: a record is not a page, or has feature lists.
         """
         parts = [] if self._begun else [self._member(self._info())]
         self._begun = True
@@ -89,6 +89,11 @@ class WarcEncoder:
                 f"record {self._number:,} cannot be written to a WARC file, because it is not a page "
                 f"(asyncrec.pages.PAGE): {error}"
             ) from None
+        if decode_sequence_example(record)[1]:
+            raise SchemaError(
+                f"record {self._number:,} is a SequenceExample, whose feature lists have no place in a WARC file; "
+                "convert to JSON lines instead"
+            )
         url, date, content = page["url"], page["date"], page["content"]
         kind = page["type"] or b"response"
         http = kind != b"resource" and bool(page["status"] or page["headers"])

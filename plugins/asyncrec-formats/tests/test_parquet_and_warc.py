@@ -279,6 +279,23 @@ async def test_convert_rejects_invalid_utf8_for_text_column(storage: Storage) ->
         await convert(storage, "pages", "x.parquet")
 
 
+async def test_parquet_rejects_records_with_feature_lists(storage: Storage) -> None:
+    """Whether or not a schema says that the records have none."""
+    records = [asyncrec.encode_example({"a": n}) for n in range(2000)]
+    records.append(asyncrec.encode_sequence_example({"a": 2}, {"steps": [[1], [2]]}))
+    await asyncrec.write_records("set.tfrecord", records, storage=storage)
+    schema = asyncrec.Schema({"a": asyncrec.FixedLen((), "int64")})
+    async with asyncrec.open_sharded_writer("set", max_shard_records=4000, schema=schema, storage=storage) as writer:
+        await writer.write_many(records)
+    for source, reason in (
+        ("set.tfrecord", "'steps' is a Sequence, which cannot be stored"),
+        ("set", r"record 2,000 \(in .*set.*\) is a SequenceExample.*JSON lines"),
+    ):
+        with pytest.raises(SchemaError, match=reason):
+            await convert(storage, source, "x.parquet")
+    assert "x.parquet" not in [info.key async for info in storage.list_objects()]
+
+
 async def test_large_records_are_encoded_in_several_row_groups(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,40 @@
+"""Determine whether two keys name the same object, so that a tool does not replace the object that it reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
+
+
+async def is_same_object(store: Storage, key: str, other: Storage, other_key: str) -> bool:
+    """Return whether an object exists under two keys, of one or of two storages.
+
+    A file has many paths: relative and absolute ones, URLs, and links. So local files are compared by device and inode.
+    Objects of other storages are the same if their versions are: etags, sizes, checksums and times.
+
+    Raises:
+        ObjectNotFoundError: the first object does not exist.
+    """
+    folder, other_folder = local_folder(store), local_folder(other)
+    if folder is not None and other_folder is not None:
+        return await in_thread(_is_same_file, folder.path_of(key), other_folder.path_of(other_key))
+    here = await store.head(key)
+    try:
+        there = await other.head(other_key)
+    except (ObjectNotFoundError, StoragePermissionError):
+        return False
+    one, two = ((info.etag, info.size, info.crc32c, info.modified) for info in (here, there))
+    return one == two
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file. Blocks."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one of them does not exist, or cannot be read, which the caller will find out
+        return False

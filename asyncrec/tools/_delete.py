@@ -80,7 +80,8 @@ async def delete(
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
-        where: conditions, as for `filter`. All records are read, and pages are read twice.
+        where: conditions, as for `filter`. All records are read. Pages are read twice, and so are records without a
+            schema, or with one that allows more features.
         content: also delete all records that share a body with one of these records (its revisits under any key, and
             the page to which it refers). Such records are found only by the digests of a writer with ``seen=``.
         dry_run: count the records that would be deleted, without changing anything.

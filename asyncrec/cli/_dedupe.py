@@ -61,7 +61,7 @@ def command(
     """Write records to a new data set, keeping only one of each group of duplicates.
 
     Records are duplicates if their bytes are equal; --by-key compares their keys instead, and --by a feature. The
-    source is read twice and not changed. If the command fails, nothing is written.
+    source is read two or three times and not changed. If the command fails, nothing is written.
 
     \b
     Example:

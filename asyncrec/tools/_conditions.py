@@ -101,6 +101,9 @@ class Conditions:
         features: the features in the schema, by name, with their kind on the wire; `None` without a schema.
         path: the path of the records, for messages.
 
+    Attributes:
+        known: whether the schema lists all features.
+
     Raises:
         ValueError: the schema has no such feature, or the feature cannot have this value.
     """
@@ -108,7 +111,7 @@ class Conditions:
     def __init__(self, where: Sequence[Where], features: Mapping[str, int] | None, path: str) -> None:
         self._where = where
         self._path = path
-        self._known = features is not None
+        self.known = features is not None
         self._seen: dict[str, None] = {}
         self._records = 0
         for each in where if features is not None else ():
@@ -129,14 +132,14 @@ class Conditions:
                 features = parse_example(record)
             except DecodeError:
                 features = {}
-            if not self._known and len(self._seen) < MOST_NAMED:
+            if not self.known and len(self._seen) < MOST_NAMED:
                 self._seen |= dict.fromkeys(features)
-            elif not self._known:
+            elif not self.known:
                 self._seen |= {each.feature: None for each in self._where if each.feature in features}
             if all(each.holds_for(features) for each in self._where):
                 found.append(at)
         self._records += len(records)
-        if not self._known and not self._seen and records:
+        if not self.known and not self._seen and records:
             raise ArgumentValueError(
                 f"{self._path}: the first {self._records:,} records are not Examples, so they have no features to "
                 "select by"
@@ -149,7 +152,7 @@ class Conditions:
         Raises:
             ValueError: there were records, but none of them had the feature of a condition.
         """
-        if self._known or not self._records:
+        if self.known or not self._records:
             return
         for each in self._where:
             if each.feature not in self._seen:

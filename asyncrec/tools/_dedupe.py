@@ -50,8 +50,9 @@ async def dedupe(
 ) -> WriteReport:
     """Write the records of ``source`` as the new data set ``target``, with one record for each group of equal records.
 
-    Records keep their order and keys, and the data set keeps its schema and metadata. The source is read twice but not
-    changed. If the name of the target contains ``.tfrec``, it is a single file.
+    Records keep their order and keys, and the data set keeps its schema and metadata. The source is read twice, or
+    three times if its records may be revisits, but not changed. If the name of the target contains ``.tfrec``, it is a
+    single file.
 
     Args:
         by: how records are compared: by ``"content"``, ``"key"``, or ``"feature:url"``; records without that feature

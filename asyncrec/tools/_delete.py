@@ -80,7 +80,8 @@ async def delete(
 
     Args:
         keys: the keys, as they were passed to ``writer.write``.
-        where: conditions, as for `filter`. All records are read, and pages are read twice.
+        where: conditions, as for `filter`. All records are read. Pages are read twice, and so are records without a
+            schema, or with one that allows more features.
         content: also delete all records that share a body with one of these records (its revisits under any key, and
             the page to which it refers). Such records are found only by the digests of a writer with ``seen=``.
         dry_run: count the records that would be deleted, without changing anything.
@@ -111,9 +112,8 @@ async def delete(
                 "name"
             )
         conditions = Conditions(where, features_of(selection.schema), selection.path)
-        # Conditions never move a body, because they could also select the page that receives it.
-        if by_keys is None and not (content and await in_thread(partial(has_contents, selection, everywhere=True))):
-            await _refuse_to_lose_bodies(selection, conditions)
+        if by_keys is None:
+            await _check(selection, conditions, content=content)
         finder: Finder = by_keys or ByConditions(conditions)
         if content:
             finder = WithContents(finder)
@@ -248,6 +248,23 @@ class _Deleting:
             self._report.bytes += done.bytes
         self._report.objects += [join(dataset.folder.root, each) for entry in made.old for each in entry.objects]
         return [dataset.prefix + entry.path for entry in made.new]
+
+
+async def _check(selection: Selection, conditions: Conditions, *, content: bool) -> None:
+    """Check the conditions before anything is deleted, by reading all records unless a schema shows enough.
+
+    Raises:
+        ValueError: no record has the feature of a condition; or as for `_refuse_to_lose_bodies`.
+        Other errors: as for `_refuse_to_lose_bodies`.
+    """
+    # Conditions never move a body, because they could also select the page that receives it.
+    if not (content and await in_thread(partial(has_contents, selection, everywhere=True))):
+        await _refuse_to_lose_bodies(selection, conditions)
+    elif not conditions.known:
+        async with aclosing(ByConditions(conditions).find(selection, selection.shards)) as found:
+            async for _ in found:
+                pass
+    conditions.end()
 
 
 async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:

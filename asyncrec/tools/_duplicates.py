@@ -68,7 +68,7 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
     """Return all records except one of each key: the first committed, or the newest by the feature ``newest``.
 
     Only keys are read. Above 64 MiB, they are sorted with temporary files, with 40 bytes for each record. With
-    ``newest``, records whose keys occur more than once are also read; for pages that may be revisits, all records are.
+    ``newest``, records whose keys occur more than once are also read. If records may be revisits, all are read.
 
     Raises:
         DatasetError: a shard has fewer keys than records.

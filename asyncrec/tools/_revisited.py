@@ -2,10 +2,11 @@
 
 A deletion by keys removes all versions of a page, including its revisits, because a revisit has the key of the page
 that it refers to. But conditions may select a body without its revisits (``date<2026-11-01``), and so may a compaction
-or a `dedupe` that keeps the newest versions. Therefore, all pages are read before any record is left out. For each
-page, 8 bytes are kept: a hash of the URL and the digest, which a body and its revisits share. If a writer had
-``seen=``, a body may have moved to a page with another URL, where readers find it by its digest. In that case, a hash
-of the digest is also kept.
+or a `dedupe` that keeps the newest versions. Therefore, all pages are read before any record is left out, and also all
+records without a schema, or with one that allows more features, because they may be pages. For each of them, 8 bytes
+are kept: a hash of the URL and the digest, which a body and its revisits share. If a writer had ``seen=``, a body may
+have moved to a page with another URL, where readers find it by its digest. In that case, a hash of the digest is also
+kept.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[
     Raises: as `KeyedRecords` and ``leaves_out``.
     """
     known = features_of(selection.schema)
-    if known is None or not known.keys() >= set(_NAMES):
+    if known is not None and not known.keys() >= set(_NAMES):
         return []  # the records are not pages, or their schema has no revisits
     identities: list[_Identity] = [_by_url, _by_digest] if await in_thread(has_contents, selection) else [_by_url]
     look = partial(_look, leaves_out=leaves_out, identities=identities)

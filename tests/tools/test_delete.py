@@ -244,14 +244,6 @@ async def test_invalid_input_is_rejected_without_changes(storage: Storage) -> No
     assert await objects(storage) == before
 
 
-async def test_unknown_feature_raises_without_schema(storage: Storage) -> None:
-    await write_pages(storage, schema=None)
-    before = await stored(storage)
-    with pytest.raises(ValueError, match="no feature 'nothing'"):
-        await tools.delete("pages", where=[Where("nothing", "1")], storage=storage)
-    assert await stored(storage) == before
-
-
 async def test_damaged_shard_is_kept_and_named(storage: Storage) -> None:
     await write_pages(storage, records=20)
     damaged = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path

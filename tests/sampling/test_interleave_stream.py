@@ -449,7 +449,7 @@ async def test_invalid_arguments_are_rejected(paths: Any, options: dict[str, Any
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("shuffle_buffer", [0, 1, 7])
 async def test_repeatedly_resumed_stream_equals_uninterrupted_stream(parallelism: int, shuffle_buffer: int) -> None:
-    """Each state comes from a stream that was itself resumed. Shards end within a step, at its end, or just after it."""
+    """Each state comes from a stream that was itself resumed. Shards end within a step, at its end, or in the next."""
     source = random.Random(7)
     for case in range(30):
         lengths = [source.choice([0, 1, 2, 5, 9, 30]) for _ in range(source.randrange(1, 9))]

@@ -369,7 +369,7 @@ def test_counts_of_other_splits_are_kept_in_store(gcs: FakeGcs) -> None:
 
 @pytest.mark.parametrize(("size", "records", "shards"), [(2 << 40, 1500, 1500), (600 << 30, 1000, 601)])
 def test_shard_count_grows_with_size_up_to_record_count(size: int, records: int, shards: int) -> None:
-    """datum never finished the first, and wrote one file for the second. A shard has up to 1 GiB, or a single record."""
+    """datum never finished the first, and wrote one file for the second. A shard has up to 1 GiB, or one record."""
     assert shard_count(size, records) == shards
 
 

@@ -724,7 +724,7 @@ async def test_mismatching_record_raises_after_all_earlier_records() -> None:
 
 
 async def test_readers_accept_splits_of_every_writer() -> None:
-    """`open_split` reads splits made from CSV files; those of a DatasetWriter and a sharded writer are read as tuples."""
+    """`open_split` reads splits made from CSV files, and reads those of DatasetWriter and ShardedWriter as tuples."""
     storage = await stored_csv(20)
     await write(storage)
     async with asyncrec.open_split("out/train", "train[:50%]", storage=storage) as reader:

@@ -203,7 +203,7 @@ MUTANTS: dict[type[Toy], str] = {}
 
 
 def caught_by(case: str) -> Any:
-    """Register a broken storage, or a broken sink or source of an otherwise correct one, with the case that detects it."""
+    """Register a broken storage, or a broken sink or source of a correct one, with the case that detects it."""
 
     def register(mutant: Any) -> Any:
         if issubclass(mutant, ToySink):

@@ -182,7 +182,7 @@ async def test_conversion_of_dead_store_reruns_without_duplicates(
 
 
 async def test_concurrent_conversions_write_each_file_once(storage: Storage) -> None:
-    """A process that reaches a file being converted by another gets an error; no file is lost, and a rerun continues."""
+    """A process gets an error for a file that another is converting; no file is lost, and a rerun continues."""
     for name in ("a", "b", "c"):
         await storage.put(f"in/{name}.jsonl", b'{"x": 1}\n' * 5)
     told: list[BaseException] = []

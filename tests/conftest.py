@@ -1,4 +1,4 @@
-"""What every test of the library shares."""
+"""Fixtures and pytest hooks shared by all the library's tests."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before asyncrec is imported, as it is without a compiler: `ASYNCREC_TEST_NATIVE=none make test-all`.
+# Set before asyncrec is imported, to test it as if it had been built without a compiler: `ASYNCREC_TEST_NATIVE=none
+# make test-all`.
 if os.environ.get("ASYNCREC_TEST_NATIVE") == "none":
     sys.modules["asyncrec._native._c"] = None  # type: ignore[assignment]  # what makes an import fail
 
-# A shell lets its background jobs ignore Ctrl-C; so would every process that a test starts and then interrupts.
+# A shell makes its background jobs ignore Ctrl-C. Every process that a test starts and then interrupts would inherit
+# that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Machines are slow and busy now and then, which is no fault of an example. A server that judges a change (.ci/run says
-# CI) tries the same examples each time; everybody else tries new ones.
+# Test machines are sometimes slow or busy, which says nothing about an example, so there is no deadline. In CI (.ci/run
+# sets CI), the same examples are tried on every run; elsewhere, new ones are drawn each time.
 settings.register_profile("asyncrec", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("asyncrec")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Say how many processes `-n auto` means: half as many again as processors, since tests also wait for servers."""
+    """Return the number of processes for `-n auto`: 1.5 per processor, since tests also wait for servers."""
     return len(os.sched_getaffinity(0)) * 3 // 2 or 1
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the locks by which jobs are known to live in a folder of this run alone; with --short, try fewer examples.
+    """Keep this run's job locks in a folder of its own; with --short, try fewer examples.
 
-    Who is killed leaves his for a month, and each process that begins a job on a store looks once at all there are.
+    A killed job leaves its lock file behind for a month, and every process that starts a job on a store looks through
+    all lock files once.
     """
     if config.getoption("short", False):
         settings.register_profile("asyncrec", settings.get_profile("asyncrec"), max_examples=25)
@@ -48,9 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was collected from the garbage collector: all tests are a million objects, and half a second for it.
+    """Exempt the collected tests from garbage collection: they are a million objects, which take half a second to scan.
 
-    Some two hundred times it is asked to look; then, it looks at what the tests made.
+    The collector runs about two hundred times in a test run. From here on, it only scans what the tests themselves
+    create.
     """
     gc.collect()
     gc.freeze()
@@ -58,5 +62,5 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def vectors() -> Path:
-    """Files that TensorFlow wrote, and manifest.json, which says what they hold."""
+    """Return the folder of files written by TensorFlow; its manifest.json describes their contents."""
     return Path(__file__).parent / "vectors"

@@ -1,4 +1,4 @@
-"""The sources of the library and its plugins as syntax trees, parsed and walked once in a process of the tests."""
+"""The sources of the library and its plugins as syntax trees, parsed and walked once per test process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Module(NamedTuple):
-    name: str  # its path from ROOT
+    name: str  # the path relative to ROOT
     text: str
     tree: ast.Module
     nodes: list[ast.AST]
@@ -32,8 +32,8 @@ def paths(*patterns: str) -> list[Path]:
 
 @cache
 def modules() -> list[Module]:
-    """What is imported by users. Not before a test asks, since each process of a run of the tests imports this."""
-    gc.disable()  # half a million objects, which it would look at again and again, now and with each test
+    """Parse all modules of the library and its plugins, but only when first called: every test imports this."""
+    gc.disable()  # these half a million objects would otherwise be scanned again and again
     sources = paths("asyncrec/**/*.py", "plugins/*/asyncrec_*/**/*.py")
     found = [parsed(path.read_text("utf-8"), path.relative_to(ROOT).as_posix()) for path in sources]
     gc.freeze()
@@ -42,5 +42,5 @@ def modules() -> list[Module]:
 
 
 def nodes(*kinds: type[Node]) -> Iterator[tuple[str, Node]]:
-    """Each node of these kinds, with the name of its module."""
+    """Yield every node of the given kinds, with the name of its module."""
     return ((module.name, node) for module in modules() for node in module.nodes if isinstance(node, kinds))

@@ -1,4 +1,4 @@
-"""What is given for a size, a compression, a key or a path is understood, or refused with what to give instead."""
+"""Arguments such as sizes, compressions, keys and paths are accepted, or rejected with a message that helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No file is opened, linked, listed or removed on the event loop's thread: that is the work of worker threads."""
+"""Files are never opened, linked, listed or removed on the event loop's thread, only in worker threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EVENTS = {
 }  # fmt: skip
 _PACKAGE = str(Path(asyncrec.__file__).parent)
 
-# An audit hook stays until the process ends, so there is one, and it is idle but for these tests.
+# An audit hook cannot be removed again, so there is a single one, which does nothing except during these tests.
 _watched: list[str] | None = None
 _loop = 0
 
@@ -36,7 +36,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     ours = ""
     while frame is not None:
         name = frame.f_code.co_filename
-        if "importlib" in name:  # the first use of a name imports it, as the promises say
+        if "importlib" in name:  # a name is imported on first use, as the docs promise
             return
         if not ours and name.startswith(_PACKAGE):
             ours = f"{event} in {Path(name).name}:{frame.f_lineno}, {frame.f_code.co_name}"
@@ -163,7 +163,7 @@ async def test_recovering_watched_writer_makes_no_blocking_calls(
     await died(tmp_path / "pages")
     async with asyncrec.open_sharded_writer(tmp_path / "pages", flush_seconds=0.001) as writer:
         await writer.write_many([b"x"] * 10)
-        while not list(tmp_path.glob(".*~status.partial")):  # made by a task of the writer's
+        while not list(tmp_path.glob(".*~status.partial")):  # a task of the writer creates it
             await anyio.lowlevel.checkpoint()
         await writer.wait(writer.stats().records, "spooled")
         assert (await tools.watch(tmp_path / "pages")).records == 50
@@ -216,7 +216,7 @@ async def test_streams_and_samplers_make_no_blocking_calls(tmp_path: Path, block
     async with asyncrec.interleave(files, cycle_length=2, shuffle_buffer=20, seed=1) as stream:
         stream.load_state_dict(state)
         assert len(taken + [record async for record in stream]) == 200
-    for _ in range(2):  # the classes are stored by the first, and read by the second
+    for _ in range(2):  # the first pass stores the classes, the second reads them
         async with (
             asyncrec.open_dataset(tmp_path / "pages") as dataset,
             asyncrec.ClassBalancedSampler(dataset, 2, 2, class_feature="n", seed=1) as sampler,

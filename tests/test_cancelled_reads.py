@@ -1,8 +1,9 @@
-"""A read that is cancelled hands over nothing and loses nothing, whatever is read and wherever it waits.
+"""A cancelled read returns no records and loses none, whatever is read and wherever it waits.
 
-Each kind of reader is read with its waits cancelled: by a scope of anyio's, on both loops; by asyncio's own
-``task.cancel()``, which knows no shield; and by one that comes when what was waited for is there, and takes it away
-(``asyncio.wait_for`` does that when the time runs out in the moment in which the answer comes).
+Each kind of reader is read to its end with some of its waits cancelled, in one of three ways: by an anyio scope, on
+both loops; by asyncio's own ``task.cancel()``, which ignores shields; or by a cancellation that arrives just as the
+awaited result does and replaces it. (``asyncio.wait_for`` behaves like that when it times out at the very moment the
+result arrives.)
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Cancelling:
-    """Reads an iterator to its end, going on after each cancellation; ``cancels(n)`` says which waits are cancelled."""
+    """Reads an iterator to its end, resuming after cancellations; ``cancels(n)`` says whether to cancel wait ``n``."""
 
     def __init__(self, how: str, cancels: Callable[[int], bool]) -> None:
         self._how = how
@@ -88,7 +89,7 @@ class Cancelling:
                 error = thrown
 
 
-# Where there are more, so many of them are drawn.
+# If there are more waits than this, a random sample of this size is cancelled.
 MOST_WAITS = 25
 
 RECORDS = [b"%03d" % number * (number % 13) for number in range(120)]
@@ -98,14 +99,14 @@ COMPRESSIONS = ["", GZIP, "ZLIB"]
 
 
 class Kind(NamedTuple):
-    """What is read: how its files are made in a folder; and how they are opened, as records or as lists of them."""
+    """How to write a reader's files to a folder, and how to open them as an iterator of records or lists of records."""
 
     write: Callable[[Path], Coroutine[Any, Any, object]]
     open: Callable[[Path], AbstractAsyncContextManager[AsyncIterator[Any]]]
 
 
 class Far(MemoryStorage):
-    """Read ahead of, as a store is, and read again where damage is met."""
+    """A storage that is read ahead, as a remote store is, and read again where damage is found."""
 
     read_ahead = 1 << 20
 
@@ -118,7 +119,7 @@ def reader(
     far: bool = False,
     lists: bool = True,
 ) -> Kind:
-    """`open_reader`, in small blocks and small steps."""
+    """Read a file with `open_reader`, using small chunks."""
 
     async def write(folder: Path) -> None:
         await asyncrec.write_records(folder / "a", records, compression=compression)
@@ -142,7 +143,7 @@ def reader(
 
 
 def shards(compression: Any, *, examples: bool = False) -> Callable[[Path], Coroutine[Any, Any, None]]:
-    """Four of unequal length."""
+    """Return a function that writes four shards with different numbers of records."""
 
     async def write(folder: Path) -> None:
         for number in range(4):
@@ -165,7 +166,7 @@ CACHES = itertools.count()
 
 
 def a_cache(folder: Path) -> Path:
-    """A folder that is empty, so that everything is brought there."""
+    """Return a new, empty cache folder, so that everything has to be downloaded."""
     return folder.with_name(f"{folder.name}-cache-{next(CACHES)}")
 
 
@@ -296,7 +297,7 @@ KINDS: dict[str, Kind] = {
 
 @pytest.fixture(autouse=True)
 def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Nothing is in the page cache: every read of a file is one by a thread. And to close one takes a while."""
+    """Bypass the page cache, so that a worker thread does every file read, and make closing a file wait once."""
     monkeypatch.setattr(local_source, "_NOWAIT", 0)
     monkeypatch.setattr(open_files, "_NOWAIT", 0)
     leave = local_source.LocalSource.__aexit__
@@ -325,7 +326,7 @@ async def test_every_record_is_read_once_despite_cancellation_anywhere(
     kind: str, how: str, tmp_path: Path, anyio_backend_name: str
 ) -> None:
     if how != "scope" and anyio_backend_name == "trio":
-        return  # asyncio's own
+        return  # these two kinds of cancellation are specific to asyncio
     await KINDS[kind].write(tmp_path)
 
     async def read(cancels: Callable[[int], bool]) -> tuple[list[Any], Cancelling]:
@@ -341,7 +342,7 @@ async def test_every_record_is_read_once_despite_cancellation_anywhere(
         found, _ = await read(lambda n, chosen=chosen: n == chosen)  # type: ignore[misc]  # a default
         assert found == expected, f"cancelled at wait {chosen} of {whole.waits}"
     for _ in range(5):
-        # Not all along: a state is loaded in one go.
+        # Only the first 200 waits: loading a state has to succeed without interruption.
         drawn = {n for n in range(200) if chances.random() < 0.3}
         found, cancelling = await read(lambda n, drawn=drawn: n in drawn)  # type: ignore[misc]
         assert found == expected, f"cancelled at {cancelling.cancelled} of {cancelling.waits} waits: {sorted(drawn)}"

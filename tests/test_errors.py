@@ -1,4 +1,4 @@
-"""Errors are in one tree, in one module, and a refused argument is told from a fault by its type."""
+"""All errors form one tree in one module, and their types distinguish rejected arguments from failures."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .parsed import ROOT, Module, modules, parsed
 REFERENCE = ROOT / "docs" / "reference" / "errors.md"
 OURS = [getattr(errors, name) for name in errors.__all__]
 
-# Exceptions that are defined elsewhere, with the reason.
+# Exceptions that are defined elsewhere, each with the reason.
 ELSEWHERE = {
-    "asyncrec/example/_declared.py": {"IgnoreExample"},  # no error: what a user's code raises to leave an example out
-    # Two that never leave the package: the schema makes them SchemaErrors.
+    "asyncrec/example/_declared.py": {"IgnoreExample"},  # not an error: user code raises it to omit an example
+    # These two never leave the package: the schema turns them into SchemaErrors.
     "asyncrec/example/_conversions.py": {"Unfit"},
     "asyncrec/example/_dtypes.py": {"Misfit"},
-    # Subclasses of the tree that are what another library raises, under its names, for `except` written for it.
+    # Subclasses of errors in the tree, named like another library's exceptions so that existing `except` clauses work.
     "asyncrec/compat/datum.py": {"DuplicatedKeysError"},
     "asyncrec/compat/_datum_reading.py": {"InstructionError"},
     "asyncrec/compat/tfrecorder/helpers/marshaller.py": {"FieldError"},
     "asyncrec/compat/tfrecorder/_reading.py": {"NoDirectoryError"},
-    # TensorFlow's own tree, which is mixed into the class of each error that leaves `asyncrec.compat.tensorflow`.
+    # TensorFlow's own error tree, mixed into the class of every error that leaves `asyncrec.compat.tensorflow`.
     "asyncrec/compat/_tensorflow_errors.py": {
         "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError",
         "FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "OpError",
         "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
         "UnavailableError", "UnimplementedError", "UnknownError",
     },
-    # What a plugin's own modules tell one another by; all but the signals are subclasses of the tree.
+    # Exceptions used between a plugin's own modules; all except the pure signals are subclasses of errors in the tree.
     "plugins/asyncrec-formats/asyncrec_formats/http_body.py": {"TooLargeError"},
     "asyncrec/storage/_disk_cache.py": {"NotCachedError"},
     "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError", "HeaderUnknownError"},
@@ -43,26 +43,26 @@ ELSEWHERE = {
     "plugins/asyncrec-s3/asyncrec_s3/errors.py": {"CompletingError", "InvalidPartError", "UploadGoneError"},
 }  # fmt: skip
 
-# Builtin errors that are raised as they are, with the reason; how many there are.
+# How many builtin errors each module raises directly, with the reason.
 BUILTIN = {
-    "asyncrec/_shards/manifest/checkpoint_lines.py": 2,  # what `json` raises, where it would not have been asked
-    "asyncrec/_records/index.py": 1,  # a line that cannot be read; whoever asked names the index
-    "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
+    "asyncrec/_shards/manifest/checkpoint_lines.py": 2,  # raised as `json` would, in cases that `json` does not check
+    "asyncrec/_records/index.py": 1,  # an unreadable line; the caller names the index
+    "asyncrec/compat/_live_file.py": 1,  # like Python's own `io`, a closed file raises ValueError
     "asyncrec/compat/_remote_file.py": 1,  # likewise
-    "asyncrec/storage/http/_messages.py": 1,  # a header that cannot be read; likewise
-    "plugins/asyncrec-azure/asyncrec_azure/container.py": 1,  # an answer that cannot be read; likewise
+    "asyncrec/storage/http/_messages.py": 1,  # an unreadable header; the caller names it
+    "plugins/asyncrec-azure/asyncrec_azure/container.py": 1,  # an unreadable response; the caller names it
     "plugins/asyncrec-azure/asyncrec_azure/listing.py": 3,
-    "plugins/asyncrec-formats/asyncrec_formats/parquet_pages.py": 5,  # a header that cannot be read; the file is named
+    "plugins/asyncrec-formats/asyncrec_formats/parquet_pages.py": 5,  # an unreadable header; the caller names the file
     "plugins/asyncrec-formats/asyncrec_formats/parquet_rows.py": 1,  # likewise
-    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object
-    "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a mistake of the report's own, and no argument of a user's
-    "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # what aiohttp asks of a payload
-    "plugins/asyncrec-s3/asyncrec_s3/sdk.py": 1,  # a date that cannot be read; the SDK's parser says so, too
+    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an unreadable response; the caller names the object
+    "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a bug in the report itself, not a bad argument
+    "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # required by aiohttp's payload interface
+    "plugins/asyncrec-s3/asyncrec_s3/sdk.py": 1,  # an unreadable date; the SDK's parser raises the same error
 }
 
 
 def defined(module: Module) -> set[str]:
-    """The public exceptions of a module: classes whose base is named as an exception is, or is one of the module's."""
+    """Return a module's public exceptions: classes whose base is named like an exception or is one of these classes."""
     found: set[str] = set()
     for node in module.nodes:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -73,7 +73,7 @@ def defined(module: Module) -> set[str]:
 
 
 def raised(module: Module) -> int:
-    """How often a module raises a ValueError or a TypeError of Python's."""
+    """Count how often a module raises Python's own ValueError or TypeError."""
     count = 0
     for node in module.nodes:
         if isinstance(node, ast.Raise) and node.exc is not None:
@@ -83,7 +83,7 @@ def raised(module: Module) -> int:
 
 
 def drawn(lines: list[str]) -> list[tuple[int, str, str]]:
-    """The lines of a tree: how deep, the name, the builtin in brackets."""
+    """Yield each line of a drawn tree as its depth, the error's name, and the builtin error in brackets."""
     matches = [re.match(r"([│├└─ ]*)(\w+)(?:\((\w+)\))?", line) for line in lines]
     return [(len(match[1]) // 3, match[2], match[3] or "") for match in matches if match]
 
@@ -172,7 +172,7 @@ def test_rejected_type_raises_argument_error_and_type_error() -> None:
 
 
 def test_raised_exceptions_are_found_in_source() -> None:
-    """The two rules above see what they are for."""
+    """The helpers that the two tests above rely on find what they should."""
     module = parsed(
         "class NewError(errors.StorageError): ...\nclass Deeper(NewError): ...\nclass _Private(Exception): ...\n"
         "class Other: ...\ndef f():\n raise ValueError('x') from None\n raise TypeError\n raise RuntimeError('y')\n"

@@ -1,4 +1,4 @@
-"""What was opened before a fork raises in the child, and is whole in the parent."""
+"""Anything opened before a fork raises an error in the child process and keeps working in the parent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# In a process of its own, because pytest's has threads, and a child of those is a gamble.
+# Runs in its own process: pytest's process has threads, and forking a process with threads is unsafe.
 PROGRAM = """
 import os, sys, threading, anyio, asyncrec
 

@@ -1,4 +1,4 @@
-"""How an import is written: in full within asyncrec, from the package itself within a plugin."""
+"""Imports are written with full names within asyncrec, and relatively within a plugin."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def relative(module: Module) -> list[int]:
 
 
 def of_itself(module: Module, package: str) -> list[int]:
-    """The imports of the package by its own name."""
+    """Return a package's imports of its own modules by absolute name."""
     return [node.lineno for node in froms(module) if not node.level and str(node.module).partition(".")[0] == package]
 
 
 def test_asyncrec_modules_use_absolute_imports() -> None:
-    """So that a search for a module's name finds all who use it."""
+    """With absolute imports, a text search for a module's name finds everything that uses it."""
     library = [module for module in modules() if module.name.startswith("asyncrec/")]
     assert library
     assert {module.name: lines for module in library if (lines := relative(module))} == {}
 
 
 def test_plugins_import_own_modules_relatively() -> None:
-    """So that what begins with ``asyncrec`` is what it takes from outside."""
+    """An import that begins with ``asyncrec`` is then always one from outside the plugin."""
     plugins = [module for module in modules() if module.name.startswith("plugins/")]
     assert plugins
     assert {module.name: lines for module in plugins if (lines := of_itself(module, module.name.split("/")[2]))} == {}

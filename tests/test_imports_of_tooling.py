@@ -1,6 +1,6 @@
-"""Programs that no test suite runs still import names that exist.
+"""Programs that no test suite runs import only names that exist.
 
-A benchmark imported a private constant that had been renamed, and failed months later, in a run that takes an hour.
+Once, a benchmark imported a private constant that had been renamed. It failed months later, an hour into its run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROGRAMS = sorted(path.relative_to(TESTS).as_posix() for name in FOLDERS for pat
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Each ``(module, name)`` imported from asyncrec, also within functions."""
+    """Yield each ``(module, name)`` imported from asyncrec, including imports inside functions."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "asyncrec":
             yield from ((str(node.module), each.name) for each in node.names)
@@ -30,7 +30,7 @@ def exists(module: str, name: str) -> bool:
             return True
         import_module(f"{module}.{name}")
     except ModuleNotFoundError as error:
-        return error.name is None or not error.name.startswith("asyncrec")  # an engine that is not installed here
+        return error.name is None or not error.name.startswith("asyncrec")  # a framework that is not installed here
     return True
 
 

@@ -1,7 +1,7 @@
-"""The layers of the design hold: a module imports from lower layers and from its own, and pure packages do no I/O.
+"""Modules import only from their own layer and lower ones, and pure packages do no I/O.
 
-What counts as an import is every ``import`` statement in the source, those inside functions and those under
-``TYPE_CHECKING`` too: a type from a higher layer in a signature is a dependency on it.
+Every ``import`` statement in the source counts, including those inside functions and under ``TYPE_CHECKING``: a type
+from a higher layer in a signature is also a dependency on that layer.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LAYERS = {
     )
     for name in names.split()
 }
-# The face of it all resolves its names on first use and may take them from anywhere: only the top may lean on it.
+# The package asyncrec itself resolves its names on first use, from any layer, so only the top layer may import it.
 LAYERS["asyncrec"] = 7
 
-# Within a package: a room imports from those before it, so there is no circle.
+# Within a package, each subpackage or module imports only from those listed before it, so there are no cycles.
 ROOMS = {
     "asyncrec._concurrency": (
         "forks", "clock", "deadline", "ending", "processors", "tasks", "map", "read_ahead", "batches", "lru_cache",
@@ -76,7 +76,7 @@ PURE = (
     "asyncrec._sampling.record_set",
 )  # fmt: skip
 
-# Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.
+# Event loops, threads, files and sockets. `io` and `os` are included: pure code accepts and returns bytes.
 IMPURE = {
     "aiofiles", "aiohttp", "anyio", "asyncio", "concurrent", "fcntl", "http", "httpx", "io", "logging", "mmap",
     "multiprocessing", "os", "pathlib", "select", "selectors", "shutil", "signal", "sniffio", "socket", "ssl",
@@ -92,7 +92,7 @@ def within(module: str, package: str) -> bool:
 
 
 def layer_of(module: str) -> int:
-    """By the longest entry that holds the module; one that no entry but the root holds has no layer yet."""
+    """Return the layer of the longest entry that contains the module; raise LookupError if only the root entry does."""
     entry = max((name for name in LAYERS if within(module, name)), key=len)
     if entry == "asyncrec" != module:
         raise LookupError(f"{module} has no layer: add it to LAYERS in {Path(__file__).name} and to the design")
@@ -102,7 +102,7 @@ def layer_of(module: str) -> int:
 def imports_of(
     source: Module, module: str, known: frozenset[str], *, is_package: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Each imported module with its line; ``from a import b`` is ``a.b`` where that is a module of ours."""
+    """Yield each imported module with its line; ``from a import b`` counts as ``a.b`` if that is a module of ours."""
     for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -118,7 +118,7 @@ def imports_of(
 
 
 def upward(source: Module, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
-    """The imports that reach into a higher layer, as sentences."""
+    """Describe each import from a higher layer in a sentence."""
     own = layer_of(module)
     return [
         f"{module}:{line} (layer {own}) imports {name} (layer {layer_of(name)})"
@@ -128,7 +128,7 @@ def upward(source: Module, module: str, known: frozenset[str], *, is_package: bo
 
 
 def impure(source: Module, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
-    """What pure code must not touch: event loops, threads, files, sockets, and modules of ours that are not pure."""
+    """Describe each import that pure code must not have: event loops, threads, files, sockets, impure modules."""
     found = []
     for line, name in imports_of(source, module, known, is_package=is_package):
         ours = within(name, "asyncrec")
@@ -170,13 +170,13 @@ def test_modules_import_only_from_lower_or_own_layers() -> None:
 
 
 def test_modules_have_no_circular_imports() -> None:
-    # A package's face hands names on, and imports what is in the package, which imports the face for its names.
+    # A package's __init__ imports the package's modules, which import the package for its names; that is no cycle.
     modules = {name: module for name, module in sources().items() if not module.name.endswith("__init__.py")}
     imports = {
         name: {taken for _, taken in imports_of(module, name, frozenset(sources()))} & modules.keys()
         for name, module in modules.items()
     }
-    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
+    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which shows the cycle
 
 
 def test_pure_code_does_no_io() -> None:
@@ -252,7 +252,10 @@ def test_module_without_layer_is_reported() -> None:
 def test_importing_asyncrec_loads_no_cloud_or_framework_client(
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Nor does resolving every public name. The times are reported, not asserted: they are the machine's."""
+    """Resolving every public name loads none either.
+
+    Import times are reported but not asserted, because they depend on the machine.
+    """
     program = """
 import sys, time
 began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the library logs is for machines, too: each line has fields beside its words, and none of them is a secret."""
+"""Log records can be processed by machines: each one has fields in addition to its text, and none contains a secret."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from asyncrec._path_log import PathLog
 from .parsed import nodes
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-# "file: beginning of the words" -> why it has none.
+# "file: start of the message" -> why it has no fields.
 BARE = {
     "asyncrec/_shards/journal/staging.py: nothing on this machine will prove": "it is of no data set",
     "asyncrec/plugins/_manager.py: the entry points of the installed": "it is of no plugin",
 }
-# An imitation says what its original does.
+# An imitation logs the same messages as the original.
 IMITATIONS = "asyncrec/compat/"
-# What `logging` refuses to have written over, and what it would hide.
+# Attributes that `logging` does not allow to be overwritten, or that it would hide.
 TAKEN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
@@ -43,7 +43,7 @@ def test_logged_lines_have_fields_or_are_listed() -> None:
         if any(keyword.arg == "extra" for keyword in call.keywords):
             continue
         if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "_path_log":
-            continue  # it has the path as a field
+            continue  # its path is a field already
         words = call.args[0].value if isinstance(call.args[0], ast.Constant) else ""
         listed = [
             each for each in BARE if each.startswith(f"{name}: ") and str(words).startswith(each.split(": ", 1)[1])

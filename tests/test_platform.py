@@ -1,4 +1,4 @@
-"""asyncrec is for POSIX systems: the metadata say so, and no code is written for another."""
+"""asyncrec supports only POSIX systems: the metadata say so, and there is no code for other platforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plugins of this repository import of asyncrec is exported: they have no rights that a stranger's has not."""
+"""The plugins in this repository import only exported names of asyncrec, as third-party plugins would have to."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PUBLIC = {
 }
 
 
-# A store is written with these, as a stranger's would be.
+# These plugins provide stores, using only what a third-party store may use.
 STORES = ("asyncrec-aiofiles", "asyncrec-azure", "asyncrec-fsspec", "asyncrec-gcs", "asyncrec-http", "asyncrec-s3")
 FOR_STORES = ("asyncrec.plugins", "asyncrec.storage", "asyncrec.storage.http", "asyncrec.errors")
 
 
 def private_imports(module: Module) -> list[str]:
-    """The imports of what is not exported, as ``module:line: name``."""
+    """Yield each import of a name that is not exported, as ``module:line: name``."""
     found = []
     for node in module.nodes:
         if isinstance(node, ast.Import):

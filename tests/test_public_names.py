@@ -1,4 +1,4 @@
-"""The public names and the reference agree: each name resolves, and each is documented, and nothing else is."""
+"""The public names match the reference: every name resolves and is documented, and no other names are documented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import asyncrec
 DOCS = Path(__file__).parent.parent / "docs"
 REFERENCE = "\n".join(page.read_text("utf-8") for page in sorted(DOCS.glob("reference/*.md")))
 
-# Packages whose names are imported when they are used.
+# Packages that import their names on first use.
 LAZY = [
     import_module(name)
     for name in (
@@ -27,7 +27,7 @@ LAZY = [
 
 
 def documented(text: str) -> set[str]:
-    """The names a page gives as asyncrec's own: ``asyncrec.name``, wherever it stands."""
+    """Return the names that a page mentions as asyncrec's own: every ``asyncrec.name`` in its text."""
     return set(re.findall(r"\basyncrec\.([A-Za-z]\w*)", text))
 
 
@@ -43,7 +43,7 @@ def test_every_public_name_resolves(module: ModuleType) -> None:
 
 @pytest.mark.parametrize("module", LAZY, ids=name_of)
 def test_type_checking_imports_match_lazy_table(module: ModuleType) -> None:
-    """They read the imports under TYPE_CHECKING, Python the table: the two are written out apart."""
+    """Type checkers read the imports under TYPE_CHECKING and Python reads the table, so both list the same names."""
     tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
     block = next(
         node
@@ -76,11 +76,13 @@ def test_top_level_has_at_most_65_names() -> None:
 
 
 def test_promised_names_are_at_most_304() -> None:
-    """Each is a page of the reference, and a promise. `compat` and `integrations` have the names of what they imitate;
-    `storage.http` promises nothing.
+    """Each public name has its own page in the reference, and is a promise.
 
-    300 until sources (`forget_source`) and the deletion of records (`tools.delete`, its receipt, `blocking.delete`):
-    what a person is obliged to delete needs a call of its own.
+    `compat` and `integrations` are not counted, because their names are those of what they imitate, nor is
+    `storage.http`, which promises nothing.
+
+    The limit was 300 until sources (`forget_source`) and deletion (`tools.delete`, its receipt, `blocking.delete`) were
+    added: people who are legally required to delete data need a call for it.
     """
     modules = [*LAZY, *(import_module(f"asyncrec.{name}") for name in ("blocking", "errors", "native"))]
     assert sum(len(module.__all__) for module in modules) <= 304
@@ -107,7 +109,7 @@ def test_unknown_name_raises_attribute_error_naming_name(module: ModuleType) -> 
 
 
 def test_modules_without_underscore_are_exactly_public_modules() -> None:
-    """A module or package without one is a public address: these are all there are."""
+    """Every module or package without a leading underscore counts as public, and there are no others than these."""
     package = Path(asyncrec.__file__).parent
     public = {
         ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
@@ -184,14 +186,14 @@ def test_http_backend_names_are_in_reference() -> None:
 
 
 def test_reference_names_only_existing_objects() -> None:
-    """Submodules may be named beside the public names."""
+    """Besides public names, the reference may mention submodules."""
     package = Path(asyncrec.__file__).parent
     modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert documented(REFERENCE) - set(asyncrec.__all__) - modules == set()
 
 
 def test_user_pages_mention_no_private_names() -> None:
-    """Those for who changes asyncrec do: the architecture, the decisions."""
+    """Pages for contributors, such as the architecture and the design decisions, may mention private names."""
     pages = [
         page
         for page in (DOCS.parent / "README.md", *DOCS.rglob("*.md"))
@@ -211,7 +213,7 @@ def test_names_are_found_in_prose_code_and_headings() -> None:
 
 
 def test_logger_names_are_stable() -> None:
-    """Who filters what is logged writes them down."""
+    """Users refer to logger names in their logging configuration."""
     package = Path(str(asyncrec.__file__)).parent
     named = {
         name

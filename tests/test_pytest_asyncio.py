@@ -1,4 +1,4 @@
-"""asyncrec under pytest-asyncio, as those test who do not use anyio's plugin. Nothing of tests/conftest.py is used."""
+"""asyncrec works under pytest-asyncio, without anyio's pytest plugin. Nothing here uses tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import asyncrec
 
 @pytest_asyncio.fixture
 async def pages(tmp_path: Path) -> Path:
-    """A data set that a fixture wrote: its writer is closed by the task that opened it."""
+    """Write a data set in a fixture, so that one task both opens and closes its writer."""
     async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=4) as writer:
         for n in range(10):
             await writer.write(b"page %d" % n)
@@ -24,7 +24,7 @@ async def pages(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def crawl(folder: Path) -> AsyncIterator[asyncrec.ShardedWriter]:
-    """What a user's program opens for itself."""
+    """Write with several tasks inside a user's own context manager."""
     async with asyncrec.open_sharded_writer(folder) as writer, asyncio.TaskGroup() as tasks:
         for n in range(20):
             tasks.create_task(writer.write(b"%d" % n))

@@ -1,12 +1,12 @@
-"""Every regular expression takes time linear in its text, whatever the text: proved from its structure.
+"""Every regular expression runs in time linear in the length of its input: this is proved from its structure.
 
-Python's engine tries one way through a pattern after the other. It takes more than linear time where a text has many:
-exponentially many where a repeated part of it can be matched in two ways at the same place, a power of its length where
-two repetitions can share it out between them (so can the search for a place to begin and a repetition that begins
-there). Both are properties of the pattern's automaton (Weber and Seidl, "On the degree of ambiguity of finite
-automata", 1991), and are looked for here in every pattern of the sources.
+Python's engine tries the possible ways to match a pattern one after another. If an input has many of them, it needs
+more than linear time: exponential time if a repeated part of the pattern can match the same text in two ways, and
+polynomial time if two repetitions can divide the same text between them. (A search and a repetition at its start can
+divide text in the same way.) Both are properties of the pattern's automaton (Weber and Seidl, "On the degree of
+ambiguity of finite automata", 1991), and every pattern in the sources is checked for them.
 
-A pattern that cannot be read from the source (it is not put together of constants and `re.escape`) is an error too.
+A pattern that cannot be determined from the source, because it is not built from constants and `re.escape`, also fails.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .parsed import Module, modules, parsed, paths
 
 AT_ONE_PLACE = {"match", "fullmatch"}
 METHODS = AT_ONE_PLACE | {"search", "sub", "subn", "split", "findall", "finditer"}
-# Repetitions up to a number are shortened, which changes no answer; beyond this one they pass for unlimited.
+# Bounded repetitions are shortened, which does not affect the result; larger bounds than this count as unlimited.
 MOST_COPIES = 200
-# One of each kind of character that a pattern can tell from others, besides those it names itself.
+# One character of each kind that a pattern can distinguish, in addition to those that the pattern itself contains.
 CHARACTERS = {*map(chr, range(256)), "\u0663", "\u2028", "\u017f", "\u212a", "\u4e2d", "\ud800", "\U0001f600"}
 
 
 class Part(NamedTuple):
-    """What a part of a pattern may begin and end with, and in how many ways (two stand for more)."""
+    """The characters with which a part of a pattern may begin and end, and in how many ways (2 means two or more)."""
 
     empty: int
     first: Counter[int]
@@ -44,13 +44,13 @@ NOTHING = Part(1, Counter(), Counter())
 
 
 class Automaton:
-    """Glushkov's: a state for each character of the pattern, and edges to what may follow it, with their number."""
+    """A Glushkov automaton: a state for each character of the pattern, and counted edges to its successors."""
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
         self._tree = _parser.parse(pattern, flags)
         self.states: list[frozenset[str]] = []
         self.edges: Counter[tuple[int, int]] = Counter()
-        self.looks_around = False  # its end is more than the last character
+        self.looks_around = False  # whether a match depends on text beyond its last character
         near = {code + step for code in _codes(self._tree) for step in (-1, 0, 1)}
         self._characters = CHARACTERS | {chr(code) for code in near if 0 <= code < 0x110000}
         self.whole = self._part(self._tree, self._tree.state.flags)
@@ -92,7 +92,7 @@ class Automaton:
             tail = self._part(inner, flags)
             self._link(tail, tail)
             return self._then(whole, tail if least else tail._replace(empty=1))
-        # x?x?x? in the form (x(x(x)?)?)?, in which each text has one way through.
+        # Build x?x?x? as (x(x(x)?)?)?, so that each text can match in only one way.
         for _ in range(min(most - least, 3)):
             tail = self._then(self._part(inner, flags), tail)._replace(empty=1)
         return self._then(whole, tail)
@@ -110,7 +110,7 @@ class Automaton:
 
 
 def _codes(tree: Any) -> Iterator[int]:
-    """Every character that a pattern names."""
+    """Yield every character code that a pattern contains."""
     if isinstance(tree, int) and not isinstance(tree, type(ops.LITERAL)):
         yield tree
     elif not isinstance(tree, str | type(None) | type(ops.LITERAL)):
@@ -119,7 +119,7 @@ def _codes(tree: Any) -> Iterator[int]:
 
 
 def reached(begin: Iterable[Any], steps: Callable[[Any], Iterable[Any]]) -> set[Any]:
-    """What is come to by a step or more."""
+    """Return everything that can be reached in one or more steps."""
     seen: set[Any] = set()
     todo = list(begin)
     while todo:
@@ -130,10 +130,10 @@ def reached(begin: Iterable[Any], steps: Callable[[Any], Iterable[Any]]) -> set[
 
 
 def growth(pattern: str | bytes, method: str, flags: int = 0) -> str:
-    """``"linear"``, or what is known of the time that ``method`` may take."""
+    """Return ``"linear"``, or how the running time of ``method`` grows with the length of the input."""
     automaton = Automaton(pattern, flags)
     states, edges = automaton.states, automaton.edges
-    # Once it has come to an end, a match succeeds, whatever comes: no other way is tried. Not where all has to match.
+    # Once a match has reached an end state, it succeeds without trying other ways, unless all of the text has to match.
     ends = set() if method == "fullmatch" or automaton.looks_around else set(automaton.whole.last)
     if method not in AT_ONE_PLACE:
         edges[len(states), len(states)] = 1
@@ -144,11 +144,11 @@ def growth(pattern: str | bytes, method: str, flags: int = 0) -> str:
         following[state].append(after)
     behind = {state: reached([state], following.__getitem__) for state in following}
     looping = [state for state in following if state in behind[state]]
-    # What leads to a state: only there it is worth going.
+    # For each looping state, the states from which it can be reached; other states need not be explored.
     towards = {state: {each for each in following if each == state or state in behind[each]} for state in looping}
 
     def steps(now: tuple[int, ...], aims: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """All states go on by one character, the same for all, and each only to where it may get to its aim."""
+        """Advance every state by one and the same character, but only to states from which its aim can be reached."""
         ways: list[tuple[tuple[int, ...], frozenset[str]]] = [((), frozenset().union(*states))]
         for state, aim in zip(now, aims, strict=True):
             choice = towards[aim].intersection(following[state])
@@ -172,11 +172,11 @@ def growth(pattern: str | bytes, method: str, flags: int = 0) -> str:
 
 
 def patterns_of(module: Module) -> Iterator[tuple[str, str | bytes, int, set[str]]]:
-    """Each with its place, its flags, and the methods that are called of it."""
+    """Yield each pattern with its place, its flags, and the methods that are called on it."""
     if not re.search(r"\bre\b", module.text):
         return
-    used: dict[str, set[str]] = {}  # the methods called of each name
-    names: dict[ast.AST, str] = {}  # of what is assigned to one
+    used: dict[str, set[str]] = {}  # the methods called on each name
+    names: dict[ast.AST, str] = {}  # the name to which each value is assigned
     for node in module.nodes:
         match node:
             case ast.Attribute(value=ast.Name(name), attr=method) if method in METHODS:
@@ -191,7 +191,7 @@ def patterns_of(module: Module) -> Iterator[tuple[str, str | bytes, int, set[str
                 place = f"{module.name}:{node.lineno}"
                 at = {"compile": 1, "sub": 4, "subn": 4, "split": 3}.get(method, 2)
                 given = [*(each.value for each in node.keywords if each.arg == "flags"), *node.args[at : at + 1]]
-                flags = eval(ast.unparse(given[0]), {"re": re}) if given else 0  # ours
+                flags = eval(ast.unparse(given[0]), {"re": re}) if given else 0  # safe: the text is from our own source
                 methods = {method} if method != "compile" else used.get(names.get(node, ""), {"search"})
                 yield place, _constant(node.args[0], place), int(flags), methods
 
@@ -203,13 +203,13 @@ def _constant(node: ast.expr, place: str) -> Any:
         case ast.BinOp(left, ast.Add(), right):
             return _constant(left, place) + _constant(right, place)
         case ast.Call(func=ast.Attribute(attr="escape")):
-            return "pages-0"  # a name, for any
+            return "pages-0"  # stands for any escaped name
     raise AssertionError(f"{place}: a pattern that is not put together of constants and re.escape cannot be judged")
 
 
 @cache
 def sources() -> list[Module]:
-    # The independent reader puts its patterns together as it runs, and reads its user's own files.
+    # independent_reader.py builds its patterns at run time, and only reads its own user's files.
     examples = [path for path in paths("examples/**/*.py") if path.name != "independent_reader.py"]
     return [*modules(), *(parsed(path.read_text("utf-8"), path.name) for path in examples)]
 

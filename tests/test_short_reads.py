@@ -1,4 +1,4 @@
-"""Everything that reads, on a source that gives a byte or a few at a time: that is within its contract."""
+"""Everything that reads copes with a source that returns only one or a few bytes at a time, as its contract allows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ KEYS = [f"key {number}" for number in range(60)]
 
 
 class Stingy(MemoryStorage):
-    """A receive gives 1, 2, ... ``most`` bytes, and 1 again."""
+    """A storage whose sources return 1, 2, ..., ``most`` bytes per receive, and then start again at 1."""
 
-    most = 0  # all that is asked for
+    most = 0  # 0 means no limit
 
     @asynccontextmanager
     async def _stingy(self, source: Any) -> AsyncIterator[ByteSource]:

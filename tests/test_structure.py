@@ -1,6 +1,6 @@
-"""The limits that keep the source readable: small modules, small classes, few parameters, nobody's private attributes.
+"""Limits keep the source readable: small modules and classes, few parameters, no use of others' private attributes.
 
-Whatever is above a limit stands in a list here, with its reason.
+Anything above a limit has to be in a list here, with the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_METHODS = 16
 MOST_ATTRIBUTES = 14
 MOST_PARAMETERS = 8
 
-# Longer than the limit before there was one for tests, and not split yet, or one list of checks.
+# Test modules that exceeded the limit when it was introduced and have not been split, or that are one list of checks.
 LONG_TESTS = {
     f"tests/{name}.py"
     for names in (
@@ -39,7 +39,7 @@ LONG_TESTS = {
     )
     for name in names.split()
 }
-# "file: class" -> why it may be larger.
+# "file: class" -> the reason why it may be larger.
 LARGE_CLASSES = {
     "asyncrec/_shards/commit/manifest_writer.py: ManifestWriter": "what its segments say, and what it counts",
     "asyncrec/_framing/salvage/frames.py: FrameSalvager": "one search, whose steps share where it stands",
@@ -55,7 +55,7 @@ LARGE_CLASSES = {
     "asyncrec/blocking/_shards.py: ShardedWriter": "public: what a sharded writer does",
     "asyncrec/example/_schema.py: Schema": "public: what a schema does",
 }
-# "file: function" -> why it may take more. What is public is documented, and given by name: it is not counted.
+# "file: function" -> why it may have more. Public functions are not counted: they are documented, and take keywords.
 LONG_SIGNATURES = {
     "asyncrec/integrations/arrow/_plan.py: make_plan": "the public function's parameters that say what is read",
     "asyncrec/_records/reading/reader.py: open_reader_at": "the public function's parameters, and where to begin",
@@ -67,7 +67,7 @@ LONG_SIGNATURES = {
     "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: iterate_items": "Crawlee's own",
     "plugins/asyncrec-azure/asyncrec_azure/access.py: access_of": "the options of an account, a parameter each",
 }
-# The most words of a test's name behind ``test``, and words with which no subject begins.
+# The maximum number of words in a test's name after ``test``, and words that cannot be its subject.
 MOST_WORDS = 9
 NO_SUBJECT = {
     "a",
@@ -85,7 +85,7 @@ NO_SUBJECT = {
     "where",
     "while",
 }
-# Commands and imitations have the parameters that their users give.
+# Commands and imitations have the parameters that their users expect.
 IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")
 
 
@@ -94,12 +94,12 @@ def classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 def methods(node: ast.ClassDef) -> set[str]:
-    """Functions that are its own; properties, special methods and overloads count once each."""
+    """Return a class's own methods; a property, a special method or an overloaded method counts once."""
     return {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def attributes(node: ast.ClassDef) -> set[str]:
-    """What is assigned to ``self``, and what the class declares."""
+    """Return the attributes that are assigned on ``self`` or declared in the class body."""
     own = {
         each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
     }
@@ -125,7 +125,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_child_processes_never_import_from_current_folder() -> None:
-    """Which may be shared: Python is started with ``-P``."""
+    """Other users may be able to write to the current folder, so Python is started with ``-P``."""
     children = [
         [ast.unparse(each) for each in node.elts]
         for _, node in (*nodes(ast.List), *nodes(ast.Tuple))
@@ -155,7 +155,7 @@ def test_test_names_are_short_and_begin_with_subject() -> None:
     names = [
         (path.relative_to(ROOT).as_posix(), name.split("_"))
         for path in paths("tests/**/*.py", "plugins/*/tests/**/*.py")
-        if path.name != "test_tfrecorder_suite.py"  # the original's own names
+        if path.name != "test_tfrecorder_suite.py"  # it has the original's test names
         for name in re.findall(r"def test_(\w+)\(", path.read_text("utf-8"))
     ]
     assert len(names) > 1000
@@ -163,7 +163,7 @@ def test_test_names_are_short_and_begin_with_subject() -> None:
 
 
 def test_one_module_opens_files_through_system_stand_ins() -> None:
-    """``os.open`` itself is refused by `make lint` (TID251)."""
+    """`make lint` rejects ``os.open`` itself (TID251)."""
     stand_ins = {
         name
         for name, node in nodes(ast.Call)
@@ -187,7 +187,7 @@ def test_classes_are_small_or_listed() -> None:
 def test_private_functions_take_few_parameters_or_are_listed() -> None:
     public = {name for module in PUBLIC for name in import_module(module).__all__}
     for name, node in nodes(ast.Constant):
-        if name.startswith("asyncrec/integrations/") and name.endswith("__init__.py"):  # the frameworks are not here
+        if name.startswith("asyncrec/integrations/") and name.endswith("__init__.py"):  # frameworks may be missing
             public.add(node.value)
     methods_of_public = {
         f"{name.partition(':')[0]}: {method}"

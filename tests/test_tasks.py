@@ -1,4 +1,4 @@
-"""`asyncrec._concurrency.tasks`: owned tasks, work in threads, and what a cancelled caller does not lose."""
+"""`asyncrec._concurrency.tasks`: task scopes, work in threads, and keeping results when a caller is cancelled."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ async def test_in_thread_returns_and_raises_like_function() -> None:
 
 
 class Chunk(bytearray):
-    """One that can be asked about when it is gone."""
+    """A bytearray that supports weak references, so that a test can see when it is freed."""
 
 
 async def test_thread_keeps_no_reference_to_arguments() -> None:
@@ -332,7 +332,7 @@ async def test_thread_keeps_no_reference_to_arguments() -> None:
 
 @pytest.mark.parametrize("how", ["scope", "asyncio"])
 async def test_in_thread_waits_for_running_function_despite_cancellation(how: str, anyio_backend_name: str) -> None:
-    """Cancelled while the function runs, it waits for its end; by asyncio twice, too."""
+    """Cancelled while the function is running, in_thread waits until it returns, even if asyncio cancels it twice."""
     running, proceed, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -369,7 +369,7 @@ async def test_in_thread_waits_for_running_function_despite_cancellation(how: st
 
 
 async def test_thread_cleanup_runs_despite_early_cancellation(anyio_backend_name: str) -> None:
-    """asyncio's cancellation goes through every shield, and is raised when the function has ended."""
+    """asyncio's cancellation ignores shields, and is raised only after the function has returned."""
     if anyio_backend_name != "asyncio":
         pytest.skip("trio has no cancellation of that kind")
     limiter = anyio.CapacityLimiter(1)
@@ -387,7 +387,7 @@ async def test_thread_cleanup_runs_despite_early_cancellation(anyio_backend_name
 
 @pytest.mark.parametrize("how", ["scope", "asyncio"])
 async def test_acquired_resource_reaches_caller_or_is_released(how: str, anyio_backend_name: str) -> None:
-    """Cancelled while the function runs: anyio's cancellation waits for the next await, asyncio's is raised here."""
+    """If cancelled while the function runs, anyio raises at the next await, but asyncio raises in this call."""
     running, proceed = threading.Event(), threading.Event()
     released: list[str] = []
     got: list[str] = []
@@ -419,7 +419,7 @@ async def test_acquired_resource_reaches_caller_or_is_released(how: str, anyio_b
 
 
 def test_acquired_resource_of_collected_caller_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loop has gone in the moment the result was on its way: nothing can be awaited any more."""
+    """The event loop is closed while the result is being delivered, so that nothing can be awaited any more."""
 
     class Never:
         def __await__(self) -> Generator[None, None, None]:
@@ -464,7 +464,7 @@ async def test_in_thread_cancelled_while_waiting_never_starts() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("how", ["scope", "asyncio"])
 async def test_abandoned_step_result_goes_to_next_caller(how: str, fails: bool, anyio_backend_name: str) -> None:
-    """It runs once for each that was taken, also while cancelled callers come and go."""
+    """The function runs once for each result that is accepted, even if some callers are cancelled."""
     running, proceed = threading.Event(), threading.Event()
     runs: list[int] = []
     step = ThreadedStep[int]()
@@ -500,7 +500,7 @@ async def test_abandoned_step_result_goes_to_next_caller(how: str, fails: bool, 
             scope.cancel()
         await anyio.lowlevel.checkpoint()
         proceed.set()
-    if step.waits:  # asyncio's own cancellation took the answer from its caller
+    if step.waits:  # asyncio's own cancellation kept the caller from getting the result
         assert left == []
         if fails:
             with pytest.raises(KeyError):

@@ -1,8 +1,8 @@
-"""What is open when Python ends is closed then, and loses nothing that its `with` would have kept on an exception.
+"""What is still open when Python exits is closed then, losing nothing that its `with` would keep on an exception.
 
-In a process of its own, by this Python; by this one as 3.12.0 and 3.12.1 are, which start no thread once their end has
-begun; without the private hook that `asyncrec.compat` uses; and by others, where there is an environment ``.venv-3.12``
-or ``.venv-3.13`` with asyncrec and its S3 plugin.
+The programs run in processes of their own: with this Python; with this Python changed to behave like 3.12.0 and 3.12.1,
+which start no threads once their exit has begun; without the private hook that `asyncrec.compat` uses; and with other
+Pythons, if there is an environment ``.venv-3.12`` or ``.venv-3.13`` with asyncrec and its S3 plugin.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share is imported by name.
+# Test modules are imported by path, but helper modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
 
-from s3_store import Store, running_store  # found by the line above
+from s3_store import Store, running_store  # found because of the line above
 
 from asyncrec import blocking
 
@@ -112,7 +112,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A store whose name has to be resolved, which asyncio does in a thread."""
+    """Set up the environment for a store whose host name asyncio has to resolve in a thread."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in {
@@ -129,12 +129,12 @@ def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # five writers of one process, on a machine that may have little time for it
+@pytest.mark.timeout(300)  # five writers in one process, on a machine that may be busy
 @pytest.mark.parametrize("name", ["this", "this without threads", "this without hooks", "3.12", "3.13"])
 def test_open_handles_lose_no_records_at_exit(
     name: str, store: Store, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Records that a blocking writer has only collected; files of `asyncrec.compat`; on a disk, on S3, in a spool."""
+    """The handles are blocking writers with buffered records and files of `asyncrec.compat`, on disk, S3 or a spool."""
     first = {"this without threads": NO_THREADS, "this without hooks": NO_HOOKS}
     program = first.get(name, "") + EVERYTHING_LEFT_OPEN
     remote = f"s3://{store.bucket}/{name.replace(' ', '-')}"
@@ -142,7 +142,7 @@ def test_open_handles_lose_no_records_at_exit(
         [*python(name), "-c", program, str(tmp_path), remote],
         capture_output=True, text=True, check=False, timeout=280, env=environment,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")  # and nothing was tried again, which would be told
+    assert (done.returncode, done.stderr) == (0, "")  # also shows that nothing was retried, which would be logged
     for path in (f"{remote}/events", tmp_path / "events", tmp_path / "tf"):
         assert blocking.read_records(path) == [b"event"]
     assert blocking.read_records(f"{remote}/late") == [b"event", b"later"]

@@ -1,4 +1,4 @@
-"""A writer with a schema takes values without async, too, and what it wrote is read as values."""
+"""A blocking writer with a schema accepts values, and its records are read back as values."""
 
 from __future__ import annotations
 

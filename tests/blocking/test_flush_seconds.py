@@ -1,4 +1,4 @@
-"""``flush_seconds`` of a blocking writer: what its thread wrote is on the disk in time, though it calls nothing."""
+"""``flush_seconds`` of a blocking writer: records reach the disk in time even if its thread makes no further calls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_writer_flushes_collected_records_after_flush_seconds(tmp_path: Path, fl
     with blocking.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=0.01) as writer:
         assert writer.flush_seconds == 0.01
         assert writer.write(b"alone", key="alone") == 1
-        flushes.wait()  # of the keys, and then of the shard
+        flushes.wait()  # first for the keys, and then for the shard
         while killed_now(tmp_path / "d") != [b"alone"]:
             flushes.wait()
         assert writer.write(b"another", key="another") == 2
@@ -108,12 +108,12 @@ def test_flush_timer_does_not_keep_unreferenced_writer_alive(tmp_path: Path) -> 
         del writer
     gc.collect()
     assert there() is None
-    while not held.ended:  # or the next test would count its descriptors
+    while not held.ended:  # otherwise, the next test would count its file descriptors
         current_portal().run(anyio.lowlevel.checkpoint)
 
 
 class Collector:
-    """A writer whose thread is writing at some moments, and whose collection is empty at others."""
+    """A writer for which each flush finds records, finds none, or finds the writer's thread busy."""
 
     def __init__(self, *found: bool | None) -> None:
         self.found = list(found)

@@ -1,4 +1,4 @@
-"""Everything public of what was opened before a fork raises RuntimeError in the child, and at once."""
+"""In a forked child, every public call on an object that was opened before the fork raises RuntimeError at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from asyncrec import blocking
 
-# In a process of its own: the parent has threads that hold what locks there are, as in a program that forks while it
-# writes. Each name of each object is tried in a child of its own, which an alarm ends if it hangs.
+# Runs in its own process: the parent's threads hold every lock, as in a program that forks while it writes. Each
+# attribute of each object is tried in a child of its own, which an alarm kills if it hangs.
 PROGRAM = """
 import inspect, os, signal, sys, threading, anyio, asyncrec
 from asyncrec import blocking

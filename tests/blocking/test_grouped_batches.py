@@ -1,4 +1,4 @@
-"""Batches of a shuffled stream cross from the event loop in groups; its state is that behind the last one taken."""
+"""Batches of a shuffled stream leave the event loop in groups; its state is that after the last batch returned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import asyncrec
 from asyncrec import blocking
 
 COUNT = 1000
-# Iterations: the size of their batches, and after how many of these the next begins.
+# Successive iterations: the batch size of each, and how many batches are taken before the next one begins.
 PLANS = [
     [(1, 300), (1, 1)],
     [(7, 3), (7, 40), (32, 1), (7, 2), (256, 1), (3, 5)],

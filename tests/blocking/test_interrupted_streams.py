@@ -1,4 +1,4 @@
-"""A state that is taken after Ctrl-C, which may arrive after a call has read records and before it returns them."""
+"""The state after Ctrl-C, which may interrupt a call after it has read records but before it returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking API is complete: what is awaited, entered or iterated in the asynchronous one has its counterpart."""
+"""The blocking API is complete: everything awaited, entered or iterated in the asynchronous API has a counterpart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asyncrec._sampling.interleave.stream import InterleaveStream
 from asyncrec.blocking._portal import current_portal
 from asyncrec.storage._files import FileWriter
 
-# What another object gives: reached through the methods below.
+# Objects that are only returned by methods; the tests below cover them.
 GIVEN = {"ShuffledStream"}
 
 
@@ -51,7 +51,7 @@ def test_every_class_with_async_methods_has_blocking_counterpart() -> None:
     missing = [
         name for name in PUBLIC if inspect.isclass(getattr(asyncrec, name)) and has_some(getattr(asyncrec, name))
     ]
-    # A Protocol of what some backends have besides; what has it is used through `Storage.storage`.
+    # A Protocol for additional methods of some backends, which are used through `Storage.storage`.
     assert set(missing) - set(CLASSES) - {"UnfinishedUploads"} == set()
 
 
@@ -63,7 +63,7 @@ def test_blocking_storage_mirrors_attributes_of_storage() -> None:
             assert getattr(storage, name) == getattr(storage.storage, name)
 
 
-# What a class here stands for is the class of that name; a `Stream` is whatever streams there are.
+# A blocking class corresponds to the asynchronous class with the same name, but a `Stream` to every kind of stream.
 OTHERS = {
     "FileWriter": [FileWriter],
     "Stream": [InterleaveStream, asyncrec.ShuffledStream, asyncrec.InterleaveSampler, asyncrec.ClassBalancedSampler],
@@ -83,7 +83,7 @@ PAIRS = [
 ]
 
 
-# Methods that are for asyncrec itself, or an asynchronous object.
+# Methods for use by asyncrec itself, or that return asynchronous objects.
 INTERNAL = {
     *("runs", "starts", "with_versions", "get_whole", "park", "next_batch", "aclose", "before_publish"),
     *("published_object", "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"),
@@ -114,13 +114,13 @@ def records(path: Path) -> str:
 
 
 def attributes(kind: type) -> set[str]:
-    """What a class says it has: properties, and what its initialiser sets that is public."""
+    """Return a class's public attributes: its properties, and the attributes that its __init__ sets."""
     source = textwrap.dedent(inspect.getsource(kind))
     own = {name for name, value in vars(kind).items() if isinstance(value, property) and not name.startswith("_")}
     return own | set(re.findall(r"^ {8}self\.([a-z]\w*)(?:: [^=]+)? =", source, re.MULTILINE))
 
 
-# What is for asyncrec itself, or an asynchronous object.
+# Attributes for use by asyncrec itself, or whose values are asynchronous objects.
 OF_ASYNC = {
     "Dataset": {
         "files",
@@ -201,5 +201,5 @@ def test_generator_closed_on_loop_thread_releases_reader(tmp_path: Path) -> None
     generator = generate()
     assert next(generator) == b"x"
     portal = current_portal()
-    portal.portal.call(generator.close)  # as the garbage collector may
+    portal.portal.call(generator.close)  # like the garbage collector
     assert list(blocking.read_records(path)) == [b"x"] * 10

@@ -1,4 +1,4 @@
-"""The newest versions without async: looked up, listed, streamed, by several threads."""
+"""Blocking access to newest versions: look-ups, listings and streams, from several threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncrec import blocking, decode_example, encode_example
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
-    """50 pages in two versions: of every other one the second is the newer."""
+    """Write 50 pages in two versions; for every other page, the second version is newer."""
     for turn in range(2):
         with blocking.open_sharded_writer(tmp_path / "pages", max_shard_records=20, on_duplicate="write") as writer:
             for page in range(50):
@@ -51,7 +51,7 @@ def test_newest_records_are_found_from_several_threads(pages: Path, first: str) 
 
 
 def number_of(dataset: blocking.Dataset, wanted: int) -> int:
-    """Which record of the data set it is."""
+    """Return the number of a record in the data set."""
     return [number(record) for record in dataset[:]].index(wanted)
 
 

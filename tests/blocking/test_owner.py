@@ -1,4 +1,4 @@
-"""What is was not closed closes itself, and says so; what is in use is not dropped."""
+"""An object that was not closed is closed when it is collected, with a warning; an object in use is not collected."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_dropped_handles_of_every_kind_are_closed(file: Path, dataset: Path) -> 
 
 
 def test_batch_iterator_keeps_its_reader_open(file: Path) -> None:
-    """Only they are left of the reader, which closes when they are dropped."""
+    """Only the batches still refer to the reader, which is closed when they are dropped."""
     kept = [blocking.open_reader(file).__enter__().batches()]
     gc.collect()
     assert sum(map(len, kept[0])) == 5000

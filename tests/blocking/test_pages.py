@@ -1,4 +1,4 @@
-"""Pages of a data set are looked up without async as with it."""
+"""The blocking API finds pages of a data set just as the asynchronous one does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The loop behind the blocking API: where it runs, what interrupts it, what a fork and the end of Python do to it.
+"""The event loop behind the blocking API: its thread, its interruption, forks, and the end of the process.
 
-What concerns a whole process is run in one of its own.
+Tests that affect an entire process run in a process of their own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A blocking writer with ``seen=`` makes the same revisits, from any number of threads."""
+"""A blocking writer with ``seen=`` stores the same revisits from any number of threads."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_tickets_are_returned_immediately_and_can_be_awaited(tmp_path: Path) -> 
 
 
 def test_duplicate_write_returns_last_ticket(tmp_path: Path) -> None:
-    """The same numbers as the asynchronous writer gives, whatever is collected and what was handed on."""
+    """The tickets are those that an asynchronous writer returns, whether records are buffered or already handed on."""
     with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
         assert writer.write(b"a", key="a") == 1
         assert writer.write(b"a again", key="a") == 1

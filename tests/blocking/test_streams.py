@@ -85,7 +85,7 @@ def test_stream_resumes_after_any_record(dataset: str, given: int, kind: str) ->
 
 @pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 300])
 def test_other_readers_resume_from_state_between_transfers(given: int, dataset: str) -> None:
-    """In batches, or on an event loop, or a second time before the end of the list."""
+    """They read in batches, on an event loop, or again before the end of the list."""
     paths = blocking.list_shards(dataset)
     with blocking.interleave(paths, cycle_length=2) as stream:
         everything = list(stream)
@@ -124,7 +124,7 @@ def numbered_shards(folder: Path, *, shards: int = 10, records: int = 60) -> lis
 @pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize(("given", "shard"), [(1, 0), (2, 1), (121, 0), (121, 2), (255, 4), (256, 4), (257, 5)])
 def test_stream_state_detects_replaced_shard(given: int, shard: int, goes_on: bool, tmp_path: Path) -> None:
-    """Also of shards that were read to their end since the list began, and where the stream itself was resumed."""
+    """This covers shards read to their end since the list began, and a stream that was itself resumed."""
     paths = numbered_shards(tmp_path)
     with blocking.interleave(paths, cycle_length=2) as stream:
         for _ in range(0 if goes_on else given):

@@ -1,4 +1,4 @@
-"""What the tests of the command run on; imported by name, by the line in conftest.py."""
+"""Data and helpers for the command-line tests; conftest.py makes this module importable by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Result:
     err: str
 
     def ok(self) -> str:
-        """What it printed, when all went well."""
+        """Return what the command printed, after checking that it succeeded."""
         assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
         return self.out
 
@@ -42,7 +42,7 @@ SCHEMA = asyncrec.Schema(
 
 
 def example(number: int) -> bytes:
-    """A record whose text holds what a terminal would act on."""
+    """Return a record whose text contains terminal control characters."""
     features = {
         "label": number % 3,
         "text": f"text {number} \x1b[31mred\x07",
@@ -53,7 +53,7 @@ def example(number: int) -> bytes:
 
 
 async def write_data(folder: str, **options: Any) -> None:
-    """The data sets ``pages`` and ``zipped`` of 30 records in 3 shards each, and a plain file."""
+    """Write the data sets ``pages`` and ``zipped`` with 30 records in 3 shards each, and a plain file."""
     for name, compression in (("pages", ""), ("zipped", "GZIP")):
         async with asyncrec.open_sharded_writer(
             f"{folder}/{name}",
@@ -69,7 +69,7 @@ async def write_data(folder: str, **options: Any) -> None:
 
 
 def write_examples(folder: Path) -> None:
-    """What every command has something to do with: the data sets in ``data``, a damaged file, a table, and files."""
+    """Write an input for every command: the data sets in ``data``, a damaged file, a table, and a folder of files."""
     anyio.run(write_data, str(folder / "data"))
     content = bytearray((folder / "data/plain.tfrecord").read_bytes())
     content[60] ^= 1
@@ -84,7 +84,7 @@ def write_examples(folder: Path) -> None:
 
 @contextmanager
 def no_rights(path: Path) -> Iterator[None]:
-    """Nobody may read or write the file or folder; root, who may all, is somebody else meanwhile."""
+    """Make a file or folder inaccessible; root, who may access everything, becomes another user in the meantime."""
     mode = path.stat().st_mode
     path.chmod(0)
     root = os.geteuid() == 0

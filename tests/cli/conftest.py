@@ -1,4 +1,4 @@
-"""What the tests of the command share: running it in this process, and data to run it on."""
+"""Fixtures of the command-line tests: running commands in this process, and data to run them on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-# Tests are imported by path; what they share is imported by name.
+# Test modules are imported by path, but helper modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parents[1] / "shards"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cli_data import Result, Run, write_data  # found by the lines above
+from cli_data import Result, Run, write_data  # found because of the lines above
 from warm_python import WarmPython
 
 import asyncrec.tools
@@ -26,7 +26,7 @@ from asyncrec.cli import main
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """``run("info", path)``: the command line, in this process. No error ever shows a traceback."""
+    """Return ``run("info", path)``, which runs a command in this process and checks that no traceback is shown."""
 
     def run(*argv: object) -> Result:
         code = main([str(each) for each in argv])
@@ -40,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
-    """Starts commands as processes of their own, which have imported what all commands import."""
+    """Return a launcher for processes that have already imported what all commands need."""
     modules = [
         f"{package.__name__}.{path.stem}"
         for package in (asyncrec.cli, asyncrec.tools)
@@ -62,7 +62,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it, in ``data`` of the folder at hand."""
+    """Copy the test data to ``data`` in a new current folder."""
     shutil.copytree(written, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     return Path("data")
@@ -70,7 +70,7 @@ def data(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def damaged(data: Path) -> Path:
-    """A file with a flipped bit in its third record's payload."""
+    """Write a file with a flipped bit in the data of its third record."""
     content = bytearray((data / "plain.tfrecord").read_bytes())
     content[2 * 23 + 14] ^= 1
     path = data / "damaged.tfrecord"

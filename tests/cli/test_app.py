@@ -1,4 +1,4 @@
-"""The group of commands: what it costs to start, its version, its completion, and life without typer."""
+"""The command group: its start-up time, its version, shell completion, and what happens without typer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_help_lists_every_command(run: Run) -> None:
 
 
 def test_help_imports_no_slow_modules() -> None:
-    """It answers at once: with what a command needs loaded, it would take five times as long."""
+    """Help is printed at once: loading everything that commands need would make it take five times as long."""
     program = """
 import sys
 from asyncrec.cli import main

@@ -1,4 +1,4 @@
-"""Each command on local files: what it says, its exit codes, and what it makes of bad input."""
+"""Each command on local files: its output, its exit codes, and how it handles bad input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools._formats import Formats
 
-# Parameters and values as Python has them.
+# Parameter names and values in Python syntax.
 PYTHON = re.compile(r"\b[a-z]+_[a-z_]+\b(?!\.tfrecord)|=(True|False|None)|\w='|\(\.\.\.")
 
 
@@ -37,7 +37,7 @@ def lines(text: str) -> list[Any]:
 
 # Bad input ------------------------------------------------------------------------------------------------------------
 
-# The arguments with which a command reads PATH, for those that read one.
+# The arguments of every command that reads a PATH.
 READING: dict[str, list[str]] = {
     "info": ["PATH"],
     "head": ["PATH"],
@@ -101,7 +101,7 @@ def test_missing_permissions_exit_as_storage_error(run: Run, command: str, data:
     Path("out").mkdir()
     path = target / name
     arguments = [each.replace("PATH", str(target if command == "from-folder" else path)) for each in READING[command]]
-    run(command, *arguments)  # what it imports is imported: who has no rights here may have none there
+    run(command, *arguments)  # run once so that all imports are done: without permissions, importing might fail
     with no_rights(target):
         result = run(command, *arguments)
     assert result.code == 3, result
@@ -117,10 +117,10 @@ def test_missing_permissions_exit_as_storage_error(run: Run, command: str, data:
 )  # fmt: skip
 def test_damaged_file_exits_with_1(run: Run, command: str, damaged: Path) -> None:
     content = bytearray(damaged.read_bytes())
-    content[2 * 23] ^= 1  # its length: what is only counted would not see the payload
+    content[2 * 23] ^= 1  # the length field: counting does not read the data
     damaged.write_bytes(content)
     result = run(command, *[each.replace("PATH", str(damaged)) for each in READING[command]])
-    if command == "copy":  # bytes are bytes, and nothing says what they should be
+    if command == "copy":  # it copies any bytes, and there is no checksum to compare
         assert result.code == 0
         return
     assert result.code == 1, result
@@ -318,7 +318,7 @@ def test_cat_raw_format_prints_bytes_unchanged(data: Path) -> None:
 
 
 def test_closed_pipe_ends_command_without_error(tmp_path: Path) -> None:
-    anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 2000)  # more than a pipe holds
+    anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 2000)  # more than a pipe can buffer
     program = f"{sys.executable} -m asyncrec.cli cat {tmp_path}/many.tfrecord --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.count("\n") == 1
@@ -384,7 +384,7 @@ def test_verify_adopts_or_deletes_orphans(run: Run, data: Path) -> None:
 
 
 def test_verify_suggests_text_file_is_not_tfrecord(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damaged is what verify calls a file of text, too; and nothing is logged beside what it says."""
+    """`verify` calls a text file damaged, too; nothing is logged besides its output."""
     monkeypatch.chdir(tmp_path)
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("verify", "rows.tfrecord")
@@ -434,7 +434,7 @@ anyio.run(main)
 
 
 def killed(options: str = "", *, writer_id: str = "dead") -> None:
-    """A writer to ``data/killed`` that is killed after a flush."""
+    """Start a writer to ``data/killed`` that is killed after a flush."""
     program = f"""
 import os, anyio, asyncrec
 async def main():

@@ -1,4 +1,4 @@
-"""What is said of dead writers fits where their records are: on a disk, in a spool, or nowhere."""
+"""Messages about dead writers depend on where their records are: on a disk, in a spool, or nowhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``asyncrec delete``: a person confirms, a program says --yes, and the receipt is JSON."""
+"""``asyncrec delete`` asks a person to confirm, requires --yes in scripts, and prints its receipt as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example in the help of each command does what it says when it is pasted, one after the other, in one folder."""
+"""The examples in the help of all commands work as described when they are run in order in one folder."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from warm_python import WarmPython
 import asyncrec
 from asyncrec.cli._installed import COMMANDS
 
-# Against hanging, on a machine however busy.
+# Guards against a hang, even on a busy machine, in seconds.
 LIMIT = 300.0
-# What is torn or shows that it differs is told by the exit code.
+# Commands that report damage or differences by their exit code.
 CODES = {"repair": 1}
 
 
 def example(text: str) -> str:
-    """The lines below ``Example:`` in a page of help."""
+    """Return the lines below ``Example:`` in a command's help."""
     lines = text.split("\n")
     begin = next((at for at, line in enumerate(lines) if line.strip() == "Example:"), None)
     assert begin is not None, text
@@ -45,7 +45,7 @@ def folder(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(folder)
     anyio.run(_pages)
     os.chdir(before)
-    # The script's name is in the examples: where it is installed is not what is tried.
+    # The examples run a script named asyncrec, so create one: its installation is not tested here.
     script = folder / "bin/asyncrec"
     script.parent.mkdir()
     script.write_text(warm.script("asyncrec.cli"))

@@ -1,4 +1,4 @@
-"""What an error means to whoever called the command is told by its type."""
+"""The exit code for an error depends only on its type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.cli._exits import DAMAGE, FAULT, NO_KEY, STORAGE, USAGE, explained
 
 
 def made(error: Exception) -> Exception:
-    """The error as a ``raise`` statement leaves it."""
+    """Raise and catch the error, so that it has a traceback."""
     try:
         raise error
     except Exception as caught:
@@ -59,7 +59,7 @@ def test_internal_error_shows_type_and_asks_for_report() -> None:
 
 
 def code_of(module: str) -> Any:
-    """A function of a module of this name: it calls the one that it is given."""
+    """Return a function that calls its argument and appears to be from a module with this name."""
     names: dict[str, Any] = {"__name__": module}
     exec("def call(function): return function()", names)
     return names["call"]

@@ -1,4 +1,4 @@
-"""Commands that find damage, or cannot read, say so by their exit codes: scripts go by them."""
+"""Commands that find damage or cannot read a file report it by their exit codes, which scripts rely on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_verify_exits_with_3_for_unreadable_path(tmp_path: Path, run: Run) -> No
         writer.write_many([b"1", b"2"])
     shard = sorted(tmp_path.glob("*.tfrecord"))[0]
     shard.unlink()
-    shard.symlink_to(shard)  # a disk that answers with an error, and not that nothing is there
+    shard.symlink_to(shard)  # the disk returns an error other than "not found"
     found = run("verify", tmp_path / "pages")
     assert "unreadable" in found.out
     assert found.code == 3

@@ -1,4 +1,4 @@
-"""Commands of plugins: shown, run, refused, and named where they are missed."""
+"""Plugin commands are listed, run, rejected if invalid, and suggested if missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def greet(debug: bool = False) -> int:
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``there(plugin, ...)``: these are all the plugins there are."""
+    """Return ``there(plugin, ...)``, which makes the given plugins the only installed ones."""
 
     def there(*modules: ModuleType) -> Plugins:
         plugins = found(*modules)

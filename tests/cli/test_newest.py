@@ -1,4 +1,4 @@
-"""``--newest`` and ``--all-versions``: the versions of a page, on the command line and in a terminal."""
+"""``--newest`` and ``--all-versions`` select versions of a page, on the command line and in a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSIONS = [
 
 @pytest.fixture
 def crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """One page in three versions, each of a crawl of its own, and another in one."""
+    """Write three versions of one page, each in a separate crawl, and a single version of another."""
     monkeypatch.chdir(tmp_path)
     for url, date, status in VERSIONS:
         with blocking.open_sharded_writer("pages", schema=SCHEMA, on_duplicate="write") as writer:

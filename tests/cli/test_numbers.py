@@ -1,4 +1,4 @@
-"""Each option that takes a number, of every command, is given what is none, what is too small, and what is enormous."""
+"""Every numeric option of every command is tried with text that is not a number, too small, and huge values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cli_data import Run
 from asyncrec.cli._installed import INSTALLED, function_of
 
 ENORMOUS = str(10**23)
-# Words of the libraries that read the command line.
+# Phrases from the messages of the libraries that parse the command line.
 THEIRS = re.compile(r"Input should|unable to parse|valid integer|valid number")
-# What is read where there is something else to be read than a data set, and what each command needs beside its paths.
+# The arguments that each command needs besides the option, and its input if that is not a data set.
 ARGUMENTS = {
     "diff": ["data/pages", "data/pages"],
     "filter": ["data/pages", "out/x", "--where", "label=1"],
@@ -25,12 +25,12 @@ ARGUMENTS = {
     "index": ["data/pages"],
 }
 TARGETS = {"compact": 0, "convert": 1, "copy": 1, "dedupe": 1, "merge": 1, "repair": 1, "reshard": 1}
-# With a limit of its own; more is wrong usage, and nothing else takes time or room by it.
+# Options with an upper limit, which is checked as usage; larger values of other options cost no time or memory.
 LIMITED = {("cat", "--record"), ("reshard", "--num-shards"), ("sample", "--fraction")}
 
 
 def numbers() -> Iterator[tuple[str, str, type]]:
-    """Each command and option that takes a number, and of which kind."""
+    """Yield each command and option that takes a number, with its type."""
     for name in INSTALLED.all():
         found = INSTALLED.find(name)
         assert found is not None
@@ -52,7 +52,7 @@ def _flag(parameter: Parameter, hint: Any) -> str:
     return option.param_decls[-1] if option.param_decls else "--" + parameter.name.replace("_", "-")
 
 
-NUMBERS = [(command, flag, kind) for command, flag, kind in numbers() if command != "report"]  # a plugin's
+NUMBERS = [(command, flag, kind) for command, flag, kind in numbers() if command != "report"]  # report is from a plugin
 IDS = [f"{command} {flag}" for command, flag, _ in NUMBERS]
 
 

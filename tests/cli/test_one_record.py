@@ -1,4 +1,4 @@
-"""One record is shown as it is among others, whatever it was found by."""
+"""A single record is printed as it is among others, whether it was found by number or by key."""
 
 from __future__ import annotations
 

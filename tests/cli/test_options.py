@@ -1,4 +1,4 @@
-"""The text of options and what it means."""
+"""How the text of each option is parsed."""
 
 from __future__ import annotations
 

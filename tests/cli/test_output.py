@@ -1,4 +1,4 @@
-"""Nothing that a terminal acts on gets out, whatever is put in."""
+"""No terminal control characters are printed, whatever the input contains."""
 
 from __future__ import annotations
 

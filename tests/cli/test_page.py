@@ -1,4 +1,4 @@
-"""The commands on the page about the command line run as they stand there, one after the other."""
+"""The commands in the command-line documentation work exactly as written when run in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"(?:^<!-- exit (?P<code>\d+) -->\n)?^```sh\n(?P<lines>.*?)^`
 
 
 def commands(text: str) -> list[tuple[int, list[str]]]:
-    """Each command line, with the exit code that the page says it has here, where its files are not there."""
+    """Return each command line, with the exit code that the page states for it when its files do not exist."""
     return [
         (int(block["code"] or 0), words[1:])
         for block in BLOCK.finditer(text)
@@ -29,7 +29,7 @@ def commands(text: str) -> list[tuple[int, list[str]]]:
 
 
 async def _something_to_begin_with() -> None:
-    """The page's own data set; a tenth of its records shows the same."""
+    """Write the data set that the page starts with; a tenth of its records is enough."""
     program = PYTHON.findall(PAGE.read_text("utf-8"))[0].replace("20_000", "2_000")
     await eval(compile(program, PAGE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {})
 

@@ -1,4 +1,4 @@
-"""The commands for which the store matters, on S3 and GCS test servers."""
+"""The commands whose behaviour depends on the store, run on S3 and GCS test servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from s3_store import Store
 
 @dataclass
 class Place:
-    """A store with the test's data below ``url``. ``refuse`` has it answer everything with 403."""
+    """A store with the test data below ``url``. ``refuse()`` makes it respond to every request with 403."""
 
     name: str
     url: str
@@ -33,7 +33,7 @@ class Place:
 
 @pytest.fixture(params=["s3", "gcs"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
-    """Found by the command as users have it found: by the environment."""
+    """Set up a store that the command finds as users' stores are found: through the environment."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "GOOGLE_", "CLOUDSDK_")) or name in ("S3_ENDPOINT", "STORAGE_EMULATOR_HOST"):
             monkeypatch.delenv(name)
@@ -123,7 +123,7 @@ def test_unfinished_uploads_of_s3_are_listed_and_removed(
     store: Store = request.getfixturevalue("s3_store")
     key = place.url.partition(f"{store.bucket}/")[2] + "/begun"
     store.client.create_multipart_upload(Bucket=store.bucket, Key=key)
-    # moto's uploads began in 2010.
+    # moto dates uploads to 2010.
     assert "1 unfinished, 0 removed" in run("uploads", place.url, "--remove", "--older-than", "9000d").ok()
     assert "1 unfinished, 1 removed" in run("uploads", place.url, "--remove").ok()
     assert store.unfinished(key) == []

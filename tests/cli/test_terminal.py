@@ -1,4 +1,4 @@
-"""Every command once in a real terminal: a process of its own on a pseudo-terminal, and what its screen shows."""
+"""Every command runs once in its own process on a pseudo-terminal; the contents of the screen are checked."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import asyncrec
 from asyncrec._shards.manifest.segment import Segment, format_time
 from asyncrec.cli._installed import COMMANDS
 
-# Against hanging, on a machine however busy.
+# Guards against a hang, even on a busy machine, in seconds.
 LIMIT = 100.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 class Terminal:
-    """A process whose stdin, stdout and stderr are one pseudo-terminal."""
+    """A process whose stdin, stdout and stderr are the same pseudo-terminal."""
 
     def __init__(self, warm: WarmPython, folder: Path, *argv: str) -> None:
         self.raw = b""
@@ -34,7 +34,7 @@ class Terminal:
             "asyncrec.cli",
             *argv,
             folder=folder,
-            stdin=inner,  # the terminal becomes its own, so that Ctrl-C reaches it
+            stdin=inner,  # this becomes its controlling terminal, so that Ctrl-C reaches it
             stdout=inner,
             stderr=inner,
             environment=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
@@ -43,12 +43,12 @@ class Terminal:
         self._ends = time.monotonic() + LIMIT
 
     def read(self) -> bool:
-        """Some more of the screen; whether there may be more."""
+        """Read more of the screen's contents; return whether there may be more."""
         ready, _, _ = select.select([self._screen], [], [], max(0.0, self._ends - time.monotonic()))
         assert ready, f"it hangs: {self.text[-500:]}"
         try:
             block = os.read(self._screen, 1 << 16)
-        except OSError:  # Linux says so when the other side is closed
+        except OSError:  # Linux raises this when the other end is closed
             block = b""
         self.raw += block
         return bool(block)
@@ -64,7 +64,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What the screen shows, without colours and movements."""
+        """Return the screen's text without colours and cursor movements."""
         return _CONTROL.sub("", self.raw.decode())
 
 
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[list[str], str]] = {
 
 @pytest.fixture(scope="module")
 def screens(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Terminal]]:
-    """All of them, run side by side."""
+    """Run all commands concurrently, each in a terminal."""
     folder = tmp_path_factory.mktemp("terminal")
     write_examples(folder)
     shutil.copytree(folder / "data", folder / "deleted")

@@ -1,4 +1,4 @@
-"""``asyncrec watch`` fits its terminal, says each look in a line of JSON, and ends well by Ctrl-C."""
+"""``asyncrec watch`` fits the terminal, prints each look as a line of JSON, and stops cleanly on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_watch_once_prints_json_or_exits_with_3(run: Run, data: Path) -> None:
 
 @pytest.fixture
 def shown(warm: WarmPython, data: Path) -> Iterator[tuple[int, Child]]:
-    """The command in a terminal of 40 columns."""
+    """Run the command in a terminal of 40 columns."""
     outside, inside = pty.openpty()
     ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}

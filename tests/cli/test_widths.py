@@ -1,4 +1,4 @@
-"""What is for people fits a terminal of 40, 80 and 200 columns; a pipe gets each line whole, and no colour."""
+"""Output for people fits terminals of 40, 80 and 200 columns; in a pipe, lines are complete and uncoloured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from cli_data import write_data
 from warm_python import WarmPython
 
-# Against hanging, on a machine however busy.
+# Guards against a hang, even on a busy machine, in seconds.
 LIMIT = 200.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER = re.compile(r"\x1b(?!\[[0-9;]*m)")
@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 def screen(warm: WarmPython, folder: Path, argv: list[str], columns: int, **environment: str) -> str:
-    """What a terminal of so many columns gets."""
+    """Return what a command prints to a terminal with this number of columns."""
     outer, inner = pty.openpty()
     with open(os.devnull, "r+b", 0) as nothing:
         process = warm.start(
@@ -43,7 +43,7 @@ def screen(warm: WarmPython, folder: Path, argv: list[str], columns: int, **envi
             folder=folder,
             stdin=nothing.fileno(),
             stdout=inner,
-            stderr=nothing.fileno(),  # a bar of progress moves about
+            stderr=nothing.fileno(),  # its progress bar would move the cursor
             environment=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"} | environment,
         )
     os.close(inner)
@@ -57,7 +57,7 @@ def screen(warm: WarmPython, folder: Path, argv: list[str], columns: int, **envi
 
 @pytest.fixture
 def command(warm: WarmPython, tmp_path: Path) -> str:
-    """The command, for a shell."""
+    """Return the path of a script that runs the command, for use in a shell."""
     script = tmp_path / "asyncrec"
     script.write_text(warm.script("asyncrec.cli"))
     script.chmod(0o755)
@@ -73,7 +73,7 @@ def bash(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 1 << 16)
-    except OSError:  # Linux says so when the other side is closed
+    except OSError:  # Linux raises this when the other end is closed
         return b""
 
 
@@ -93,7 +93,7 @@ def test_output_lines_fit_terminal_width(warm: WarmPython, folder: Path, name: s
     assert "Traceback" not in text
     assert not _OTHER.search(text), "colours, and nothing else that a terminal acts on"
     lines = _COLOUR.sub("", text).split("\n")
-    # What is to be copied is not cut: a path, an option with its choices, the example of a page of help.
+    # Text to be copied is never cut: paths, options with their choices, and the examples in help.
     pasted = [at for at, line in enumerate(lines) if line.strip() == "Example:"]
     long = [line for at, line in enumerate(lines) if len(line) > columns and at - 1 not in pasted]
     assert [line for line in long if len(line.split()) > 3] == []

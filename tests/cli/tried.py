@@ -1,12 +1,13 @@
-"""Every command, in every place where it may run: ``python tests/cli/tried.py`` prints a table of what was tried.
+"""Run every command in every environment: ``python tests/cli/tried.py`` prints a table of the results.
 
-Not a test of `make test`: it starts some three hundred processes. Each command runs in pseudo-terminals of 40, 80 and
-200 columns, with its output piped, with a pipe whose reader has gone, with ``NO_COLOR``, and with bad input: a path
-that is not there, a damaged file, a file of something else, a flag that does not exist. A cell says ``ok``, an exit
-code, or in bold what was wrong.
+This is not part of `make test`, because it starts about three hundred processes. Each command runs in pseudo-terminals
+of 40, 80 and 200 columns, with its output piped, with a pipe whose reader is gone, with ``NO_COLOR``, and with bad
+input: a missing path, a damaged file, a file of another kind, and an unknown flag. A cell contains ``ok``, an exit
+code, or, in bold, what was wrong.
 
-What is wrong: Python in what is said, a line wider than the terminal with more than three words in it (a path, an
-option with its choices or an example is not cut), a colour where none is wanted, an exit code 4, a fault of ours.
+The following is wrong: Python syntax in the output; a line wider than the terminal that has more than three words
+(paths, options with their choices, and examples are not cut); colour where it is not wanted; and exit code 4, an
+internal error.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from test_terminal import CASES
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 PYTHON = re.compile(r"Traceback|bug in asyncrec|\bNoneType\b|\w+='|object at 0x")
-# Takes no path that has to be there, or makes what it is given.
+# Commands that need no existing path, or that create the path they are given.
 MAKES = {"doctor"}
 COMMAND = [sys.executable, "-m", "asyncrec.cli"]
 
 
 def folder_of(root: Path) -> Path:
-    """What all of them run on: a new one for each, since some of them write."""
+    """Create a new folder of input for all commands: some of them write to it."""
     folder = root / "made"
     write_examples(folder)
     return folder
 
 
 def screen(folder: Path, argv: list[str], columns: int, **environment: str) -> tuple[int, str]:
-    """The exit code, and what a terminal gets on standard output; what is said on standard error goes there, too."""
+    """Return the exit code and the output to a terminal, including what is printed to standard error."""
     outer, inner = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **environment}
     with subprocess.Popen(
@@ -52,7 +53,7 @@ def screen(folder: Path, argv: list[str], columns: int, **environment: str) -> t
         try:
             while block := os.read(outer, 1 << 16):
                 said += block
-        except OSError:  # Linux says so when the other side is closed
+        except OSError:  # Linux raises this when the other end is closed
             pass
         assert process.stderr is not None
         errors = process.stderr.read()
@@ -84,7 +85,7 @@ def piped(folder: Path, argv: list[str]) -> str:
 
 
 def gone(folder: Path, argv: list[str]) -> str:
-    """Its reader has closed the pipe before anything is written."""
+    """Run a command with its output in a pipe whose reader was closed before anything is written."""
     reader, writer = os.pipe()
     os.close(reader)
     with subprocess.Popen([*COMMAND, *argv], cwd=folder, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
@@ -96,7 +97,7 @@ def gone(folder: Path, argv: list[str]) -> str:
 
 
 def bad(folder: Path, name: str, argv: list[str]) -> str:
-    """Each kind of bad input, and the exit codes that it gave: 2 is wrong usage, 1 damage, 3 what a store says."""
+    """Return the exit code for each kind of bad input: 2 is wrong usage, 1 damage, and 3 an error of the store."""
     kinds = {"missing": "not/there", "damaged": "damaged.tfrecord", "other": "table.csv"}
     found = []
     for kind, path in kinds.items():
@@ -121,7 +122,7 @@ def row(name: str, argv: list[str], made: Path, root: Path) -> str:
 
     def terminal(columns: int, **environment: str) -> str:
         code, text = screen(new(), [name, *argv], columns, **environment)
-        whole = "--json" in argv  # a line of JSON is never cut
+        whole = "--json" in argv  # JSON lines are never cut
         return judged(code, text, good=good, columns=0 if whole else columns, colour="NO_COLOR" not in environment)
 
     cells: list[Callable[[], str]] = [

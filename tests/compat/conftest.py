@@ -1,4 +1,4 @@
-"""Real protocols on loopback for ``s3://`` and ``gs://``: the servers that the plugins' own tests run against."""
+"""Servers on the loopback interface for ``s3://`` and ``gs://``, the same ones that the plugins' own tests use."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share is imported by name.
+# Test modules are imported by path, but helper modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
 
-from fake_gcs import FakeGcs  # found by the line above
+from fake_gcs import FakeGcs  # found because of the line above
 from s3_store import Store, running_store
 
 
@@ -25,7 +25,7 @@ def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def s3(_s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store of which only ``S3_ENDPOINT`` and the SDK's credentials tell, as tensorboardX has it."""
+    """Set up an S3 store that is found only through ``S3_ENDPOINT`` and the SDK's credentials, as for tensorboardX."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""datum's names on asyncrec: its signatures, its files, its splits; and its faults are gone."""
+"""datum's names in asyncrec have the same signatures, files and splits as in datum, without its bugs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datum_reading, "found_tensorflow", lambda: None)
 
 
-# Of train, too: by default it leaves out a last batch that is short, as in datum.
+# Needed for train splits, too: as in datum, a short last batch is dropped by default.
 ALL = DatasetConfigs(drop_remainder=False)
 
 
@@ -51,7 +51,7 @@ def read(batches: Any) -> list[int]:
 
 
 def test_signatures_match_documentation() -> None:
-    """Beside ``**gen_kwargs`` there is one keyword more, of a name that no generator has."""
+    """Besides ``**gen_kwargs``, there is one more keyword, with a name that no generator uses."""
     parameters = inspect.signature(TFRecordWriter.__init__).parameters
     names = ["self", "generator", "serializer", "path", "split", "total_examples", "sparse_features"]
     assert [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD] == names
@@ -161,7 +161,7 @@ def test_subclass_may_override_cache_records() -> None:
 
 
 def test_generator_runs_in_callers_thread_and_is_closed() -> None:
-    """A connection of sqlite is of one thread."""
+    """An sqlite connection can be used only in the thread that created it."""
     database = sqlite3.connect(":memory:")
     database.execute("create table rows (n)")
     database.executemany("insert into rows values (?)", [(1,), (2,), (2,)])
@@ -350,7 +350,7 @@ def test_missing_split_range_or_features_raise_at_once() -> None:
 
 
 def test_rewritten_split_updates_counts() -> None:
-    """datum kept the old ones."""
+    """datum kept the counts from the first write."""
     write(count=100)
     write(count=30)
     (shard,) = Path("set").glob("train-*.tfrecord")
@@ -360,7 +360,7 @@ def test_rewritten_split_updates_counts() -> None:
 
 
 def test_counts_of_other_splits_are_kept_in_store(gcs: FakeGcs) -> None:
-    """For gs:// datum dropped them."""
+    """datum dropped them for gs:// paths."""
     write("train", path="gs://bucket/set")
     write("val", path="gs://bucket/set", count=20)
     assert sorted(json.loads(gcs.objects["bucket", "set/shard_info.json"].data)) == ["train", "val"]
@@ -369,12 +369,12 @@ def test_counts_of_other_splits_are_kept_in_store(gcs: FakeGcs) -> None:
 
 @pytest.mark.parametrize(("size", "records", "shards"), [(2 << 40, 1500, 1500), (600 << 30, 1000, 601)])
 def test_shard_count_grows_with_size_up_to_record_count(size: int, records: int, shards: int) -> None:
-    """datum looped for ever on the first, and made one file of the second. A shard holds up to 1 GiB, or one record."""
+    """datum never finished the first, and wrote one file for the second. A shard has up to 1 GiB, or one record."""
     assert shard_count(size, records) == shards
 
 
 def test_schema_covers_all_examples_and_splits() -> None:
-    """datum's was the last example's, of the last split written."""
+    """datum's schema was that of the last example of the last split."""
 
     def first(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield 1, {"a": 1, "early": 1.0}
@@ -389,7 +389,7 @@ def test_schema_covers_all_examples_and_splits() -> None:
 
 
 def test_generator_without_examples_raises_dataset_error() -> None:
-    """In datum it was a NameError."""
+    """datum raised a NameError."""
     with pytest.raises(DatasetError, match="no example"):
         write(count=0)
 
@@ -402,7 +402,7 @@ def test_two_dimensional_text_decodes_as_text() -> None:
 
 
 def test_writer_leaves_no_files_beside_folder(tmp_path: Path) -> None:
-    """datum kept its buckets in the parent folder, up to a thousand files open."""
+    """datum kept its buckets in the parent folder, with up to a thousand files open."""
     os.mkdir("spill")
     files = []
 
@@ -418,7 +418,7 @@ def test_writer_leaves_no_files_beside_folder(tmp_path: Path) -> None:
 
 
 def test_duplicate_key_raises_while_examples_are_generated() -> None:
-    """datum found it when everything had been made."""
+    """datum noticed only after all examples had been generated."""
     made = []
 
     def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -433,14 +433,14 @@ def test_duplicate_key_raises_while_examples_are_generated() -> None:
 
 
 def test_shards_can_be_compressed() -> None:
-    """datum's could not."""
+    """datum could not compress."""
     write(writer_options={"compression": "GZIP"})
     assert Path("set/train-00000-of-00001.tfrecord").read_bytes()[:2] == b"\x1f\x8b"
     assert len(read(load("set", ALL).train_fn())) == 100
 
 
 def test_failed_write_keeps_previous_split() -> None:
-    """datum wrote over it, file by file."""
+    """datum overwrote its files one by one."""
     write()
 
     def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""The pages under "Coming from" say what differs as the list has it that `make interop` holds against the originals."""
+"""The "Coming from" pages list the same differences that `make interop` checks against the original libraries."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ beside = module()
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
 def test_differences_page_is_generated_from_list(system: str) -> None:
-    """``python tests/interop/beside.py`` makes it anew."""
+    """Run ``python tests/interop/beside.py`` to regenerate the page."""
     assert (beside.PAGES / f"{system}.md").read_text("utf-8") == beside.page_of(system)
 
 
 def test_listed_promises_are_numbered() -> None:
-    """Likewise."""
+    """Run ``python tests/interop/beside.py`` to regenerate this page as well."""
     assert beside.PROMISES.read_text("utf-8") == beside.promises()
 
 
@@ -44,7 +44,7 @@ def test_pages_list_at_most_forty_differences() -> None:
 
 @pytest.mark.parametrize("system", beside.SYSTEMS)
 def test_page_names_exist_in_async_and_blocking(system: str) -> None:
-    """What its table of names has in its column for blocking code, and beside it."""
+    """This covers all names in the page's table, in the column for blocking code and in the others."""
     page = (beside.PAGES / f"{system}.md").read_text("utf-8")
     names = re.findall(r"`blocking\.(\w+)", page)
     assert names
@@ -54,7 +54,7 @@ def test_page_names_exist_in_async_and_blocking(system: str) -> None:
 
 
 def test_tests_named_in_lists_exist() -> None:
-    """Of TFRecorder, which has no package that could be run beside ours, tests hold what differs."""
+    """TFRecorder has no package that could be run for comparison, so tests check the differences from it."""
     sources = Path(__file__).parent.glob("test_tfrecorder*.py")
     tests = {
         name for source in sources for name in re.findall(r"^def (test_\w+)", source.read_text("utf-8"), re.MULTILINE)

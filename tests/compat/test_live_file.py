@@ -1,4 +1,4 @@
-"""Local files that grow: what tensorboardX's RecordWriter writes, here through ours."""
+"""Growing local files, as tensorboardX's RecordWriter writes them, written through asyncrec instead."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_opening_truncates_existing_file(there: bytes) -> None:
 
 
 def test_two_writers_of_one_file_both_write_whole_records() -> None:
-    """tensorboardX let the second empty what the first had flushed, and both write over each other."""
+    """In tensorboardX, the second writer truncated what the first had flushed, and they overwrote each other's data."""
     one = RecordWriter("x")
     one.write(b"first")
     one.flush()
@@ -100,7 +100,7 @@ def test_torn_record_of_killed_writer_is_truncated() -> None:
     one.write(b"whole")
     one.flush()
     with open("x", "ab") as file:
-        file.write(b"\x05\0\0\0\0")  # of a third, killed while it wrote
+        file.write(b"\x05\0\0\0\0")  # the start of a third record, whose writer was killed
     two.write(b"behind it")
     two.close()
     one.close()

@@ -1,4 +1,4 @@
-"""tensorboardX's names on asyncrec: what its document shows runs, and the faults it has are gone."""
+"""tensorboardX's names in asyncrec run the examples from its documentation, and do not have its bugs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FAR = "compat-tensorboardx"
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Relative paths and registered prefixes are each test's own."""
+    """Give each test its own current folder and its own registered prefixes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "registered", {})
     yield
@@ -147,7 +147,7 @@ def test_tf_names_are_sanitized_like_tensorboardx(name: str, valid: str) -> None
 
 
 def test_unclosed_and_late_closed_writers_lose_no_records() -> None:
-    """tensorboardX's SummaryWriter is closed by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
+    """`atexit` closes tensorboardX's SummaryWriter after the event loop of `asyncrec.blocking` has stopped."""
     program = """
 import atexit
 from asyncrec import blocking
@@ -172,7 +172,7 @@ blocking.write_records("other", [b"starts the event loop"])
 
 
 class _Counting(ByteSink):
-    """A store without parts smaller than 64 KiB, which counts what it is sent."""
+    """A sink with a minimum part size of 64 KiB that counts the bytes sent to it."""
 
     chunk_size = 64 << 10
 
@@ -194,7 +194,7 @@ class _Counting(ByteSink):
 
 @pytest.fixture
 def sent() -> list[int]:
-    """Bytes of each request to ``far://``, an empty store."""
+    """Return the list of the number of bytes of each request to ``far://``, a store that is empty at first."""
     with blocking.open_storage(f"memory://{FAR}") as store:
         for info in store.list_objects():
             store.delete(info.key)
@@ -226,7 +226,7 @@ def test_writer_uploads_each_byte_once_without_flushes(sent: list[int]) -> None:
 
 
 def test_flushed_events_are_readable_in_one_object(sent: list[int]) -> None:
-    """As in tensorboardX: TensorBoard reads the event file of a run that goes on, and of one that was killed."""
+    """As with tensorboardX, TensorBoard can read the event file of a run that is still going or was killed."""
     with RecordWriter("far://bucket/events") as writer:
         for number in range(20):
             writer.write(b"%d" % number)
@@ -234,7 +234,7 @@ def test_flushed_events_are_readable_in_one_object(sent: list[int]) -> None:
             assert blocking.read_records(f"memory://{FAR}/events") == [b"%d" % each for each in range(number + 1)]
             before = list(sent)
             writer.flush()
-            assert sent == before  # there is nothing new
+            assert sent == before  # there is nothing new to flush
         writer.write(b"last")
     assert blocking.read_records(f"memory://{FAR}/events")[-1] == b"last"
     assert objects() == ["events"]
@@ -247,7 +247,7 @@ def objects() -> list[str]:
 
 @pytest.mark.slow
 def test_flushes_upload_bounded_multiple_of_written_bytes(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """tensorboardX kept the whole object, and each flush uploaded all of it again: 2 MB became 500 MB and more."""
+    """tensorboardX kept the entire object in memory and uploaded it at each flush: 2 MB became 500 MB or more."""
     monkeypatch.setattr(remote_file, "_BURST", 1 << 20)
     monkeypatch.setattr(remote_file, "_EACH_SECOND", 0)
     expected = [b"%04d" % number + bytes(996) for number in range(1000)]
@@ -324,7 +324,7 @@ def test_failed_write_raises_again_on_close(s3: Store) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
 def test_unclosed_object_is_published_at_exit(s3: Store, end: str) -> None:
-    """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""
+    """As in tensorboardX's ``__del__``: a script that never closes its SummaryWriter keeps its events."""
     program = f"""
 from asyncrec.compat.tensorboardx import RecordWriter
 writer = RecordWriter("s3://{s3.bucket}/left-open")
@@ -335,7 +335,7 @@ writer.write(b"first")
     assert blocking.read_records(f"s3://{s3.bucket}/left-open") == [b"first"]
 
 
-# What stands for tensorboardX: a queue of events, which a daemon thread writes, and its exit handler empties.
+# A stand-in for tensorboardX: a daemon thread writes a queue of events, which the exit handler empties.
 SUMMARIES = """
 import atexit, queue, threading, time
 from tensorboardX import record_writer
@@ -426,7 +426,7 @@ async def test_dropped_writer_does_not_block_event_loop(sent: list[int]) -> None
 
 
 class _Factory:
-    """tensorboardX's way: an object with two methods, and a file with three."""
+    """A factory as tensorboardX expects it: an object with two methods, which returns a file with three."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -488,7 +488,7 @@ def test_non_bytes_record_is_rejected(record: Any) -> None:
 
 
 def test_factory_lacking_method_fails_only_on_use() -> None:
-    """tensorboardX looks at nothing, so scripts give it what they need."""
+    """tensorboardX does not check factories, so scripts implement only the methods that they need."""
 
     class OnlyOpen:
         def open(self, path: str) -> io.BytesIO:
@@ -566,7 +566,7 @@ def test_registered_storage_accepts_path_with_single_colon() -> None:
 
 
 def test_key_error_from_factory_reaches_caller() -> None:
-    """tensorboardX took it for an unknown prefix, and wrote a local file called ``foo:bar.rec``."""
+    """tensorboardX took it for an unknown prefix, and wrote a local file named ``foo:bar.rec``."""
 
     class Broken(_Factory):
         def open(self, path: str) -> _Factory:
@@ -584,7 +584,7 @@ def test_key_error_from_factory_reaches_caller() -> None:
 
 
 def test_local_file_named_s3_is_local() -> None:
-    """tensorboardX routed it to S3."""
+    """tensorboardX sent it to S3."""
     with RecordWriter("s3") as writer:
         writer.write(EVENT)
     directory_check("gs")
@@ -595,12 +595,12 @@ def test_local_file_named_s3_is_local() -> None:
 def test_unknown_scheme_raises_and_creates_no_file() -> None:
     with pytest.raises(UnknownSchemeError) as caught:
         RecordWriter("nothing://bucket/events")
-    assert isinstance(caught.value, FileNotFoundError)  # which a script catches that tensorboardX told of it
+    assert isinstance(caught.value, FileNotFoundError)  # scripts written for tensorboardX catch FileNotFoundError
     assert os.listdir() == []
 
 
 def test_lengths_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tensorboardX packed them in the machine's own order."""
+    """tensorboardX used the machine's native byte order."""
     pack = struct.pack
 
     def big_endian(form: str, *values: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""TensorFlow's names without TensorFlow: what the document shows runs, and the faults of its writer are gone."""
+"""TensorFlow's names, without TensorFlow, run the documented examples and do not have the bugs of its writer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from asyncrec.compat import tensorflow as tf
 from asyncrec.errors import ArgumentError, SchemaError, TruncatedError, UnknownSchemeError
 from asyncrec.testing.golden import RECORDS
 
-# The document's session, as it stands there but for tabs.
+# The session from the documentation, verbatim except for tabs.
 SESSION = """
 In[6]: def int64_feature(value):
             return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
@@ -86,7 +86,7 @@ def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What stands for an installed TensorFlow that was imported: with its messages, under its names."""
+    """Pretend that TensorFlow was installed and imported, with message classes under TensorFlow's names."""
     file = descriptor_pb2.FileDescriptorProto()
     asyncrec.example.Example.DESCRIPTOR.file.CopyToProto(file)
     pool = descriptor_pool.DescriptorPool()
@@ -108,7 +108,7 @@ def test_documented_session_has_five_cells() -> None:
 
 @pytest.mark.parametrize(("definition", "call", "output"), CELLS, ids=lambda text: text.partition("(")[0][-20:])
 def test_documented_session_cell_produces_shown_output(definition: str, call: str, output: str) -> None:
-    """Ours, of the same name, gives the same."""
+    """Our object with the same name produces the same output."""
     namespace: dict[str, Any] = {"tf": tf}
     exec(definition, namespace)
     shown = eval(call, namespace)
@@ -161,7 +161,7 @@ def test_sequence_example_is_built_from_context_and_feature_lists() -> None:
         tf.TFRecordOptions("GZIP", compression_level=9, window_bits=31, output_buffer_size=1024, flush_mode=2),
         tf.TFRecordOptions(tf.TFRecordOptions("ZLIB", mem_level=8, compression_strategy=2, compression_method=8)),
         tf.TFRecordOptions(tf.TFRecordCompressionType.NONE, compression_level=9),
-        SimpleNamespace(compression_type="GZIP", input_buffer_size=10, window_bits=None),  # TensorFlow's own look so
+        SimpleNamespace(compression_type="GZIP", input_buffer_size=10, window_bits=None),  # TensorFlow's own attributes
     ],
     ids=["none", "name", "enum", "options", "options-of-options", "no-compression", "namespace"],
 )
@@ -215,7 +215,7 @@ def test_flushed_records_are_readable_before_close(options: Any) -> None:
         writer.write(b"%d" % number)
         writer.flush()
         writer.flush()
-        found = tf.io.tf_record_iterator("x", on_corrupt="stop")  # a GZIP member that goes on has no end yet
+        found = tf.io.tf_record_iterator("x", on_corrupt="stop")  # the GZIP member is not complete yet
         assert list(found) == [b"%d" % each for each in range(number + 1)]
     writer.write(b"last")
     writer.close()
@@ -282,7 +282,7 @@ def test_writer_and_iterator_accept_bytes_path() -> None:
 @pytest.mark.parametrize("kind", ["ZLIB", "GZIP"])
 @pytest.mark.parametrize("bits", [8, 9, 25, 31])
 def test_window_sizes_equal_those_of_zlib(kind: str, bits: int) -> None:
-    if kind == "ZLIB" and bits > 15:  # it would be no ZLIB
+    if kind == "ZLIB" and bits > 15:  # not valid for ZLIB
         with pytest.raises(ValueError, match="window_bits"):
             tf.io.TFRecordWriter("x", tf.TFRecordOptions(kind, window_bits=bits))
         return
@@ -395,14 +395,14 @@ class Whole:
 
 
 class Real:
-    """A Fraction, a tensor: of no type that we know, and a number."""
+    """A number of unknown type, like a Fraction or a tensor."""
 
     def __float__(self) -> float:
         return 0.5
 
 
 def test_helpers_accept_documented_values() -> None:
-    """What ours refuse is given to the messages, which are the documents'."""
+    """Values that our own helpers reject are passed to the message classes, as in the documentation."""
     assert tf.float_list_feature(None) == tf.train.Feature(float_list=tf.train.FloatList())
     assert tf.bytes_list_feature(None) == tf.train.Feature(bytes_list=tf.train.BytesList())
     assert tf.int64_list_feature(None) == tf.train.Feature(int64_list=tf.train.Int64List())
@@ -444,7 +444,7 @@ def test_text_and_bytes_convert_to_each_other() -> None:
 
 
 def test_writer_keeps_existing_file_until_close() -> None:
-    """TensorFlow's truncates the file as it is opened."""
+    """TensorFlow's writer truncates the file when it opens it."""
     blocking.write_records("x", [b"old"])
     writer = tf.io.TFRecordWriter("x")
     writer.write(b"new")
@@ -454,7 +454,7 @@ def test_writer_keeps_existing_file_until_close() -> None:
 
 
 def test_failed_body_leaves_no_file() -> None:
-    """TensorFlow's leaves what was written by then."""
+    """TensorFlow's writer leaves what it has written up to the error."""
     with pytest.raises(KeyError):
         with tf.io.TFRecordWriter("x") as writer:
             for number in range(5000):
@@ -464,7 +464,7 @@ def test_failed_body_leaves_no_file() -> None:
 
 
 def test_damage_error_names_file_offset_and_record() -> None:
-    """TensorFlow's DataLossError names no file."""
+    """TensorFlow's DataLossError does not name the file."""
     blocking.write_records("damaged", [b"%d" % number for number in range(100)])
     data = bytearray(Path("damaged").read_bytes())
     data[-5] ^= 1
@@ -559,7 +559,7 @@ def test_messages_are_own_classes_before_tensorflow_import() -> None:
 
 
 def test_mixed_parts_make_a_tensorflow_message(theirs: Any) -> None:
-    """As a helper of a library makes them, and as the script does: before and after TensorFlow was imported."""
+    """A library's helper and the script create messages of different classes, before and after importing TensorFlow."""
     own = asyncrec.example.Features(feature={"a": asyncrec.example.int64_feature(1)})
     feature = {
         "ours": own.feature["a"],

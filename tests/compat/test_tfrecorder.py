@@ -1,4 +1,4 @@
-"""TFRecorder's names on asyncrec: its document's class and script run, and its faults are gone."""
+"""TFRecorder's names in asyncrec run the class and script from its documentation, and do not have its bugs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, _reading
 from asyncrec.compat.tfrecorder.helpers import marshaller
 from asyncrec.errors import SchemaError
 
-# The document's class, block by block, as they stand there but for docstrings; the imports are changed.
+# The documented class, block by block, verbatim except for docstrings and imports.
 IMPORTS = """
 import numpy as np
 import os
@@ -85,7 +85,7 @@ CSV = """
     def to_csv_row(self):
         return [self.name, self._label]
 """
-# What the document leaves out: where src_data comes from, and the label of a chunk, which its call does not give.
+# The documentation does not say where src_data comes from, and its call passes no label for a chunk.
 LEFT_OUT = """
     src_data = property(lambda self: self._data, lambda self, data: setattr(self, '_data', data))
 """
@@ -106,7 +106,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def rows() -> int:
-    """Arrays, and the CSV file that names them."""
+    """Write arrays, and the CSV file that lists them; return their number."""
     os.mkdir("data")
     generator = np.random.default_rng(0)
     with open("list.csv", "w", newline="") as file:
@@ -117,7 +117,7 @@ def rows() -> int:
 
 
 def generate(example_class: Any, **options: Any) -> dict[str, int]:
-    """The document's call."""
+    """Make the call from the documentation."""
     return tf_factory.generate_and_save_train_eval_test_tfrecords_files(
         save_directory_path="save",
         example_class=example_class,
@@ -144,7 +144,7 @@ def test_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture
     dataset = tf_factory.generate_dataset(tfrecord_filepaths)
 
     for l in dataset:  # noqa: E741  # the document's name
-        print(l)  # label, data
+        print(l)  # prints label and data
 
     assert len(capsys.readouterr().out.split("(")) > 16
     for label, data in read("save/eval"):
@@ -194,7 +194,7 @@ def test_given_examples_are_split_and_written(rows: int) -> None:
     write = tf_factory.generate_and_save_train_eval_test_tfrecords_files_for_examples
     assert write("save", examples, [0.7, 0.2, 0.1], src_data_dirpath="data") == {"train": 14, "eval": 4, "test": 2}
     labels = [label for folder in ("train", "eval", "test") for label, _ in read(f"save/{folder}")]
-    assert labels == [int(example.name[1:]) for example in examples]  # the list was shuffled in place, as it was there
+    assert labels == [int(example.name[1:]) for example in examples]  # as in TFRecorder, the list was shuffled in place
     assert labels != sorted(labels) == list(range(20))
     examples = toy().from_csv_file("list.csv")
     assert write("plain", examples, examples_shuffle=False, src_data_dirpath="data") == {"train": 16, "eval": 4}
@@ -258,7 +258,7 @@ def test_every_keyword_reaches_load_method(rows: int) -> None:
 
 
 def test_files_stay_within_maximal_size(rows: int) -> None:
-    """TFRecorder's files had whatever size."""
+    """TFRecorder did not limit the size of its files."""
     generate(toy(), examples_tfrecord_file_max_size_in_bytes=500)
     paths = tf_factory.get_tfrecord_filepaths("save/train")
     assert len(paths) > 2
@@ -267,12 +267,12 @@ def test_files_stay_within_maximal_size(rows: int) -> None:
 
 
 def test_ratios_with_rounding_error_are_accepted(rows: int) -> None:
-    """TFRecorder refused .7, .2 and .1."""
+    """TFRecorder rejected .7, .2 and .1."""
     assert generate(toy(), examples_train_eval_test_ratio=[0.7, 0.2, 0.1]) == {"train": 14, "eval": 4, "test": 2}
 
 
 def test_serialized_examples_are_not_kept_in_memory(rows: int) -> None:
-    """TFRecorder kept it with the example, and memory grew."""
+    """TFRecorder kept the serialized form of each example, so memory use grew."""
     examples = toy().from_csv_file("list.csv")
     tf_factory.generate_and_save_tfrecords_files_for_examples_dict("save", {"all": examples}, src_data_dirpath="data")
     assert [vars(example)["_data"] for example in examples] == [None] * 20
@@ -280,7 +280,7 @@ def test_serialized_examples_are_not_kept_in_memory(rows: int) -> None:
 
 
 def test_subclass_fields_do_not_change_parent() -> None:
-    """TFRecorder kept one list for all classes."""
+    """TFRecorder kept a single list for all classes."""
 
     class Parent(Example):
         @tfrecordable(dtype=Example.Field.TYPE_INT64)
@@ -297,7 +297,7 @@ def test_subclass_fields_do_not_change_parent() -> None:
 
 
 def test_array_of_undeclared_type_raises(rows: int) -> None:
-    """TFRecorder stored int32 as declared float32, byte for byte."""
+    """TFRecorder stored the bytes of an int32 array as float32."""
     np.save("data/e3.npy", np.linspace(0.1, 0.3, 12))
     with pytest.raises(TypeError, match="declared as float32") as caught:
         generate(toy())
@@ -307,7 +307,7 @@ def test_array_of_undeclared_type_raises(rows: int) -> None:
 
 
 def test_second_write_replaces_csv_file(rows: int) -> None:
-    """TFRecorder appended to it."""
+    """TFRecorder appended to the file."""
     for _ in range(2):
         generate(toy())
     lines = Path(tf_factory.get_examples_list_filepaths("save/train")).read_text().splitlines()
@@ -333,7 +333,7 @@ def test_ignored_example_is_counted_but_not_written(rows: int) -> None:
         self.data = np.zeros(1, np.float32)
 
     kind.load = load
-    assert sum(generate(kind).values()) == 20  # those given, as it counted them
+    assert sum(generate(kind).values()) == 20  # as in TFRecorder, the examples given are counted
     assert sorted(label for name in ("train", "eval") for label, _ in read(f"save/{name}")) == [
         number for number in range(20) if number != 3
     ]
@@ -342,7 +342,7 @@ def test_ignored_example_is_counted_but_not_written(rows: int) -> None:
 
 
 def test_documented_class_blocks_compile() -> None:
-    """They stand in the source as they are shown to a reader: valid on their own once a class is around them."""
+    """Each block appears in the source as the documentation shows it, and is valid once it is inside a class."""
     for block in (FIELDS, LOAD, SPLIT, CSV):
         compile(textwrap.dedent(block), "document", "exec")
 

@@ -1,6 +1,6 @@
-"""What TFRecorder's own users would notice, one by one: where its methods run, its splits, its types, its files.
+"""Details that TFRecorder's users would notice: the threads that run its methods, its splits, its types and its files.
 
-Its own tests are in ``test_tfrecorder_suite.py``, its README's scripts in ``test_tfrecorder_scripts.py``.
+TFRecorder's own tests are in ``test_tfrecorder_suite.py``, its README's scripts in ``test_tfrecorder_scripts.py``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kind_of(dtype: int = Example.Field.TYPE_INT32, **methods: Any) -> Any:
-    """A class of one field, ``value``."""
+    """Return an example class with a single field, ``value``."""
 
     class Value(Example):
         def __init__(self, value: Any) -> None:
@@ -274,7 +274,7 @@ def test_value_reads_back_as_in_tfrecorder(dtype: int, given: Any, read: Any) ->
     kind = kind_of(dtype)
     write_dict("save", {"a": [kind(given)]})
     assert values("save/a", kind) == [read]
-    if given == read or dtype != Example.Field.TYPE_BOOL:  # a 2 is written, read as True, and told by the checker
+    if given == read or dtype != Example.Field.TYPE_BOOL:  # 2 is written and read as True, and the checker reports it
         assert tf_factory.assert_example_serialize_deserialize_is_ok(kind(given))
 
 
@@ -335,7 +335,7 @@ def test_missing_field_reads_as_zero_or_empty(dtype: int, read: Any) -> None:
 
 
 def test_marshaller_reports_types_and_size() -> None:
-    """As its ``test_marshaller`` asks for them; a double is a float by another name."""
+    """The arguments are those of TFRecorder's ``test_marshaller``; a double is treated as a float."""
 
     class Two(Example):
         @tfrecordable(Example.Field.TYPE_DOUBLE)
@@ -403,7 +403,7 @@ def test_csv_lists_example_without_chunks() -> None:
 @pytest.mark.parametrize("folder", ["", "memory://lists/", "file://{}/"])
 def test_example_lists_are_read_from_any_store(folder: str, tmp_path: Path) -> None:
     folder, kind = folder.format(tmp_path), kind_of()
-    for numbers in ([0, 1], [2]):  # added to, as it added
+    for numbers in ([0, 1], [2]):  # as in TFRecorder, the second call adds to the first
         Example.to_csv_file(f"{folder}all.csv", [kind(number) for number in numbers])
     assert [example.value for example in Example.from_csv_file.__func__(kind, f"{folder}all.csv")] == [0, 1, 2]
     three = [f"{folder}all.csv"] * 3

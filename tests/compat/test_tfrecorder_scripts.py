@@ -1,6 +1,7 @@
-"""Scripts written for TFRecorder, as its README has them, run unchanged but for their imports, and say what they said.
+"""Scripts from TFRecorder's README run with only their imports changed, and print the same output.
 
-``tfrecorder_scripts/*.out`` is what TFRecorder itself printed (gdoras/TFRecorder a063660, TensorFlow 2.21), run so:
+``tfrecorder_scripts/*.out`` is the output of TFRecorder itself (gdoras/TFRecorder a063660, TensorFlow 2.21), produced
+by:
 
     PYTHONPATH=TFRecorder python -c "import logging, runpy; logging.disable(50); runpy.run_path('SCRIPT')"
 """

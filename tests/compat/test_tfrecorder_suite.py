@@ -1,9 +1,9 @@
-"""TFRecorder's own six tests, in their order and with their two classes, on asyncrec.
+"""TFRecorder's own six tests, in the same order and with the same two classes, run on asyncrec.
 
-They were run as they stand, too, from its repository (gdoras/TFRecorder a063660) with its modules replaced by those of
-`asyncrec.compat.tfrecorder`: all six pass, of which TFRecorder itself passes five (its ``test_marshaller`` stores a
-bool as an int, which TensorFlow 2.21 refuses). That repository has no package to install; so their behaviour is written
-down here.
+They were also run unchanged, in TFRecorder's repository (gdoras/TFRecorder a063660), with its modules replaced by those
+of `asyncrec.compat.tfrecorder`. All six pass, while TFRecorder itself passes only five: its ``test_marshaller`` stores
+a bool as an int, which TensorFlow 2.21 rejects. That repository has no package to install, so the behaviour that its
+tests check is reproduced here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asyncrec.compat.tfrecorder.helpers.marshaller import Example
 
 
 class ToyExample1(Example):
-    """An array as source, and a label and a probability as target."""
+    """An example with an array as source, and a label and a probability as target."""
 
     def __init__(self, name: str, label: int, likelihood: float, data_filepath: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ToyExample1(Example):
 
 
 class ToyExample2(Example):
-    """An array as source and another as target, cut to chunks."""
+    """An example with two arrays, a source and a target, which are cut into chunks."""
 
     def __init__(self, label: str, name: str | None = None) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(kind: type, count: int, shape: tuple[int, int] = (128, 4)) -> tuple[list[Any], dict[str, Any]]:
-    """Examples with their arrays in files, and the keyword arguments that their methods need."""
+    """Return examples whose arrays are in files, and the keyword arguments that their methods need."""
     for folder in ("corpus/src", "corpus/tgt"):
         os.makedirs(folder)
     examples: list[Any] = []
@@ -140,7 +140,7 @@ def made(kind: type, count: int, shape: tuple[int, int] = (128, 4)) -> tuple[lis
 
 
 def check(path: str, names: list[str], kind: Any, kwargs: dict[str, Any], count: int) -> None:
-    """Each folder has its list and its files, and all of them hold every example."""
+    """Check that each folder has its list and its files, and that the files together contain every example."""
     records = 0
     for name in names:
         assert os.path.exists(tf_factory.get_examples_list_filepaths(f"{path}/{name}"))
@@ -177,7 +177,7 @@ def test_generate_and_save_tfrecords_files_for_examples_dict(kind: type) -> None
 
 @both
 def test_generate_and_save_tfrecords_files_for_train_eval_test_examples_files(kind: type) -> None:
-    """From the lists of three splits the same three are made anew."""
+    """The lists of the three splits are used to generate the same splits again."""
     examples, kwargs = made(kind, 13)
     tf_factory.generate_and_save_train_eval_test_tfrecords_files_for_examples(
         "original", examples, [0.5, 0.3, 0.2], **kwargs
@@ -192,7 +192,7 @@ def test_generate_and_save_tfrecords_files_for_train_eval_test_examples_files(ki
 
 @both
 def test_generate_and_save_train_eval_test_tfrecords_files_for_examples(kind: type) -> None:
-    """The same examples are split in three ways, one after the other."""
+    """The same examples are split in three different ways, one after the other."""
     examples, kwargs = made(kind, 13)
     for number, ratios in enumerate([0.8, [0.7, 0.3], [0.5, 0.3, 0.2]]):
         tf_factory.generate_and_save_train_eval_test_tfrecords_files_for_examples(
@@ -216,7 +216,7 @@ def test_generate_and_save_tfrecords_files_for_examples_file(kind: type) -> None
 
 
 def test_example() -> None:
-    """Each type, written and read; a double is a float; arrays of 64 bits are a TypeError."""
+    """Each type is written and read back; a double is treated as a float; 64-bit arrays raise TypeError."""
     given = {
         "BOOL": True, "INT32": 4, "INT64": 1 << 40, "FLOAT": 0.1, "DOUBLE": 0.2, "STRING": "é",
         "ARRAY_INT32": np.ones((3, 4), np.int32), "ARRAY_FLOAT32": np.random.random((3, 4)).astype(np.float32),

@@ -1,4 +1,4 @@
-"""The sampler's parameters; that it samples, and that its faults are gone, is tested where TensorFlow is (interop)."""
+"""The sampler's parameters. Tests that need TensorFlow, of sampling and of the bugs that are gone, are in interop."""
 
 from __future__ import annotations
 

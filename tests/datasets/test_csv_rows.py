@@ -1,4 +1,4 @@
-"""Rows of CSV, each with its line; damage is an error that says where."""
+"""Rows of CSV are read with their line numbers, and errors name the damaged line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_csv_rows_round_trip(rows: list[list[str]], ending: str) -> None:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator=ending, quoting=csv.QUOTE_ALL).writerows(rows)
     if text.getvalue().startswith("\ufeff"):
-        return  # taken for the mark of an encoding
+        return  # it would be read as a byte order mark
     assert rows_of(text.getvalue().encode()) == rows
 
 

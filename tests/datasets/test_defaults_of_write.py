@@ -1,4 +1,4 @@
-"""How large a shard of a split is where nobody says."""
+"""The default size of a split's shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all examples of a split hold: a schema and datum's table, of every example and not of the last."""
+"""The schema and datum's table of a split describe every example, not only the last one."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TestSparse:
 
 
 class TestRecords:
-    """Of somebody else's serializer."""
+    """Records from a serializer that is not ours."""
 
     def test_types_come_from_record_and_shapes_from_features(self) -> None:
         description = Description()
@@ -200,7 +200,7 @@ class TestOfTable:
 
 
 def test_table_describes_image_by_shape_and_schema_by_bytes() -> None:
-    """datum decodes by the table. What is no single text or bytes in each example is no image."""
+    """datum decodes according to its table. Only a feature with one text or bytes in each example can be an image."""
     description = described({"image": b"JPEG", "n": 1, "several": [b"a", b"b"]})
     description.see_images({"image": [4, 5, 3], "n": [4, 5, 3], "several": [4, 5, 3], "other": [1, 1]})
     assert {name: row["shape"] for name, row in description.table().items()} == {

@@ -1,4 +1,4 @@
-"""The pixels of an image from the beginning of its file; `make interop` compares with Pillow, of every mode."""
+"""Image shapes are read from the first bytes of a file; `make interop` compares them with Pillow in every mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_jpeg_shape_is_read_from_frame(components: int, axes: list[int]) -> None
 
 
 def test_image_shape_skips_segments_before_frame() -> None:
-    """EXIF with a preview, a table whose marker lies among those of frames, padding, a marker without a length."""
+    """The segments: EXIF data with a preview, a table whose marker resembles a frame's, padding, a bare marker."""
     exif = b"\xff\xe1" + pack(">H", 2 + 40_000) + jpeg(9, 9, 3) + bytes(40_000 - len(jpeg(9, 9, 3)))
     table = b"\xff\xc4" + pack(">H", 5) + b"abc"
     assert image_shape(io.BytesIO(jpeg(3, 5, 3, frame=0xC2, before=exif + table + b"\xff\xff\x01"))) == [3, 5, 3]

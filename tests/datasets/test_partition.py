@@ -1,4 +1,4 @@
-"""Ratios and the deal: every row in one split, each split its share of every stratum."""
+"""Ratios and the assignment of rows: each row is in one split, and each split has its share of every stratum."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def test_folds_have_equal_size() -> None:
 
 
 def test_single_row_strata_are_shared_among_splits() -> None:
-    """Rounding each stratum by itself would give them all to train."""
+    """Rounding each stratum separately would assign all of them to train."""
     dealt = deal(list(range(100)), weights_of([0.7, 0.2, 0.1]), seed=0)
     assert [len(rows) for rows in dealt.values()] == [70, 20, 10]

@@ -1,4 +1,4 @@
-"""`asyncrec.open_split`: what a split holds, whole or in part, from whoever wrote it."""
+"""`asyncrec.open_split` reads all or part of a split, whichever library wrote it."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class TestErrors:
                 pass
 
     async def test_error_names_split_in_subfolder(self) -> None:
-        """As `write_splits_from_csv` makes them."""
+        """`write_splits_from_csv` writes splits to such subfolders."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("csvc/train/train", storage=storage) as writer:
             await writer.write(b"x")
@@ -268,7 +268,7 @@ class TestErrors:
 
 
 class TestOfDatum:
-    """Files that datum itself wrote: no manifest, no index."""
+    """Splits written by datum itself, without a manifest and without indexes."""
 
     async def put(self, storage: Storage) -> None:
         for shard in range(2):

@@ -1,4 +1,4 @@
-"""`HashShuffler`: records in the order of their keys' hashes, in bounded memory, whatever the order they came in."""
+"""`HashShuffler` sorts records by the hashes of their keys in bounded memory, whatever the order of its input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asyncrec.errors import CorruptRecordError, DuplicateKeyError, StorageError
 
 
 def order_of(keys: list[str], salt: str) -> list[str]:
-    """datum's and TFDS's, said in their way: sorted by the hash as a number of 128 bits."""
+    """Return the keys in datum's and TFDS's order: sorted by their hashes as 128-bit numbers."""
     return sorted(keys, key=lambda key: int(hashlib.md5(salt.encode() + key.encode()).hexdigest(), 16))
 
 
@@ -102,12 +102,13 @@ def test_digest_equates_number_with_text_and_uses_bytes_unchanged() -> None:
 class TestMemory:
     @pytest.mark.slow
     def test_shuffler_bounds_memory_and_open_files(self, tmp_path: Path) -> None:
-        """40 MB through 1 MiB: buckets of the first level exceed it too, and are split again."""
+        """40 MB pass through 1 MiB of memory: the first-level buckets exceed the limit, too, and are split again."""
         limit = 1 << 20
         before = len(os.listdir("/proc/self/fd"))
         most_files = most_held = 0
         shuffler = HashShuffler("s", memory_limit=limit, temporary_folder=tmp_path)
-        # 256 buckets of 150 KB on average; the long ones exceed the limit together with what else is in theirs.
+        # There are 256 buckets of 150 KB on average; a long record exceeds the limit together with the rest of its
+        # bucket.
         for i in range(40_000):
             shuffler.add(i, i.to_bytes(4) + bytes(900_000 if i % 4000 == 0 else 996))
             if i % 1000 == 0:
@@ -241,7 +242,7 @@ class TestDisk:
         assert list(tmp_path.iterdir()) == []
 
     def test_unlistable_folder_still_accepts_spill_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What processes that were killed have left there stays, then."""
+        """What killed processes have left in the folder then stays there."""
 
         def refused(path: str) -> list[str]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)

@@ -1,4 +1,4 @@
-"""datum's two JSON files: made from the manifests, so that no writer loses another's."""
+"""datum's two JSON files are derived from the manifests, so that no writer loses the entries of another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INT = {"type": "int", "shape": [], "dense": True}
 
 
 async def committed(storage: Storage, split: str, **features: Any) -> None:
-    """A split with a manifest, as `DatasetWriter` leaves it before it writes the files."""
+    """Write a split with a manifest, as `DatasetWriter` leaves it just before it writes the JSON files."""
     async with asyncrec.open_sharded_writer(
         split, storage=storage, num_shards=1, metadata={"split": split, "features": features}
     ) as writer:
@@ -63,7 +63,7 @@ async def test_sidecars_are_not_rewritten_while_current() -> None:
 
 
 async def test_concurrent_sidecar_update_is_not_lost() -> None:
-    """The other's files appear, from what it read before, just after ours: whoever is last looks again."""
+    """Another writer's files, based on older data, appear just after ours; the last writer checks again."""
 
     class Interrupted(MemoryStorage):
         def open_sink(self, key: str, *, exclusive: bool = False) -> Any:

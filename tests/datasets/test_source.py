@@ -1,4 +1,4 @@
-"""Running a generator and a serializer: in which thread, how far ahead, and how they end."""
+"""Running a generator and a serializer: in which thread, how far ahead, and how they stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Kept:
-    """A sink that keeps what it takes."""
+    """A sink that keeps what is added to it."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -40,7 +40,7 @@ def padded(features: Mapping[str, Any]) -> bytes:
 
 
 async def test_async_generator_examples_are_batched_by_bytes() -> None:
-    """A batch is as many as make a MiB: all of 256 small ones, few large ones."""
+    """A batch has at most 1 MiB: all 256 small examples, but only a few large ones."""
     for size, most in ((100, 256), (1 << 20, 3), (100 << 10, 12)):
         kept = Kept()
 

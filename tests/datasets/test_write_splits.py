@@ -1,4 +1,4 @@
-"""`asyncrec.write_splits_from_csv`: TFRecorder's factory without its faults, each of which has its test below."""
+"""`asyncrec.write_splits_from_csv` replaces TFRecorder's factory, without its bugs, each of which has a test here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Field = DeclaredExample.Field
 
 
 class Toy(DeclaredExample):
-    """A name, a label, and an array that `load` makes of the name."""
+    """An example with a name, a label, and an array that `load` derives from the name."""
 
     def __init__(self, name: str, label: int, data: Any = None) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ async def test_async_methods_run_on_event_loop() -> None:
 
 
 async def test_example_methods_run_in_tfrecorder_order() -> None:
-    """TFRecorder's order, which its users' methods rely on."""
+    """The methods of TFRecorder's users rely on its order."""
     order: dict[str, list[str]] = {}
 
     class Telling(Toy):
@@ -287,7 +287,7 @@ async def test_loading_overlaps_within_limit_and_keeps_seeded_order() -> None:
             with lock:
                 together += 1
                 most = max(most, together)
-            meeting.wait()  # is passed only when three load at once
+            meeting.wait()  # blocks until three loads run at the same time
             super().load()
             with lock:
                 together -= 1
@@ -373,7 +373,7 @@ async def test_write_accepts_ratios_with_rounding_error() -> None:
 
 
 async def test_written_arrays_are_released() -> None:
-    """Of the loaded arrays, no more are alive at once than examples are in work; in the end none is."""
+    """At any time, only the arrays of examples being processed are alive; in the end, none are left."""
     alive, most = 0, 0
     lock = threading.Lock()
 
@@ -479,7 +479,7 @@ async def test_method_error_names_row_and_keeps_earlier_dataset(method: str, is_
         raise KeyError("no such thing")
 
     if method == "encode" and is_async:
-        is_async = False  # it has no async form
+        is_async = False  # it has no async variant
     failing = fail_later if is_async else fail
     kind = type("Bad", (Toy,), {method: staticmethod(failing) if method == "from_csv_row" else failing})
     storage = await stored_csv(3)
@@ -579,7 +579,7 @@ async def test_misuse_raises_before_any_write() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("anyio_backend", "when"), [("asyncio", "before"), ("trio", "after")])
 async def test_storage_fault_leaves_each_split_entirely_old_or_new(when: Any) -> None:
-    """And the old ones all, unless a note names those that were committed."""
+    """All splits are old, unless a note names those that were already committed."""
     base = await stored_csv(6)
     await write(base, ratios=0.5)
     old = {split: await names(base, split) for split in ("train", "eval")}
@@ -609,7 +609,7 @@ async def _copy(storage: Storage) -> MemoryStorage:
 
 
 async def test_full_disk_keeps_earlier_splits(tmp_path: Path) -> None:
-    """Seen by the system's own answer, with records in several shards already."""
+    """The operating system reports the full disk after records were written to several shards."""
     (tmp_path / "list.csv").write_bytes(csv_of(40))
     async with asyncrec.open_storage(tmp_path) as storage:
         await write(storage, max_shard_bytes=500)
@@ -622,7 +622,7 @@ async def test_full_disk_keeps_earlier_splits(tmp_path: Path) -> None:
 
 
 class _FullDisk:
-    """The operating system, on a disk with room for some bytes."""
+    """The operating system with a disk that has room for a limited number of bytes."""
 
     def __init__(self, folder: Path, room: int) -> None:
         self.room = room
@@ -724,7 +724,7 @@ async def test_mismatching_record_raises_after_all_earlier_records() -> None:
 
 
 async def test_readers_accept_splits_of_every_writer() -> None:
-    """Splits from a CSV file by `open_split`, and those of a DatasetWriter and of a sharded writer as tuples."""
+    """`open_split` reads splits made from CSV files, and reads those of DatasetWriter and ShardedWriter as tuples."""
     storage = await stored_csv(20)
     await write(storage)
     async with asyncrec.open_split("out/train", "train[:50%]", storage=storage) as reader:
@@ -762,7 +762,7 @@ async def test_dataset_can_be_closed_early() -> None:
 
 
 async def test_event_loop_runs_while_methods_block() -> None:
-    """Each load ends only when the loop has answered it."""
+    """Each load returns only after the event loop has responded to it."""
     started, answered = threading.Semaphore(0), threading.Semaphore(0)
 
     class Blocking(Toy):

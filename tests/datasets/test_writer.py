@@ -1,4 +1,4 @@
-"""`asyncrec.DatasetWriter`: a generator becomes a split, whole or not at all; datum's faults are gone."""
+"""`asyncrec.DatasetWriter` writes a generator's examples to a split, completely or not at all, without datum's bugs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def keys(storage: Storage, prefix: str = "") -> list[str]:
 
 
 async def contents(storage: Storage) -> dict[str, bytes]:
-    """Everything but the manifests, which tell the time."""
+    """Return all objects except the manifests, which contain the time."""
     found = [key for key in await keys(storage) if not key.startswith("_manifest/")]
     return {key: await storage.get(key) for key in found}
 
@@ -150,7 +150,7 @@ class TestGenerators:
 
         class Later:
             def __call__(self, features: Datum) -> Any:
-                return later(features)  # only the call shows that it is asynchronous
+                return later(features)  # only calling it reveals that it is asynchronous
 
         async def examples(split: str) -> AsyncIterator[tuple[str, Datum]]:
             for item in numbers(split, 300):
@@ -225,7 +225,7 @@ class TestOrder:
                 shuffled, None, "", "train", storage=storage, num_shards=3, seed=seed,
                 memory_limit=memory_limit, temporary_folder=tmp_path,
             ).create_records()  # fmt: skip
-            # Indexes are named by their writer, and what they say is the shards'.
+            # Indexes have the writer's id in their names, but their contents depend only on the shards.
             named = {
                 re.sub("train-[0-9a-f]{20}-", "train-", key): data for key, data in (await contents(storage)).items()
             }
@@ -368,7 +368,7 @@ class TestWrittenFiles:
 
 
 class TestReplacing:
-    """A split written again: whole, or the earlier one is."""
+    """Rewriting a split replaces it completely, or leaves the earlier one complete."""
 
     async def test_new_shards_replace_all_old_shards(self) -> None:
         storage = MemoryStorage()
@@ -427,8 +427,8 @@ class TestReplacing:
     async def test_storage_fault_leaves_old_or_new_split(
         self, num_shards: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What was there is touched only when the new one is whole: there is no moment at which neither is."""
-        monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: 0.0)  # the back-off counts, and does not sleep
+        """The earlier split is not touched until the new one is complete, so there is always one of them."""
+        monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: 0.0)  # the back-off does not sleep
 
         async def first(storage: Storage) -> None:
             await DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=3).create_records()
@@ -459,7 +459,7 @@ class TestReplacing:
             except StorageError as error:
                 notes = getattr(error, "__notes__", [])
             if notes is None:
-                outcomes.add("new")  # only the removal of what was replaced failed
+                outcomes.add("new")  # only removing the earlier split failed
             elif (await read_manifest("train", storage=inner)).records == 100:
                 outcomes.add("as it was")
                 assert await contents(inner) == before, about
@@ -472,7 +472,7 @@ class TestReplacing:
 
     async def test_full_disk_keeps_earlier_split(self, tmp_path: Path) -> None:
         class Full:
-            """`os`, but that its disk is full after some writes."""
+            """Like `os`, but its disk is full after some writes."""
 
             def __init__(self, room: int) -> None:
                 self.room = room
@@ -505,7 +505,7 @@ class TestReplacing:
         publications = [k for k, (operation, *_) in enumerate(calm.operations) if operation in ("publish", "send")]
         for k in publications:
             if calm.operations[k][1].startswith(("_manifest/train/", "shard_info", "datum_to")):
-                break  # from here on it may be committed
+                break  # from here on, it may be committed
             inner = MemoryStorage()
             flaky = FlakyStorage(inner, {k: Fault("hang")})
             async with anyio.create_task_group() as tasks:
@@ -514,7 +514,8 @@ class TestReplacing:
                     await checkpoint()
                 tasks.cancel_scope.cancel()
             assert await contents(inner) == {}
-            # What was asked for and not answered may still come: a tombstone, the claim and the begin speak for it.
+            # Requests without a response may still take effect: a tombstone, the claim and the first log object account
+            # for them.
             assert all(key.startswith("_manifest/") for key in await keys(inner))
             with pytest.raises(ObjectNotFoundError):
                 await read_manifest("train", storage=inner)
@@ -525,7 +526,7 @@ class TestReplacing:
 
 
 class TestFaultsOfDatum:
-    """Each fault that datum's writer has, and that it is gone."""
+    """One test for each bug of datum's writer, to show that ours does not have it."""
 
     async def test_rewritten_split_updates_counts(self) -> None:
         storage = MemoryStorage()
@@ -535,7 +536,7 @@ class TestFaultsOfDatum:
         assert await json_of(storage, "shard_info.json") == {"train": {shard: 40}}
 
     async def test_other_splits_keep_their_counts_on_any_storage(self, tmp_path: Path) -> None:
-        """datum looked for the file on the local disk, whatever the storage."""
+        """datum looked for the file on the local disk, whatever the storage was."""
         for storage in (MemoryStorage(), LocalStorage(tmp_path)):
             for split, count in (("train", 100), ("test", 20), ("train", 50)):
                 await DatasetWriter(numbers, None, "", split, storage=storage, count=count).create_records()
@@ -589,7 +590,7 @@ class TestFaultsOfDatum:
                 assert features["three"].tolist() == [[[b"x\0"]]]
 
     async def test_temporary_files_stay_in_given_folder(self, tmp_path: Path) -> None:
-        """datum put them into the parent of the target."""
+        """datum put them into the parent folder of the target."""
         seen = []
 
         def examples(split: str) -> Iterator[tuple[str, Datum]]:
@@ -620,7 +621,7 @@ class TestFaultsOfDatum:
         assert list(tmp_path.iterdir()) == []
 
     async def test_shard_count_handles_few_examples_of_any_size(self) -> None:
-        """datum looped for ever at 2 TiB in 1,500 examples, and made one shard of 600 GiB in 1,000."""
+        """datum never returned for 2 TiB in 1,500 examples, and made one shard of 600 GiB for 1,000."""
         from asyncrec._datasets.from_generator.publishing import shard_count
 
         assert shard_count(2 << 40, 1500) == 1500
@@ -628,7 +629,7 @@ class TestFaultsOfDatum:
 
     @pytest.mark.slow
     async def test_fifty_thousand_examples_need_few_mebibytes_and_files(self, tmp_path: Path) -> None:
-        """datum held up to 1,000 files open. 50,000 examples of 1 KiB here; a million in tests/benchmarks."""
+        """datum kept up to 1,000 files open. This test has 50,000 examples of 1 KiB; tests/benchmarks has a million."""
         limit = 4 << 20
         payload = random.Random(0).randbytes(1 << 20)
         before = len(os.listdir("/proc/self/fd"))
@@ -656,14 +657,14 @@ class TestFaultsOfDatum:
         assert sorted(os.listdir(tmp_path)) == ["data"]
 
     async def test_split_can_be_compressed(self) -> None:
-        """datum had neither: TestWrittenFiles.test_split_round_trips_compressed and TestReplacing are about them."""
+        """datum had neither: TestWrittenFiles.test_split_round_trips_compressed and TestReplacing test both."""
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, compression="GZIP").create_records()
         assert (await storage.get("train-00000-of-00001.tfrecord"))[:2] == b"\x1f\x8b"
 
 
 class TestOfDatum:
-    """What datum wrote is taken over."""
+    """Splits written by datum can be rewritten."""
 
     async def test_rewriting_datum_split_keeps_other_splits(self) -> None:
         storage = MemoryStorage()

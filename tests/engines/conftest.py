@@ -1,4 +1,4 @@
-"""Ray, started once: on two processors, with the smallest store that is of use."""
+"""Start Ray once, with two processors and the smallest object store that works."""
 
 from __future__ import annotations
 

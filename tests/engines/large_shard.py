@@ -1,10 +1,10 @@
-"""A large shard is read by ranges, and its records written as small shards, in little memory.
+"""Read a large shard by ranges, and write its records as small shards, with little memory.
 
     python tests/engines/large_shard.py FOLDER [MIB]
 
 makes one shard of MIB (4,096) in FOLDER, and lets Ray, with an object store of 100 MiB and two tasks at a time, write
-its records as shards of at most 256 MiB. It prints how many records are in how many shards, the largest shard, and the
-most that a worker's process had in memory.
+its records as shards of at most 256 MiB. It prints the number of records and of shards, the size of the largest shard,
+and the peak memory of a worker process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asyncrec.integrations.ray import read_asyncrec, write_asyncrec
 
 MIB = 1 << 20
 BODY = 64 << 10
-BATCH = 64  # records
+BATCH = 64  # in records
 
 
 def batches(total: int) -> pa.RecordBatchReader:
@@ -45,10 +45,10 @@ def batches(total: int) -> pa.RecordBatchReader:
 
 
 class Watch(threading.Thread):
-    """Looks at the workers of Ray, ten times a second.
+    """Samples the memory of Ray's workers ten times a second.
 
     Attributes:
-        most: bytes that one of them had resident, what it shares with others left out.
+        most: the largest resident size of a worker in bytes, without shared memory.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Two nodes write, and one is taken away with what it held: `python tests/engines/lost_node.py FOLDER`."""
+"""Two nodes write, and one of them is removed with all its data: `python tests/engines/lost_node.py FOLDER`."""
 
 from __future__ import annotations
 

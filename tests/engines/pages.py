@@ -1,4 +1,4 @@
-"""Run what a how-to shows, from top to bottom, and compare what it prints with what the page says."""
+"""Run the code of a how-to page from top to bottom, and compare its output with what the page shows."""
 
 from __future__ import annotations
 

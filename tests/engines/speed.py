@@ -1,7 +1,8 @@
-"""How fast Ray reads and writes through asyncrec, beside its own TFRecord support: `python tests/engines/speed.py`.
+"""Compare the speed of Ray with asyncrec and with Ray's own TFRecord support: `python tests/engines/speed.py`.
 
-200,000 records of 1 KiB with five features, in 8 shards, on two processors; each is done once to warm up and then three
-times, in turn, and the fastest counts. Parquet of the same rows is there for orientation.
+There are 200,000 records of 1 KiB with five features, in 8 shards, on two processors. Each operation runs once to warm
+up and then three times, alternating with the others; the fastest run counts. Parquet files with the same rows are
+included for comparison.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def main() -> None:
             "to_batch": lambda: [to_batch(part, schema) for part in parts],
         },
         times=30,
-        clock=time.process_time,  # of one thread, so that what else the machine does counts little
+        clock=time.process_time,  # the time of this thread, so that other load on the machine matters little
     )
     records = sum(map(len, parts))
     print({name: f"{seconds / records * 1e6:.2f} us" for name, seconds in pure.items()})

@@ -1,4 +1,4 @@
-"""What the how-tos of tables and engines show runs from top to bottom, and prints what they say."""
+"""The code of the how-to pages about tables and engines runs from top to bottom, and prints what they show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray reads what is there, and each row is written exactly once, whatever dies on the way."""
+"""Ray reads all records, and writes each row exactly once, whichever process dies meanwhile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ids(path: Path) -> list[int]:
 
 
 def check_clean(path: Path) -> None:
-    """What is committed is whole, and nothing else is there, now or behind a recovery."""
+    """Check that the committed data is intact, and that nothing else is left, even after a recovery."""
     assert blocking.recover(path).shards == ()
     import anyio
 
@@ -49,7 +49,7 @@ def check_clean(path: Path) -> None:
 
 
 def fail_once(flag: Path, how: Callable[[], None]) -> Callable[[Any], Any]:
-    """For `map_batches`: the task of row 2000 does it, the first time."""
+    """Return a function for `map_batches` that runs ``how`` in the task with row 2000, but only the first time."""
 
     def work(batch: Any) -> Any:
         if 2000 in batch["id"]:
@@ -132,7 +132,7 @@ def test_worker_dying_before_its_shard_reruns(tmp_path: Path) -> None:
 
 
 class DiesOnce(AsyncrecDatasink):
-    """Behind its shards."""
+    """Its process dies once, after it has written its shards."""
 
     flag = ""
 
@@ -189,7 +189,7 @@ def test_tolerated_block_failures_are_not_counted(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(context, "max_errored_blocks", 100)
     dataset = read_asyncrec(source(tmp_path)).map_batches(fail)
     report = write_asyncrec(dataset, tmp_path / "d")
-    assert 0 < report.rows < ROWS  # as was asked for: Ray counts no rows of a block that failed
+    assert 0 < report.rows < ROWS  # as requested; Ray does not count the rows of a failed block
     assert len(ids(tmp_path / "d")) == report.rows
     check_clean(tmp_path / "d")
 

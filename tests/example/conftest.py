@@ -1,4 +1,4 @@
-"""Examples are read and made in C and in Python: a module that asks for ``implementation`` runs on both."""
+"""A module that uses the fixture ``implementation`` runs with both the C and the Python code for examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncrec.example import _codec, _columns
 
 
 @pytest.fixture(
-    # Where no compiler was at hand, and the ids say so, there is one way only.
+    # Without a compiler, only the Python code is tested, and the ids of the tests say so.
     params=[pytest.param(native, id="c" if native else "python"), pytest.param(None, id="python")],
     scope="module",
 )

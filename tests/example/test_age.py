@@ -1,4 +1,4 @@
-"""`Age` orders the versions of a record as their values are ordered."""
+"""`Age` orders the versions of a record as the values that determine their age are ordered."""
 
 from __future__ import annotations
 

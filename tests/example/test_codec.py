@@ -1,4 +1,4 @@
-"""Mappings become bytes as protobuf writes them, and come back; messages of TensorFlow's are taken as they are."""
+"""Mappings are encoded as protobuf does it and decoded unchanged; TensorFlow's messages are accepted as they are."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ VALUES = st.one_of(
 
 
 def message_of(value: Any) -> Feature:
-    """The Feature that protobuf makes of a value."""
+    """Return the Feature message for a value."""
     values = value if isinstance(value, list) else [value]
     if not values:
         return Feature()
     if isinstance(values[0], int):
-        return Feature(int64_list={"value": [int(v) for v in values]})  # protobuf takes no bool here
+        return Feature(int64_list={"value": [int(v) for v in values]})  # protobuf does not accept bools here
     if isinstance(values[0], float):
         return Feature(float_list={"value": values})
     return Feature(bytes_list={"value": [v.encode() if isinstance(v, str) else v for v in values]})
@@ -49,7 +49,7 @@ def message_of(value: Any) -> Feature:
 @settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_encoding_matches_protobuf_up_to_name_order(features: dict[str, Any]) -> None:
-    """Protobuf's deterministic order is each runtime's own; ours is that of UTF-8."""
+    """Each protobuf runtime has its own deterministic order of names; ours is the order of their UTF-8 bytes."""
     messages = {name: message_of(value) for name, value in features.items()}
     assert Example.FromString(encode_example(features)) == Example(features=Features(feature=messages))
     one_by_one = [Features(feature={name: messages[name]}).SerializeToString() for name in sorted(messages)]
@@ -212,7 +212,7 @@ def test_python_float_is_rounded_to_float32() -> None:
 
 
 class Column:
-    """What gives an array, and does something else meanwhile."""
+    """An object that runs a function while it is converted to an array."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
         self._meanwhile = meanwhile
@@ -226,7 +226,7 @@ def test_encoder_survives_values_mutating_their_mapping() -> None:
     values = [f"text {n}" for n in range(100)]
     features: dict[str, object] = {"b": Column(lambda: (features.clear(), values.clear(), gc.collect()))}
     features |= {"a": values, "c": values, "d": np.arange(100.0), "e": "word" * 100}
-    with contextlib.suppress(KeyError):  # in Python what is gone is missed
+    with contextlib.suppress(KeyError):  # Python code raises KeyError for what was removed
         assert decode_example(encode_example(features))["b"].tolist() == [0, 1, 2]  # type: ignore[union-attr]  # of int64
 
 

@@ -1,4 +1,4 @@
-"""A batch reads as its records do one by one, whatever their layouts, and a fault in one names it."""
+"""A batch is decoded like its records one by one, whatever their layout, and an error names the faulty record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {"label": INT64, "url": BYTES, "emb": FLOAT, "tokens": INT64, "tags": BY
 
 
 def accept(features: Mapping[str, Raw], row: int) -> None:
-    """Every record is as it should be."""
+    """Accept every record."""
 
 
 def plain(column: Column) -> tuple[int, list[Any], list[int]]:
@@ -43,7 +43,7 @@ def one_by_one(records: list[bytes], wanted: Mapping[str, int]) -> dict[str, tup
 
 
 def entries(record: bytes) -> list[bytes]:
-    """The features of a record, each as a Features message of its own."""
+    """Return each feature of a record as a separate Features message."""
     message = Example.FromString(record)
     return [Features(feature={name: value}).SerializeToString() for name, value in message.features.feature.items()]
 

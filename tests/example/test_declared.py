@@ -1,4 +1,4 @@
-"""A declared class's examples are stored as declared and come back as they were; each fault of old is an error."""
+"""Examples of a declared class are stored as declared and read back unchanged; TFRecorder's faults raise errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Field = DeclaredExample.Field
 
 
 class ToyExample(DeclaredExample):
-    """The example of TFRecorder's own page."""
+    """The example class from TFRecorder's documentation."""
 
     def __init__(self, name: str, label: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ToyExample(DeclaredExample):
 
 
 def one_field(kind: int) -> type[Any]:
-    """A class with the one field ``x`` of this type, set by its only argument."""
+    """Return a class with a single field ``x`` of this type, set by its only argument."""
 
     class One(DeclaredExample):
         def __init__(self, x: object) -> None:
@@ -85,7 +85,7 @@ def one_field(kind: int) -> type[Any]:
 
 
 def stored(kind: int, value: object) -> Any:
-    """What comes back of a value."""
+    """Return what a value is decoded to after it was stored."""
     cls = one_field(kind)
     example = cls(value)
     check_round_trip(example)
@@ -360,7 +360,7 @@ def test_default_methods_name_required_override() -> None:
 
 
 class Forgetful(ToyExample):
-    """Its row does not say the label."""
+    """An example class whose CSV row does not contain the label."""
 
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> Forgetful:
@@ -371,7 +371,7 @@ class Forgetful(ToyExample):
 
 
 class Changing(DeclaredExample):
-    """Its value is another each time it is asked for."""
+    """An example class whose value differs each time it is read."""
 
     counter = 0
 
@@ -382,7 +382,7 @@ class Changing(DeclaredExample):
 
 
 class Waiting(ToyExample):
-    """Loads asynchronously."""
+    """An example class with an async load method."""
 
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> Waiting:

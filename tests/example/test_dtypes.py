@@ -1,4 +1,4 @@
-"""What is stored becomes the type the schema names, or is an error that says which record it was."""
+"""Stored values are converted to the type in the schema, or raise an error that names the record."""
 
 from __future__ import annotations
 

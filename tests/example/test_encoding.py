@@ -1,4 +1,4 @@
-"""A schema makes records of values: what it takes it gives back, and what it refuses it names."""
+"""A schema encodes values so that they decode to the same values, and rejects others with an error that names them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_missing_feature_error_lists_given_features() -> None:
 
 
 class OfAnother:
-    """An array of another library, as JAX's: it has a shape, and gives itself to NumPy."""
+    """An array from another library, such as JAX: it has a shape and converts itself to NumPy."""
 
     def __init__(self, value: Any) -> None:
         self._array = np.array(value)
@@ -122,7 +122,7 @@ def test_unsuitable_array_is_rejected_with_reason(value: Any, said: str) -> None
 
 
 class Unreadable:
-    """As PyTorch's tensor of bfloat16: NumPy has no such type."""
+    """Like PyTorch's tensors of bfloat16: NumPy has no such type."""
 
     shape = (3,)
     dtype = "torch.bfloat16"

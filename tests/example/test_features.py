@@ -1,4 +1,4 @@
-"""The helpers make one Feature each, and compose with the messages."""
+"""Each helper returns one Feature, which can be used to build messages."""
 
 from __future__ import annotations
 

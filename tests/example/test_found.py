@@ -1,4 +1,4 @@
-"""Records that nobody described are read as columns, which hold what each of them holds by itself."""
+"""Records without a schema are read as columns with the same contents as each record decoded on its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_ONE_KIND = st.fixed_dictionaries(
 
 
 def one_by_one(records: list[bytes]) -> dict[str, Any] | None:
-    """What columns should be: for each feature its values, and how many each record has."""
+    """Return the expected columns: the values of each feature, and how many of them each record has."""
     columns: dict[str, tuple[list[Any], list[int], set[str]]] = {}
     for row, record in enumerate(records):
         try:

@@ -1,4 +1,4 @@
-"""A schema is inferred from all records, and reads all of them; schemas of parts merge to the schema of the whole."""
+"""An inferred schema can decode all records, and merging the schemas of parts gives the schema of the whole."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_merged_schemas_equal_schema_of_all_records(one: list[Any], other: list[
     try:
         together = Schema.infer(first + second)
     except SchemaError:
-        with pytest.raises(SchemaError):  # one part contradicts itself, or they contradict each other
+        with pytest.raises(SchemaError):  # a part contradicts itself, or the parts contradict each other
             Schema.infer(first).merge(Schema.infer(second))
         return
     merged = Schema.infer(first).merge(Schema.infer(second))

@@ -1,4 +1,4 @@
-"""Entries are checked when they are made, and merge to what reads both."""
+"""Schema entries are checked when they are created, and two entries merge into one that can decode both."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_entries_merge_to_common_reader_or_not_at_all(one: Entry, other: Entry, 
 
 
 def test_raw_entries_of_different_types_do_not_merge() -> None:
-    """The bytes of int32 are not those of int64: there the type is the format."""
+    """For raw entries, the type is the format: the bytes of an int32 are not those of an int64."""
     assert FixedLen((), "int32", raw=True).merged(FixedLen((), "int64", raw=True)) is None
     assert Tensor("int32", raw=True).merged(Tensor("int64", raw=True)) is None
 

@@ -1,4 +1,4 @@
-"""A value that an entry of a schema does not take: the error says what was given, and what to give."""
+"""An error about a value that a schema entry does not accept says what was given and what is expected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncrec.errors import SchemaError
 
 
 class Unreadable:
-    """As PyTorch's tensor of bfloat16: NumPy has no such type."""
+    """Like PyTorch's tensors of bfloat16: NumPy has no such type."""
 
     shape = (3,)
     dtype = "torch.bfloat16"
@@ -22,7 +22,7 @@ class Unreadable:
 
 @pytest.mark.parametrize("entry", [FixedLen((3,), "float32"), VarLen("float32"), FixedLen((3,), "str")])
 def test_tensor_unreadable_by_numpy_is_rejected(entry: Any) -> None:
-    """The error says which type it has, and what to do."""
+    """The error names its type and says what to do."""
     with pytest.raises(SchemaError, match=r"^feature 'a': expected .*, got Unreadable of torch\.bfloat16; ") as raised:
         Schema({"a": entry}).encode({"a": Unreadable()})
     if entry.dtype == "float32":

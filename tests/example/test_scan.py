@@ -1,4 +1,4 @@
-"""Many positions are read at once, those beyond the data too, which then do not fit."""
+"""Many positions are read at once; positions beyond the end of the data do not match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schema decodes records to typed arrays, alone and as a batch; what does not fit is an error that says all."""
+"""A schema decodes one or many records to typed arrays; errors fully describe what does not match."""
 
 from __future__ import annotations
 
@@ -440,14 +440,14 @@ def _deep_list() -> Any:
     ids=lambda entry: f"{len(str(entry.get('kind')))}" if isinstance(entry, dict) else "list",
 )
 def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
-    """It takes no memory either, whatever shape it claims."""
+    """Rejecting it takes no memory, whatever shape it claims to have."""
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {"a": entry}})
 
 
 @pytest.mark.parametrize("levels", [1, 900, 50_000])
 def test_nested_sequences_are_rejected_at_first_level(levels: int) -> None:
-    """Parsing each first took minutes on Python 3.13."""
+    """Parsing all levels before rejecting them took minutes on Python 3.13."""
     with pytest.raises(SchemaError, match="a step of a Sequence must be a FixedLen or a VarLen"):
         Schema.from_json({"version": 1, "features": {"a": {"kind": "Sequence", "entry": _nested(levels)}}})
 

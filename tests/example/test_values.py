@@ -1,4 +1,4 @@
-"""A value goes in as it is, or it is an error that says why."""
+"""A value is stored unchanged, or raises an error that says why it cannot be."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def floats(*values: float) -> tuple[int, bytes]:
         (np.array([0.5, math.inf]), floats(0.5, math.inf)),
         (np.array([True, False]), ints(1, 0)),
     ],
-    # Without the addresses in some reprs: tests that run side by side are told apart by their names.
+    # Some reprs contain addresses, which would give a test different names in different test processes.
     ids=lambda value: repr(value).split(" at 0x")[0],
 )
 def test_storable_value_converts_to_raw_feature(value: object, expected: object) -> None:
@@ -159,7 +159,7 @@ def test_wide_numbers_are_rounded_unless_narrow_is_false(value: object, narrowed
 
 def test_narrow_false_accepts_values_exact_in_float32() -> None:
     assert raw_of(np.array([0.5, math.inf, -math.inf]), narrow=False) == floats(0.5, math.inf, -math.inf)
-    assert raw_of([0.1], narrow=False) == floats(0.1)  # Python has no other float
+    assert raw_of([0.1], narrow=False) == floats(0.1)  # Python has only one float type
 
 
 def test_tensor_converts_like_its_array() -> None:

@@ -1,4 +1,4 @@
-"""Integers of any size are written as protobuf writes them, and read back."""
+"""Integers of any size are encoded as protobuf does it, and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow wrote decodes to what its manifest says."""
+"""Records written by TensorFlow decode to the values in their manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def payloads(path: Path) -> Iterator[bytes]:
-    """The records of an undamaged, uncompressed file."""
+    """Yield the records of an undamaged, uncompressed file."""
     data, pos = path.read_bytes(), 0
     while pos < len(data):
         size = int.from_bytes(data[pos : pos + 8], "little")
@@ -31,7 +31,7 @@ def rows_of(vectors: Path, name: str) -> list[Any]:
 
 
 def plain(values: Any) -> list[Any]:
-    """As the manifest has them: bytes in hex."""
+    """Convert values to the manifest's form, with bytes in hex."""
     return [value.hex() for value in values] if isinstance(values, list) else values.tolist()
 
 

@@ -1,4 +1,4 @@
-"""The wire format is read as protobuf reads it, and what is malformed is a DecodeError, whatever the bytes."""
+"""The wire format is read as protobuf reads it, and any malformed bytes raise DecodeError."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXAMPLES = st.dictionaries(st.text(max_size=5), FEATURES, max_size=4).map(
 
 
 def known(feature: Feature) -> tuple[str | None, list[object]]:
-    """What protobuf says a feature holds; floats as their bytes, so that NaN equals itself."""
+    """Return a feature's kind and values as protobuf reads them, with floats as bytes, so that NaN equals itself."""
     kind = feature.WhichOneof("kind")
     values = list(getattr(feature, kind).value) if kind else []
     return kind, [struct.pack("<f", value) for value in values] if kind == "float_list" else values
@@ -46,7 +46,7 @@ def ours(raw: Raw) -> tuple[str | None, list[object]]:
 
 
 def without_bits_of_nan(values: tuple[str | None, list[object]]) -> tuple[str | None, list[object]]:
-    """Protobuf gives floats as Python's, which changes the payload of some NaNs."""
+    """Replace NaNs by one value: protobuf converts floats to Python's, which changes the payload of some NaNs."""
     kind, items = values
     if kind != "float_list":
         return values
@@ -55,7 +55,7 @@ def without_bits_of_nan(values: tuple[str | None, list[object]]) -> tuple[str | 
 
 
 def agree(data: bytes) -> None:
-    """What protobuf reads we read alike, and what it refuses we refuse."""
+    """Check that we read what protobuf reads with the same result, and reject what it rejects."""
     try:
         message = Example.FromString(data)
     except ProtobufError:
@@ -65,7 +65,7 @@ def agree(data: bytes) -> None:
         return
     there = {name: without_bits_of_nan(known(feature)) for name, feature in message.features.feature.items()}
     here = {name: without_bits_of_nan(ours(raw)) for name, raw in parse_example(data).items()}
-    # upb, unlike protobuf's C++, takes an entry that holds an unknown field for unknown itself.
+    # Unlike protobuf's C++ runtime, upb treats an entry that contains an unknown field as unknown itself.
     if not len(UnknownFieldSet(message.features)):
         assert here == there
 
@@ -215,7 +215,7 @@ def test_parser_accepts_same_sequence_examples_as_protobuf(data: bytes) -> None:
         return
     context, lists = parse_sequence_example(data)
     if len(UnknownFieldSet(message.context)) or len(UnknownFieldSet(message.feature_lists)):
-        return  # as in agree()
+        return  # for the same reason as in agree()
     assert set(context) == set(message.context.feature)
     assert {name: len(steps) for name, steps in lists.items()} == {
         name: len(steps.feature) for name, steps in message.feature_lists.feature_list.items()

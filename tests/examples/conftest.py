@@ -1,5 +1,7 @@
-"""The examples import each other as they do when run: from their own folder. These tests share `site_server`, and a
-store."""
+"""The examples import each other from their own folder, as they do when they are run.
+
+These tests share `site_server` and an S3 store.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from crawling.local_s3 import running_s3  # noqa: E402  # found by the line abov
 
 @pytest.fixture(scope="session")
 def s3_environment() -> Iterator[dict[str, str]]:
-    """The environment in which ``s3://crawl`` and ``s3://archive`` are buckets of a store on this machine."""
+    """Return an environment in which ``s3://crawl`` and ``s3://archive`` are buckets of a store on this machine."""
     with running_s3("crawl", "archive") as environment:
         yield environment
 
 
 @pytest.fixture
 def s3(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The same, for this process too."""
+    """Set the variables of this environment in this process as well."""
     for name, value in s3_environment.items():
         if name.startswith("AWS_") or name == "NO_PROXY":
             monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What the tests of `examples/independent_reader.py` share: the program, and data sets for it."""
+"""Helpers shared by the tests of `examples/independent_reader.py`: running it, and writing data sets for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = {"id": asyncrec.FixedLen((), "int64")}
 
 
 async def run(*args: object) -> tuple[list[Any], str]:
-    """What the reader prints, as a program that finds nothing but Python's own modules; and why it refused."""
+    """Run the reader with only Python's standard library; return the values it prints and the reason for a refusal."""
     done = await anyio.run_process([sys.executable, "-P", "-I", "-S", READER, *map(str, args)], check=False)
     said = done.stderr.decode()
     assert (done.returncode, said[:8]) in ((0, ""), (1, "refused:")), said
@@ -39,7 +39,7 @@ def records_in(lines: Sequence[Any]) -> list[bytes]:
 
 
 async def write(path: Path, numbers: range, *, keyless: int = -1, **options: Any) -> list[str]:
-    """Write examples whose keys are their numbers, but for one; returns the keys."""
+    """Write examples with their numbers as keys, except for one without a key; return the keys."""
     async with asyncrec.open_sharded_writer(path, schema=SCHEMA, **options) as writer:
         for number in numbers:
             await writer.write({"id": number}, key=None if number == keyless else str(number))
@@ -47,7 +47,7 @@ async def write(path: Path, numbers: range, *, keyless: int = -1, **options: Any
 
 
 def list_files(folder: Path, files: dict[str, tuple[bytes, int, str]]) -> Path:
-    """Make a data set of files: of each the content, the number of records and the compression. As the page says."""
+    """Make a data set of files with the given contents, numbers of records and compressions, as the page describes."""
     lines: list[Any] = [{"version": 1, "writer": "w1", "time": NOW, "shards": len(files), "closed": True}]
     for name, (content, records, compression) in files.items():
         (folder / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""A web site for the tests of the crawler, on loopback, in threads of the test's own process."""
+"""A web site on the loopback interface for the crawler's tests, served by threads of the test process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class SiteServer(ThreadingHTTPServer):
-    """A site on loopback, from a dict of paths. It remembers what it was asked for, and by whom. An answer with an ETag
-    is 304 to those who know that.
+    """A web site made from a dict of paths, which records its requests and answers 304 if the client knows the ETag.
 
     Attributes:
-        asked: (path, User-Agent) of every request.
-        busy: set once ``busy_after`` requests have come.
+        asked: the path and the User-Agent of every request.
+        busy: set once ``busy_after`` requests have arrived.
     """
 
     daemon_threads = True
@@ -42,7 +41,7 @@ class SiteServer(ThreadingHTTPServer):
                 pass
 
             def handle(self) -> None:
-                with suppress(ConnectionError):  # the client had enough of a long body
+                with suppress(ConnectionError):  # the client stopped reading a long body
                     super().handle()
 
         super().__init__(("127.0.0.1", 0), Handler)

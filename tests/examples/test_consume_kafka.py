@@ -1,4 +1,4 @@
-"""The example of a consumer, and the stand-in for Kafka that it reads: messages come again, consumers come and die."""
+"""The consumer example and its stand-in for Kafka, with redelivered messages and consumers that join and die."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def records_of(found: Any) -> list[bytes]:
 
 
 class Mortal(FlakyStorage):
-    """What a process has of a store until it is killed: it makes so many requests."""
+    """The store of a process that is killed after a number of requests."""
 
     def __init__(self, storage: Storage, requests: float) -> None:
         super().__init__(storage)
@@ -54,7 +54,7 @@ class Mortal(FlakyStorage):
 
 
 class Watcher:
-    """A listener that does nothing but remember."""
+    """A listener that only records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, set[TopicPartition]]] = []
@@ -86,7 +86,7 @@ async def test_example_stores_each_message_once(tmp_path: Path, capsys: pytest.C
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
 async def test_killed_consumers_store_each_message_once(seed: int) -> None:
-    """Zombies among them; what the last ones find unread they read."""
+    """Some killed consumers continue as zombies; the last consumers read whatever is still unread."""
     rng = random.Random(seed)
     storage = MemoryStorage()
     broker = Broker({"t": 5, "u": 2}, message, seed=seed, evicts=0.02)
@@ -126,9 +126,9 @@ async def test_killed_consumers_store_each_message_once(seed: int) -> None:
         while broker.committed != broker.ends or len(begun) < 15:  # noqa: ASYNC110  # a broker says nothing by itself
             await anyio.sleep(1)
         group.cancel_scope.cancel()
-    # A killed consumer may have committed the offsets of records that it flushed, and that no consumer took over yet.
+    # A killed consumer may have committed offsets of records that it flushed and no other consumer has taken over yet.
     assert (await asyncrec.recover("pages", storage=storage)).in_use == ()
-    # A zombie that ends is told that another consumer has its sources.
+    # A zombie that ends gets an error, because another consumer has its sources.
     assert [error for error in told if not (isinstance(error, ConflictError) and error.sources)] == []
     expected = Counter(
         record

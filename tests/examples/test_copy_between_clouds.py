@@ -1,4 +1,4 @@
-"""Copying between clouds, run as a user runs it, from one store of this machine to another."""
+"""Copying between clouds, run as by a user, from one store on this machine to another."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def read(dataset: str) -> list[bytes]:
 
 
 def shards(gcs: FakeGcs) -> dict[str, int]:
-    """Which version there is of each shard and of each part of the manifest."""
+    """Return the version of each shard and of each object of the manifest."""
     return {key: found.generation for (_, key), found in gcs.objects.items() if "/_manifest/" in key or "/_" not in key}
 
 

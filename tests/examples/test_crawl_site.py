@@ -1,4 +1,4 @@
-"""The demo, run as a user runs it: as a program, on real pages, ended by real signals."""
+"""The demo is run like a user would: as a program, on real pages, stopped by real signals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncrec.pages import PAGE
 
 CRAWL_SITE = Path(__file__).parents[2] / "examples" / "crawl_site.py"
 LOCAL_SITE = CRAWL_SITE.parent / "crawling" / "local_site.py"
-PATIENCE = 60  # seconds for a run of about one; only a hang takes longer
+PATIENCE = 60  # in seconds; a run takes about one, so only a hang takes longer
 
 
 def environment() -> dict[str, str]:
@@ -35,7 +35,7 @@ def crawl(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def pages_in(dataset: Path) -> dict[str, dict[str, Any]]:
-    """What a data set holds, by URL; every checksum verified, and no URL twice."""
+    """Return the pages of a data set by URL, after verifying every checksum and that no URL is repeated."""
     return anyio.run(_pages_in, dataset)
 
 
@@ -139,14 +139,14 @@ def test_crawl_refuses_to_change_data_set_of_other_records(tmp_path: Path, schem
 
 @pytest.mark.slow
 def test_progress_bar_appears_on_terminal(tmp_path: Path) -> None:
-    """Elsewhere standard error stays empty, as the other tests hold."""
+    """Without a terminal, nothing is printed to standard error, as the other tests check."""
     terminal, side = os.openpty()
     env = {**environment(), "TERM": "xterm", "COLUMNS": "80"}
     command = [sys.executable, str(CRAWL_SITE), "--pages", "20"]
     shown = b""
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=side) as process:
         os.close(side)
-        with suppress(OSError):  # how Linux tells that nobody writes any more
+        with suppress(OSError):  # Linux raises this once all writers have closed the terminal
             while block := os.read(terminal, 4096):
                 shown += block
         assert process.wait(PATIENCE) == 0
@@ -156,7 +156,7 @@ def test_progress_bar_appears_on_terminal(tmp_path: Path) -> None:
 
 
 def linked(pages: int) -> dict[str, Answer]:
-    """A site of one listing and so many pages."""
+    """Return a site with a listing that links to this many pages."""
     listing = "".join(f'<a href="/p/{page}">{page}</a>' for page in range(pages))
     html = {"Content-Type": "text/html"}
     return {"/": (200, html, listing.encode())} | {
@@ -165,7 +165,7 @@ def linked(pages: int) -> dict[str, Answer]:
 
 
 def chained(pages: int) -> dict[str, Answer]:
-    """A site where each page leads to the next, and nothing else does."""
+    """Return a site on which each page is linked only from the one before."""
     html = {"Content-Type": "text/html"}
     names = ["/", *(f"/p/{page}" for page in range(pages))]
     return {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
@@ -315,13 +315,13 @@ def test_usage_errors_are_reported_without_traceback(
 
 
 def test_local_server_exits_after_its_input_closes(tmp_path: Path) -> None:
-    """The end of its input is all that a killed parent leaves it."""
+    """If its parent is killed, the only sign is that its standard input is closed."""
     with subprocess.Popen(
         [sys.executable, str(LOCAL_SITE), str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as server:
         assert server.stdout is not None
         assert server.stdin is not None
         assert int(server.stdout.readline()) > 0
-        server.send_signal(signal.SIGINT)  # what Ctrl-C sends to everybody; the crawler decides when to stop
+        server.send_signal(signal.SIGINT)  # Ctrl-C is sent to both processes; the crawler decides when to stop
         server.stdin.close()
         assert server.wait(PATIENCE) == 0

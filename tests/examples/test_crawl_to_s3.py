@@ -1,4 +1,4 @@
-"""The crawler that takes its settings from the environment, run as a container runs it, on a store of this machine."""
+"""The crawler configured by environment variables, run as in a container, with a store on this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from asyncrec.pages import PAGE
 
 CRAWL_TO_S3 = Path(__file__).parents[2] / "examples" / "crawl_to_s3.py"
 COMMAND = [sys.executable, str(CRAWL_TO_S3)]
-PATIENCE = 60  # seconds for a run of about two; only a hang takes longer
+PATIENCE = 60  # in seconds; a run takes about two, so only a hang takes longer
 
 
 def linked(pages: int, size: int = 100) -> dict[str, Answer]:
-    """A site of one listing and so many pages."""
+    """Return a site with a listing that links to this many pages."""
     html = {"Content-Type": "text/html"}
     listing = "".join(f'<a href="/p/{page}">{page}</a>' for page in range(pages))
     return {"/": (200, html, listing.encode())} | {
@@ -37,7 +37,7 @@ def settings(server: SiteServer, to: str, **more: object) -> dict[str, str]:
 
 
 def bodies_in(dataset: str) -> dict[str, bytes]:
-    """What a data set holds, by URL; every checksum verified, no URL twice, and nothing of an upload left."""
+    """Return the bodies by URL; check that all are intact, no URL is repeated, and no unfinished upload is left."""
     return anyio.run(_bodies_in, dataset)
 
 
@@ -73,7 +73,7 @@ def test_second_run_adds_only_new_pages(s3: dict[str, str]) -> None:
 @pytest.mark.slow
 def test_next_run_follows_links_of_stored_pages(s3: dict[str, str]) -> None:
     html = {"Content-Type": "text/html"}
-    names = ["/", *(f"/p/{page}" for page in range(20))]  # each leads to the next, and nothing else does
+    names = ["/", *(f"/p/{page}" for page in range(20))]  # each page is linked only from the one before
     site = {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
     with SiteServer(site) as server:
         for pages, there in ((8, 8), (1000, 21)):

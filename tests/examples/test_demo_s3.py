@@ -1,4 +1,4 @@
-"""The demo into S3, as `make demo-s3` runs it: a store that it starts itself, and a second run that continues."""
+"""The S3 demo, run as by `make demo-s3`: it starts its own store, and a second run continues the first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo_s3.py"
-PATIENCE = 100  # seconds for a run of about ten; only a hang takes longer
+PATIENCE = 100  # in seconds; a run takes about ten, so only a hang takes longer
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Whatever segments and checkpoints a manifest has, `examples/independent_reader.py` makes of it what asyncrec does."""
+"""For any segments and checkpoints of a manifest, `examples/independent_reader.py` reads the same as asyncrec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncrec import tools
 
 
 class Segments:
-    """Segments as they might be, of three writers and a few paths, drawn at random."""
+    """Random but plausible segments, by three writers with a few paths."""
 
     def __init__(self, draw: Random) -> None:
         self.draw = draw
@@ -48,7 +48,7 @@ class Segments:
         more = {"end_crc32c": "00000000", "index": index, "keys": self.sidecar(f"_keys/{named}.keys")}
         extra: dict[str, Any] = self.draw.choice(({}, {"largest": 300 << 20}, {"unknown": [1]}))
         shard = {"path": path, **sizes, **more, "committed": self.time(), "compression": "GZIP", **extra}
-        # A segment may repeat a shard, but what two say of one that was committed once is the same.
+        # Segments may repeat a shard, but all agree about a shard that was committed once.
         return self.shards.setdefault((path, shard["committed"], *sizes.values()), shard)
 
     def segment(self, writer: str, *, closed: bool) -> str:
@@ -67,7 +67,7 @@ class Segments:
         return "".join(json.dumps(line) + "\n" for line in (head | {"abandoned": abandoned}, *added))
 
     def add_to(self, folder: Path) -> None:
-        """Add some that are not there yet."""
+        """Add some new segments."""
         for writer in self.draw.choices("abc", k=self.draw.randrange(6)):
             if writer not in self.ended:
                 self.last[writer] += 1
@@ -78,7 +78,7 @@ class Segments:
 
 
 def compare_manifests(path: Path) -> bool:
-    """Compare what both make of a manifest; returns whether there is a data set."""
+    """Compare what both readers make of a manifest; return whether there is a data set."""
     try:
         commits = independent_reader.read_manifest(path.parent, path.name)
     except ValueError:

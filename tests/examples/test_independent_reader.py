@@ -1,4 +1,4 @@
-"""`examples/independent_reader.py`, written from docs/format*.md, reads what asyncrec reads."""
+"""`examples/independent_reader.py`, which was written from docs/format*.md, reads the same as asyncrec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def compare(path: Path, keys: Sequence[str] = ()) -> None:
-    """Compare all that both read of a data set."""
+    """Compare everything that both readers read from a data set."""
     manifest = await asyncrec.read_manifest(path)
     (snapshot,) = await read("snapshot", path)
     for name in ("id", "schema", "metadata"):
@@ -103,7 +103,7 @@ async def test_segments_after_checkpoint_read_same(tmp_path: Path) -> None:
         await writer.commit()
         await tools.compact(path, manifest_only=True)
         await compare(path, [*keys, "10"])
-        (path.parent / "_manifest" / "pages" / f"{first}-000001.jsonl").unlink()  # as compaction does, later
+        (path.parent / "_manifest" / "pages" / f"{first}-000001.jsonl").unlink()  # as a later compaction does
         for number in range(12, 14):
             await writer.write({"id": number}, key=str(number))
         await writer.commit()
@@ -159,7 +159,7 @@ async def test_data_set_with_deleted_records_reads_same(tmp_path: Path) -> None:
 
 
 async def test_data_set_with_joined_shards_reads_same(tmp_path: Path) -> None:
-    """Of one key the first that was committed is in the middle, in a shard that is not joined."""
+    """The record of a key that was committed first is in the middle, in a shard that is not joined."""
     path = tmp_path / "pages"
     for writer, size, records in (("c", 40, 3), ("b", 400, 1), ("a", 40, 3)):
         async with asyncrec.open_sharded_writer(

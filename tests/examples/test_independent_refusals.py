@@ -1,4 +1,4 @@
-"""What docs/format-reading.md says must be refused, `examples/independent_reader.py` refuses, and asyncrec does."""
+"""Both `examples/independent_reader.py` and asyncrec reject everything that docs/format-reading.md says to reject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 def edit(file: str, old: str, new: str) -> Callable[[Path], None]:
-    """Replace a text in the one file that matches a pattern."""
+    """Return a function that replaces a text in the only file that matches a pattern."""
 
     def apply(folder: Path) -> None:
         (path,) = folder.glob(file)
@@ -32,7 +32,7 @@ def edit(file: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 def cut(file: str, end: int) -> Callable[[Path], None]:
-    """Cut the end off the one file that matches a pattern."""
+    """Return a function that truncates the only file that matches a pattern."""
 
     def apply(folder: Path) -> None:
         (path,) = folder.glob(file)
@@ -42,7 +42,7 @@ def cut(file: str, end: int) -> Callable[[Path], None]:
 
 
 def flip(file: str, at: int) -> Callable[[Path], None]:
-    """Flip a bit of a byte in the one file that matches a pattern."""
+    """Return a function that flips a bit in the only file that matches a pattern."""
 
     def apply(folder: Path) -> None:
         (path,) = folder.glob(file)
@@ -54,7 +54,7 @@ def flip(file: str, at: int) -> Callable[[Path], None]:
 
 
 def edit_lines(old: str, new: str) -> Callable[[Path], None]:
-    """Replace a text in the checkpoint, and compress its lines again."""
+    """Return a function that replaces a text in the checkpoint and compresses its lines again."""
 
     def apply(folder: Path) -> None:
         (path,) = folder.glob(CHECKPOINT)
@@ -144,7 +144,7 @@ def damaged(good: Path, tmp_path: Path) -> Path:
 
 
 async def refuse(path: Path) -> None:
-    """See that neither the reader nor asyncrec reads a manifest."""
+    """Check that neither the independent reader nor asyncrec reads a manifest."""
     with pytest.raises((ValueError, LookupError, zlib.error)):
         independent_reader.read_manifest(path.parent, path.name)
     with pytest.raises(asyncrec.errors.ManifestError):

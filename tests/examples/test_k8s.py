@@ -1,4 +1,4 @@
-"""The Job of `examples/k8s`: its Pods are processes here, and its store is one of this machine."""
+"""The Job of `examples/k8s`, with processes as its Pods and a store on this machine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ JOB = yaml.safe_load((ROOT / "examples" / "k8s" / "job.yaml").read_text("utf-8")
 POD = JOB["spec"]["template"]["spec"]
 [CONTAINER] = POD["containers"]
 GRACE = POD["terminationGracePeriodSeconds"]
-PATIENCE = 60  # seconds, for what takes a few; only a hang takes longer
-PAGES, FIRST = 60, 20  # of each site; the first of them are served at once
+PATIENCE = 60  # in seconds; each step takes a few, so only a hang takes longer
+PAGES, FIRST = 60, 20  # the number of pages of each site, and how many of them are served at once
 
 
 def exit_codes(action: str) -> set[int]:
@@ -39,7 +39,7 @@ def exit_codes(action: str) -> set[int]:
 
 
 class Gated(dict[str, Answer]):
-    """A site that answers for its first pages, and for the others once it is open."""
+    """A site that serves its first pages at once, and all others only after it is opened."""
 
     def __init__(self) -> None:
         super().__init__(linked(PAGES))
@@ -52,11 +52,11 @@ class Gated(dict[str, Answer]):
 
 
 class Cluster:
-    """Two sites, and the Pods of Jobs that crawl them into one data set.
+    """Two sites, and the Pods of Jobs that crawl them into the same data set.
 
     Attributes:
-        sites: with what they were asked for.
-        to: the data set.
+        sites: the two sites, which record their requests.
+        to: the path of the data set.
     """
 
     def __init__(self, stack: ExitStack, folder: Path, secret: dict[str, str], **settings: float) -> None:
@@ -69,13 +69,13 @@ class Cluster:
         for gate in self._gates:
             stack.callback(gate.opened.set)
         self.to = f"s3://crawl/{folder.name}/pages"
-        # What stands for the host name that Kubernetes gives a Pod.
+        # A stand-in for the host name that Kubernetes gives each Pod.
         (folder / "sitecustomize.py").write_text(
             "import os, socket\nsocket.gethostname = lambda: os.environ['HOSTNAME']\n", "utf-8"
         )
 
     def start(self, index: int, *, job: str = JOB["metadata"]["name"]) -> subprocess.Popen[str]:
-        """A Pod, on a machine where no other has been."""
+        """Start a Pod, on a machine that has run no other Pod."""
         memory = self._folder / f"memory-{time.monotonic_ns()}"
         memory.mkdir()
         environment = {each["name"]: each["value"] for each in CONTAINER["env"]}
@@ -100,16 +100,16 @@ class Cluster:
         return pod
 
     def open_site(self, number: int) -> None:
-        """Serve the pages that were held back, and forget what was asked for."""
+        """Serve the pages that were held back, and clear the site's recorded requests."""
         self.sites[number].asked.clear()
         self._gates[number].opened.set()
 
     def asked_again(self, number: int) -> set[str]:
-        """The pages that were served at first, and were asked for since."""
+        """Return the pages among the first ones that were requested again since then."""
         return {path for path, _ in self.sites[number].asked} & {f"/p/{page}" for page in range(FIRST)}
 
     def pages(self, *, first: bool = False) -> dict[str, bytes]:
-        """What the data set holds in the end, or when only the first pages were served."""
+        """Return the expected pages of the data set, in the end or while only the first pages were served."""
         return {
             site.url + path[1:]: body
             for site, gate in zip(self.sites, self._gates, strict=True)
@@ -118,8 +118,8 @@ class Cluster:
         }
 
     def left(self) -> int:
-        """How many records would be found if all machines were lost now: those in a copy of the store."""
-        with suppress(asyncrec.AsyncRecError):  # it changes while it is copied
+        """Count the records that would be recovered, from a copy of the store, if all machines were lost now."""
+        with suppress(asyncrec.AsyncRecError):  # the store may change while it is copied
             return anyio.run(self._left)
         return -1
 
@@ -134,7 +134,7 @@ class Cluster:
         return (await asyncrec.read_manifest(name, storage=copy)).records
 
     def silence(self) -> float:
-        """For how many seconds nothing of the writers has changed in the store."""
+        """Return for how many seconds none of the writers' objects in the store have changed."""
         return anyio.run(self._silence)
 
     async def _silence(self) -> float:
@@ -158,7 +158,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def said(pod: subprocess.Popen[str], timeout: float = PATIENCE) -> str:
-    """What a Pod has logged, when it has ended."""
+    """Wait for a Pod to end, and return what it logged."""
     return pod.communicate(timeout=timeout)[1]
 
 
@@ -176,7 +176,7 @@ def test_sigterm_ends_pods_in_time_after_committing_all(s3: dict[str, str], tmp_
 
 
 def test_next_pod_recovers_flushed_records(s3: dict[str, str], tmp_path: Path) -> None:
-    """At once, and from no other index, though nothing on its machine proves the writer dead."""
+    """This works at once, but only for a Pod with the same index: nothing on its machine proves the writer dead."""
     with cluster(tmp_path, s3, flush_seconds=1) as world:
         killed, other = world.start(0), world.start(1)
         until(lambda: world.left() == 2 * (1 + FIRST))

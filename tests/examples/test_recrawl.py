@@ -1,4 +1,4 @@
-"""The example that crawls again, run as a user runs it, on a site whose pages change."""
+"""The recrawling example, run as by a user, on a site whose pages change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recrawl(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def site_of(count: int, *, changed: int = 0) -> dict[str, Answer]:
-    """Pages of which the first few have changed; the odd ones have an ETag."""
+    """Return pages of which the first few have changed; pages with odd numbers have an ETag."""
     answers: dict[str, Answer] = {}
     for number in range(count):
         body = b"<p>%d" % number * 100 + (b"new" if number < changed else b"")
@@ -39,7 +39,7 @@ def site_of(count: int, *, changed: int = 0) -> dict[str, Answer]:
 
 
 def versions(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """As they are stored, and with their bodies."""
+    """Return all versions as stored, and with their bodies."""
     with blocking.open_dataset(path) as dataset:
         found = sorted(dataset.examples(), key=lambda page: (page["url"], page["date"]))
         return found, blocking.resolve(dataset, found)

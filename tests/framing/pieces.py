@@ -1,4 +1,4 @@
-"""What tests of frames and of compressed streams draw, and how a stream is cut."""
+"""Hypothesis strategies for tests of frames and compressed streams, and a helper that cuts streams into pieces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-LARGE = 200_000  # above every threshold
+LARGE = 200_000  # above all thresholds of the implementation
 
 small_records = st.lists(st.binary(max_size=40), max_size=40)
-# Sizes around the thresholds of the implementation, without Hypothesis having to draw so many bytes.
+# Sizes near the implementation's thresholds, without Hypothesis having to draw so many bytes.
 sized_records = st.lists(
     st.builds(
         lambda size, seed: bytes([seed]) * size,

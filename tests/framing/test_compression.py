@@ -34,7 +34,7 @@ from .pieces import cut
 TYPES = ["GZIP", "ZLIB"]
 EMPTY_MEMBER = gzip.compress(b"", mtime=0)
 
-# Data that shrinks, data that does not, and nothing.
+# Compressible data, incompressible data, and no data.
 data_pieces = st.lists(
     st.binary(max_size=300) | st.builds(lambda text, times: text * times, st.binary(max_size=9), st.integers(0, 3000)),
     max_size=12,
@@ -43,7 +43,7 @@ data_pieces = st.lists(
 
 @pytest.fixture(params=["isal", "zlib"], autouse=True)
 def engine(request: pytest.FixtureRequest) -> Iterable[str]:
-    """Every test runs with isal, and as where isal cannot be imported."""
+    """Run each test with isal, and as if isal could not be imported."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "zlib":
             patch.setattr(engines, "_isal", None)
@@ -188,7 +188,7 @@ def test_options_are_passed_to_compressor() -> None:
 
 
 def written(steps: Sequence[Sequence[bytes]], **options: Any) -> tuple[bytes, list[tuple[int, int]], Compressor]:
-    """The file, and for each step its member's offset and the bytes before the step in that member."""
+    """Return the file, the offset of each step's member and the input before the step in it, and the compressor."""
     compressor = make_compressor(CompressionOptions(**options))
     out, places = bytearray(), []
     for step in steps:
@@ -249,7 +249,7 @@ def test_read_reports_member_and_stops_at_its_end() -> None:
 
 
 def member(data: bytes, flags: int, extra: bytes = b"BC\x02\x00\x10\x00", name: bytes = b"a\x1f\x8b\x08b") -> bytes:
-    """A member whose header has the optional fields of ``flags`` (RFC 1952)."""
+    """Return a GZIP member whose header has the optional fields given by ``flags`` (RFC 1952)."""
     header = b"\x1f\x8b\x08" + bytes([flags]) + b"\x01\x02\x03\x04\x02\x03"
     if flags & 4:
         header += len(extra).to_bytes(2, "little") + extra
@@ -266,7 +266,7 @@ def member(data: bytes, flags: int, extra: bytes = b"BC\x02\x00\x10\x00", name: 
 
 @pytest.mark.parametrize("size", [*range(1, 24), 64, 1 << 15])
 def test_gzip_headers_with_optional_fields_survive_any_split(size: int) -> None:
-    """Every combination, and each after each other, so that a block ends at every place of a header."""
+    """All combinations of fields follow each other, so that blocks end at every possible place in a header."""
     parts = [b"%d" % flags * flags for flags in range(32)]
     stream = b"".join(member(part, flags) for flags, part in enumerate(parts))
     assert decompress("GZIP", [stream[at : at + size] for at in range(0, len(stream), size)]) == b"".join(parts)
@@ -280,7 +280,7 @@ def test_gzip_headers_with_optional_fields_survive_any_split(size: int) -> None:
 def test_gzip_optional_fields_may_hold_any_bytes(
     fields: list[tuple[int, bytes, bytes, bytes]], first: int, size: int
 ) -> None:
-    """The first piece is what a reader looked at to tell the compression."""
+    """The first piece is what a reader examines to detect the compression."""
     stream = b"".join(member(data, flags, extra, name.replace(b"\0", b"")) for flags, extra, name, data in fields)
     pieces = [stream[:first], *(stream[at : at + size] for at in range(first, len(stream), size))]
     assert decompress("GZIP", pieces) == b"".join(data for *_, data in fields)
@@ -296,7 +296,7 @@ def test_gzip_header_errors_name_their_member(size: int) -> None:
         stream = member(b"data", flags)
         for at in range(3, begins):
             if flags == 31 and at >= 10 and stream[at - 1 : at + 1].count(0):
-                continue  # a length or an end: it is another header then
+                continue  # a length or terminator, whose change makes it a different header
             damaged = bytearray(whole + stream)
             damaged[len(whole) + at] ^= 0x80
             with pytest.raises((CorruptRecordError, TruncatedError)) as caught:
@@ -333,7 +333,7 @@ def test_zeros_after_member_are_ignored_as_padding() -> None:
 
 
 def test_empty_members_take_proportional_time_and_bounded_memory() -> None:
-    """A read that recursed would overflow at a thousand; one that kept them would show in the memory."""
+    """Recursion would overflow after a thousand members, and keeping members would show up in the memory use."""
     count, block = 20_000, EMPTY_MEMBER * 1000
     decompressor = Decompressor("GZIP")
     tracemalloc.start()
@@ -423,7 +423,7 @@ def test_truncation_error_names_member() -> None:
 
 @pytest.mark.parametrize("size", [1, 9, 10, 11])
 def test_error_names_faulty_member_even_without_output(size: int) -> None:
-    """Recovery cuts there: named after the last bytes read, the whole member before it would be cut off too."""
+    """Recovery cuts the file there: if the error named the last bytes read, the intact member before would be lost."""
     first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
     for torn, kind in ((second[:size], TruncatedError), (b"\x1f" + bytes(20), CorruptRecordError)):
         decompressor = Decompressor("GZIP")
@@ -450,7 +450,7 @@ def test_flipped_bit_never_yields_wrong_data(type: str) -> None:
             continue
         assert output == TEXT[:300]
         harmless += 1
-    # GZIP's time, flags and system, and the bits that fill up the last byte, say nothing of the data.
+    # GZIP's time, flags and system, and the padding bits of the last byte, do not affect the data.
     assert harmless <= 8 * 10 + 7
 
 
@@ -541,7 +541,7 @@ def test_zlib_is_detected_for_any_window_and_level(window_bits: int, level: int)
 
 
 def test_plain_length_resembling_magic_is_detected_as_plain() -> None:
-    """Lengths whose first bytes are those of ZLIB (0x9c78) and GZIP (0x088b1f): the checksum decides."""
+    """The first bytes of these lengths look like ZLIB (0x9c78) and GZIP (0x088b1f), so the checksum decides."""
     for length in (0x9C78, 0x088B1F):
         assert detect_compression(b"".join(encode_frames([bytes(length)]))[:12]) == ""
 
@@ -555,7 +555,7 @@ def test_unknown_head_counts_as_plain(head: bytes) -> None:
 
 
 class Kind(enum.Enum):
-    """The numbers of TensorFlow's ``TFRecordCompressionType``, which are not in the order of the design's list."""
+    """The values of TensorFlow's ``TFRecordCompressionType``; their order differs from that in our design."""
 
     NONE = 0
     ZLIB = 1
@@ -664,7 +664,7 @@ def test_meaningless_tensorflow_options_are_rejected_with_reason(name: str) -> N
 
 
 def test_compression_levels_select_supporting_library(engine: str) -> None:
-    """zlib marks its fastest and best levels in the GZIP header and its system as Unix (3); isal says unknown (255)."""
+    """zlib marks its fastest and best levels in the GZIP header; its system is Unix (3), and isal's is unknown (255)."""
 
     def system(**options: Any) -> int:
         return compress([[b"x"]], type="GZIP", **options)[9]

@@ -14,7 +14,7 @@ from asyncrec._framing.crc import crc32c, crcs_between, length_of, mask, masked_
 from asyncrec._native import native
 
 Sum = Callable[..., int]
-# Where no compiler was at hand there is the package's alone.
+# Without a compiler, there is only the one from the package.
 SUMS = {"package": package.crc32c}
 if native is not None:
     SUMS |= {native.crc32c_path(): native.crc32c, "tables": native.crc32c_by_tables}
@@ -27,7 +27,7 @@ def crc(request: pytest.FixtureRequest) -> Sum:
 
 
 def bitwise_crc32c(data: bytes, value: int = 0) -> int:
-    """The definition (RFC 3720, appendix B.4), bit by bit."""
+    """Compute CRC-32C bit by bit according to its definition (RFC 3720, appendix B.4)."""
     crc = value ^ 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -58,7 +58,7 @@ def test_every_crc_implementation_matches_definition(crc: Sum, data: bytes, valu
 
 @given(st.integers(0, 20_000), st.integers(0, 40), st.randoms(use_true_random=False))
 def test_checksum_is_same_for_any_alignment_and_split(crc: Sum, size: int, skipped: int, random: Random) -> None:
-    """Long data are summed in stretches side by side, whatever byte they begin at."""
+    """Long data is processed in several stretches at once, whatever byte it starts at."""
     data = memoryview(random.randbytes(size + skipped))[skipped:]
     whole = crc(data)
     assert whole == package.crc32c(data) == crc(bytearray(data))
@@ -122,7 +122,7 @@ def test_range_crc_follows_from_running_crc(data: bytes, ranges: list[tuple[int,
 
 
 def test_range_crc_covers_gigabytes() -> None:
-    """Zeros carry a register as any bytes of that length do: 5 GiB of them in two steps are those in one."""
+    """Zeros move a register as other bytes of the same length do: 5 GiB in two steps give the same as in one."""
     half = np.array([5 << 29], np.int64)
     start = np.array([crc32c(b"start")], np.uint32)
     zero = np.zeros(1, np.uint32)

@@ -1,4 +1,4 @@
-"""`DamageLog`: ranges that touch are one; the list has a limit, the counts have none."""
+"""`DamageLog` merges adjacent ranges and limits the length of its list, but not its counts."""
 
 from __future__ import annotations
 

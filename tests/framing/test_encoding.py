@@ -1,4 +1,4 @@
-"""Both ways of making frames, in C and by NumPy, make the same buffers."""
+"""Encoding frames in C and with NumPy produces the same buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Encode = Callable[[Sequence[bytes]], list[Buffer]]
 
 @pytest.fixture(
     params=[
-        # Where no compiler was at hand, and the ids say so, there is one way only.
+        # Without a compiler, only NumPy is tested, and the ids of the tests say so.
         pytest.param(encode_frames, id="c" if encoding.native else "numpy"),
         pytest.param(encode_frames_in_python, id="numpy"),
     ],
@@ -33,7 +33,7 @@ def encode(request: pytest.FixtureRequest) -> Encode:
 
 
 def frame(record: bytes) -> bytes:
-    """The layout, said once more and without any haste."""
+    """Encode a frame with a simple second implementation of the layout."""
     length = struct.pack("<Q", len(record))
     footer = struct.pack("<I", masked_crc32c(record))
     return length + struct.pack("<I", masked_crc32c(length)) + record + footer
@@ -111,7 +111,7 @@ def test_framing_leaks_no_reference(encode: Encode) -> None:
 
 
 def test_list_that_shrinks_during_framing_is_harmless() -> None:
-    """The checksum of a long record gives up the GIL, and whoever has the list may change it."""
+    """Computing the checksum of a long record releases the GIL, so another thread may change the list."""
     records = [bytes(60_000) for _ in range(2_000)]
     expected = b"".join(encode_frames(records[:1]))
     done = threading.Event()

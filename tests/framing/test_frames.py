@@ -21,7 +21,7 @@ from .pieces import LARGE, cut, sized_records, small_records
 
 
 @pytest.fixture(
-    # Where no compiler was at hand, and the ids say so, there is one way only.
+    # Without a compiler, only NumPy is tested, and the ids of the tests say so.
     params=[pytest.param(frames.native, id="c" if frames.native else "numpy"), pytest.param(None, id="numpy")],
     scope="module",
     autouse=True,
@@ -38,7 +38,7 @@ def header(length: int) -> bytes:
 
 
 def frame(record: bytes) -> bytes:
-    """The layout, said once more and without any haste."""
+    """Encode a frame with a simple second implementation of the layout."""
     return header(len(record)) + record + struct.pack("<I", masked_crc32c(record))
 
 
@@ -50,7 +50,7 @@ def decode(pieces: Iterable[bytes], **options: bool | int) -> list[bytes]:
 
 
 def damaged(stream: bytes, **options: bool | int) -> tuple[list[bytes], FormatError]:
-    """What comes before the damage, and the damage."""
+    """Return the records before the damage, and the error that reports it."""
     decoder = FrameDecoder(**options)  # type: ignore[arg-type]  # each test passes what it means
     records = decoder.feed(stream)
     with pytest.raises(FormatError) as caught:
@@ -144,7 +144,7 @@ def test_decoder_wants_exact_remainder_of_large_record() -> None:
     decoder = FrameDecoder()
     assert decoder.feed(stream[:1000]) == [b"small"]
     assert decoder.wanted == LARGE - (1000 - len(frame(b"small")) - HEADER_BYTES)
-    # Less than it wanted: it says what is missing still.
+    # After receiving fewer bytes than it wanted, it returns how many are still missing.
     decoder.feed(stream[1000:2000])
     assert decoder.wanted == len(stream) - 2000 - 4
     assert decoder.feed(stream[2000:-2]) == []
@@ -154,7 +154,7 @@ def test_decoder_wants_exact_remainder_of_large_record() -> None:
 
 
 def test_footer_of_large_record_is_processed_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be fed on an event loop: what takes long is done with the last bytes of the record itself."""
+    """It may be processed on an event loop: expensive work is done with the last bytes of the record itself."""
     record = bytes(3_000_000)
     stream = b"".join(encode_frames([record, b"next"]))
     decoder = FrameDecoder()

@@ -1,4 +1,4 @@
-"""`MemberSalvager`: records of every GZIP member that is whole, and up to the fault of those that are not."""
+"""`MemberSalvager` recovers the records of every intact GZIP member, and those before the fault in damaged ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_damaged_member_loses_no_other_member(number: int, block: int) -> None:
     assert found[len(found) - len(after) :] == after
     own = found[len(before) : len(found) - len(after)]
     assert own == [record for record in GROUPS[number] if record in own]
-    assert len(own) >= 2  # up to the fault, in its middle
+    assert len(own) >= 2  # those before the fault in its middle
     last = damage[-1]
     assert (last.offset, last.length, last.reason) == (BEGINS[number], len(MEMBERS[number]), "compression")
 
@@ -113,14 +113,14 @@ def test_file_cut_within_member_yields_records_before_cut() -> None:
 
 
 def test_record_across_two_members_is_lost_with_either() -> None:
-    """As in files that were compressed in blocks of one size: bgzip's."""
+    """This happens in files that were compressed in blocks of equal size, as by bgzip."""
     records = [random.Random(n).randbytes(1000) for n in range(10)]
     stream = framed(records)
     members = [gzip.compress(stream[at : at + 1500], mtime=0) for at in range(0, len(stream), 1500)]
     assert salvaged(b"".join(members))[:2] == (records, [])
-    members[2] = changed(members[2], 11)  # the length of its only block
+    members[2] = changed(members[2], 11)  # the length field of its only block
     found, damage, _ = salvaged(b"".join(members))
-    assert found == records[:2] + records[5:]  # of bytes 3000 to 4500
+    assert found == records[:2] + records[5:]  # without the records in bytes 3000 to 4500
     begins = len(members[0]) + len(members[1])
     assert Damage(begins, len(members[2]), "compression", 2) in damage
     after = begins + len(members[2])
@@ -170,7 +170,7 @@ def test_salvage_from_any_member_finds_same_records() -> None:
 
 def test_file_kind_follows_from_its_first_recognisable_part() -> None:
     random_records = [random.Random(n).randbytes(500) for n in range(5)]
-    stored = gzip.compress(framed(random_records), 0)  # the frames stand in it as they are
+    stored = gzip.compress(framed(random_records), 0)  # with level 0, the frames are stored uncompressed
     assert recognise(b"garbage" + framed(random_records)) == ""
     assert recognise(b"garbage" + stored) == "GZIP"
     assert recognise(b"garbage" + framed([b"first", stored, b"last"])) == ""

@@ -1,4 +1,4 @@
-"""`FrameSalvager`: what is whole in a damaged stream, and what is told of the rest."""
+"""`FrameSalvager` recovers what is intact in a damaged stream, and reports the rest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def salvaged(data: bytes, step: int = 1 << 20, **options: object) -> tuple[list[
         assert run.first == count
         count += len(run.records)
         place = run.offset
-        for record in run.records:  # they stand where the run says, one behind the other
+        for record in run.records:  # the records are consecutive, and where the run says they are
             assert data[place + 12 : place + 12 + len(record)] == record
             place += len(record) + 16
     assert salvager.records == count
@@ -84,7 +84,7 @@ def test_next_record_is_found_after_lost_header(number: int) -> None:
 @settings(deadline=None)
 @given(st.integers(0, 70_405), st.integers(1, 500))
 def test_missing_bytes_lose_only_records_they_touch(place: int, size: int) -> None:
-    # Not so many as a few records have: then another header stands where the damaged one says, and it is believed.
+    # Exclude sizes of a few records: the damaged header would then point to another header and be trusted.
     assume(size not in {end - begin for begin in BORDERS for end in BORDERS} or place in BORDERS)
     data = framed(RECORDS)
     found, damage = salvaged(data[:place] + data[place + size :])
@@ -93,7 +93,7 @@ def test_missing_bytes_lose_only_records_they_touch(place: int, size: int) -> No
         for record, begin, end in zip(RECORDS, BORDERS, BORDERS[1:], strict=False)
         if end <= place or begin >= place + size
     ]
-    # The beginning of one header and the end of another may make one that half holds: a record more, and whole.
+    # The start of one header and the end of another may form a half-valid one: then one more record is found, intact.
     rest = iter(found)
     assert all(record in rest for record in whole)
     assert set(found) <= set(RECORDS)
@@ -103,7 +103,7 @@ def test_missing_bytes_lose_only_records_they_touch(place: int, size: int) -> No
 @settings(deadline=None)
 @given(st.integers(0, 6), st.binary(min_size=1, max_size=500))
 def test_garbage_between_records_is_skipped(number: int, garbage: bytes) -> None:
-    garbage = b"\xff" * 8 + garbage  # no length that points to a header by chance
+    garbage = b"\xff" * 8 + garbage  # no length in it points to a header by chance
     data = framed(RECORDS[:number]) + garbage + framed(RECORDS[number:])
     found, damage = salvaged(data)
     assert [record for record in found if record in RECORDS] == RECORDS
@@ -198,7 +198,7 @@ class TestNestedFrames:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=40), st.booleans()), max_size=60), st.integers(1, 400), st.integers(0, 3))
 def test_intact_records_among_damaged_ones_are_salvaged(drawn: list[tuple[bytes, bool]], step: int, times: int) -> None:
-    """In any number, so that they are looked at one by one and many at a time."""
+    """There may be few or many, so that both the single and the bulk search are used."""
     drawn = drawn * 5**times
     stream = bytearray()
     for record, holds in drawn:
@@ -235,7 +235,7 @@ def test_dense_damage_is_scanned_only_a_few_times(unit: bytes, monkeypatch: pyte
 
 
 def test_half_header_resolves_to_length_whose_data_verifies() -> None:
-    """The length is changed to one that ends where a header stands within the record."""
+    """The length is changed to one that ends at a header inside the record."""
     record = b"a" * 50 + framed([b"inner"])
     data = bytearray(framed([record, b"next"]))
     data[:8] = struct.pack("<Q", 12 + 50 - 16)
@@ -257,7 +257,7 @@ def test_interruption_loses_current_record_and_finds_next() -> None:
 
 
 def test_half_valid_header_is_trusted_up_to_16_mib() -> None:
-    """Behind garbage whose checksum would mean a record of 200 MB nothing is waited for."""
+    """After garbage whose checksum matches a length of 200 MB, the search does not wait for more data."""
     length = struct.pack("<Q", 200_000_000)
     data = b"\xff" * 8 + struct.pack("<I", masked_crc32c(length)) + framed(RECORDS)
     salvager = FrameSalvager(DamageLog().add)

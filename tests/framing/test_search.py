@@ -1,4 +1,4 @@
-"""`FrameSearch`: the first whole frame, wherever it begins, in a time that grows with the bytes alone."""
+"""`FrameSearch` finds the first intact frame wherever it begins, in time proportional to the number of bytes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_outermost_of_nested_frames_is_found_first(step: int) -> None:
 
 
 def test_overlapping_large_frames_are_checked_in_one_pass() -> None:
-    """Each of many large frames that overlap: those that do not hold are dropped, the one that does is found."""
+    """Of many large frames that overlap, invalid ones are discarded, and the valid one is found."""
     source = random.Random(1)
     body = source.randbytes(200_000)
     lies = b"".join(header(50_000 + 13 * n) for n in range(200))

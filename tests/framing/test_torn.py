@@ -1,4 +1,4 @@
-"""`asyncrec._records.torn_end`: finishing a GZIP member whose writer died."""
+"""`asyncrec._records.torn_end` completes a GZIP member whose writer died."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def test_repaired_member_keeps_exactly_flushed_data(level: int | None, flushed: 
 
 def test_flush_marker_within_data_is_not_mistaken_for_flush() -> None:
     data = b"\x00\x00\xff\xff" * 50
-    compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored: as they are
+    compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored uncompressed
     member = b"".join(compressor.compress([data])) + compressor.flush()
-    torn = member + b"\x00\x20\x00\xdf\xff" + data[:16]  # a stored block of 32 bytes, half of it there
+    torn = member + b"\x00\x20\x00\xdf\xff" + data[:16]  # a stored block of 32 bytes, cut in half
     keep, tail = finish_member(torn)
     assert gzip.decompress(torn[:keep] + tail) == data
 

@@ -1,4 +1,4 @@
-"""What an engine's tasks make of their rows is in the data set when the driver has committed it, and not before."""
+"""The records that an engine's tasks write are in the data set once the driver has committed them, and not before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_rows_appear_only_after_commit(tmp_path: Path) -> None:
 
 def test_invalid_row_is_named_and_leaves_no_shard(tmp_path: Path) -> None:
     bodies = [b"x" * 200_000 for _ in range(20)]
-    table = pa.table({"id": [*range(19), None], "body": bodies})  # more than a MiB, and so made records in pieces
+    table = pa.table({"id": [*range(19), None], "body": bodies})  # more than a MiB, so it is encoded in pieces
     schema = Schema({"id": FixedLen((), "int64"), "body": FixedLen((), "bytes")})
     with open_driver_job(tmp_path / "d") as job:
         with pytest.raises(SchemaError, match="'id': row 19 is null"):

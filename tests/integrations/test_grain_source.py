@@ -1,4 +1,7 @@
-"""What grain asks of a source: pickled, printed alike, read by threads and processes. With grain: tests/loaders."""
+"""What grain requires of a source: pickling, a stable repr, and reads from threads and processes.
+
+tests/loaders has the tests with grain itself.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def source(numbers: str) -> Iterator[RecordDataSource]:
 
 
 def read(source: RecordDataSource, index: int) -> tuple[int, bytes, str]:
-    """In another process."""
+    """Read a record in another process."""
     return os.getpid(), source[index], repr(source)
 
 
@@ -107,7 +110,7 @@ def test_spawned_processes_read_from_source_in_use(source: RecordDataSource) -> 
     assert source[1] == b"1"
 
 
-# In a process of its own, because pytest's has threads, and a child of those is a gamble.
+# Runs in its own process: pytest's process has threads, and forking a process with threads is unsafe.
 FORKS = """
 import os, sys
 from asyncrec.integrations.grain import RecordDataSource
@@ -139,7 +142,7 @@ def test_source_contains_newest_versions_only(tmp_path: Path) -> None:
     source = RecordDataSource(tmp_path / "pages", newest="date")
     copy = pickle.loads(pickle.dumps(source))
     for each in (source, copy):
-        # The dates of k0, k1 and k2 are 0 and 3, 1 and 0, 2 and 1.
+        # The dates of the two versions of k0, k1 and k2 are 0 and 3, 1 and 0, 2 and 1.
         assert [decode_example(record)["n"].tolist() for record in each] == [[1], [2], [3]]
         assert (len(each), each[-1], each.__getitems__([2, 0])) == (3, each[2], [each[2], each[0]])
         with pytest.raises(IndexError):

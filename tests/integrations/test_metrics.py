@@ -1,4 +1,4 @@
-"""What the sharded writers of a process count is given to OpenTelemetry and Prometheus, and asked for on any thread."""
+"""The counts of all sharded writers are exported to OpenTelemetry and Prometheus, which read them on any thread."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_forked_child_has_no_writers(tmp_path: Path) -> None:
 
 
 def test_abandoned_writer_is_collected_but_its_counts_remain() -> None:
-    """Of one whose event loop ended beneath it, say: the context was never left."""
+    """For example, its event loop ended while it was open, so its context was never exited."""
     writers = _Writers()
 
     def use() -> Iterator[None]:
@@ -101,7 +101,7 @@ def test_abandoned_writer_is_collected_but_its_counts_remain() -> None:
 
 
 def test_writer_may_end_during_summation_of_totals() -> None:
-    """The collector may end it, on the thread that adds up."""
+    """The garbage collector may end it in the thread that computes the totals."""
     writers = _Writers()
 
     class Asking:

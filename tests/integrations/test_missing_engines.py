@@ -1,4 +1,4 @@
-"""What is not installed is named, with the extra that brings it."""
+"""Errors name a library that is not installed, and the extra that installs it."""
 
 from __future__ import annotations
 

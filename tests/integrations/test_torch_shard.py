@@ -1,4 +1,7 @@
-"""Which share of a data set is a worker's, with a PyTorch that only says where it is. The real one: tests/interop."""
+"""Which share of a data set a worker reads, according to a fake PyTorch that only says which worker it is.
+
+tests/interop has the tests with the real PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def test_workers_never_share_batch_across_uneven_ranks(workers: list[int]) -> No
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_spawned_worker_without_rank_fails(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """``torch.distributed`` is not initialised there, and each rank would read everything."""
+    """``torch.distributed`` is not initialized in the worker, so each rank would read everything."""
     torch = with_torch(monkeypatch, method, None, 1, 0, 2)
     with pytest.raises(
         RuntimeError, match="a spawned worker does not know its rank; read through a StreamDataset, which passes"

@@ -1,9 +1,11 @@
-"""Checks that run beside an original: the same function on either module, and what comes of it compared.
+"""Checks that call the same function with the original module and with ours, and compare the results.
 
-A check is a function of the module and of a path that is its own. Equal are values that are equal, and errors of which
-ours is caught by an ``except`` for the original's. What differs is named in ``differences/<system>.toml``, with the
-number of the checks. Of an original that has no package to install, that names tests of our own instead of checks.
-``python tests/interop/beside.py`` writes the pages, and the numbers in the promises, anew from these lists.
+A check is a function of the module and a path of its own. Results are equal if the values are equal, or if an
+``except`` for the original's error would also catch ours. Known differences are listed in
+``differences/<system>.toml``, with the number of checks. For an original that cannot be installed as a package, that
+file lists tests of our own instead of checks.
+
+Run ``python tests/interop/beside.py`` to regenerate the pages, and the numbers in the promises, from these lists.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def differences(system: str) -> list[dict[str, Any]]:
 
 
 def named(system: str) -> set[str]:
-    """The checks that are said to differ."""
+    """Return the checks that are listed as differing."""
     return {check for each in differences(system) for check in each.get("checks", [])}
 
 
@@ -58,7 +60,7 @@ _NUMBERS = re.compile(r"[\d,]+ differences in all, and [\d,]+ of [\d,]+ checks")
 
 
 def page_of(system: str) -> str:
-    """The page of a system as it is, with its two sections of differences made anew from the list."""
+    """Return a system's page with its two sections of differences regenerated from the list."""
     page = (PAGES / f"{system}.md").read_text("utf-8").split("\n## What is better\n")[0]
     for kind, title in _SECTIONS.items():
         items = ["- " + "\n  ".join(each["text"].strip().split("\n")) for each in listed(system)[kind]]
@@ -67,7 +69,7 @@ def page_of(system: str) -> str:
 
 
 def promises() -> str:
-    """The page of promises as it is, with its numbers of differences made anew from the lists."""
+    """Return the page of promises with the numbers of differences regenerated from the lists."""
     total = sum(len(differences(system)) for system in SYSTEMS)
     checks = sum(len(named(system)) for system in SYSTEMS)
     compared = sum(listed(system).get("compared", 0) for system in SYSTEMS)
@@ -77,7 +79,7 @@ def promises() -> str:
     return text
 
 
-if __name__ == "__main__":  # write the pages anew
+if __name__ == "__main__":  # regenerate the pages
     for system in SYSTEMS:
         (PAGES / f"{system}.md").write_text(page_of(system), "utf-8")
     PROMISES.write_text(promises(), "utf-8")

@@ -1,4 +1,4 @@
-"""Tests are imported by path; what they share here is imported by name."""
+"""Make the helper modules in this folder importable by name; test modules are imported by path."""
 
 from __future__ import annotations
 

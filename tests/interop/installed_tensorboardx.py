@@ -1,4 +1,4 @@
-"""A plugin of pytest's: tensorboardX's own tests then run with ours under it."""
+"""A pytest plugin that makes tensorboardX's own tests use our record writer."""
 
 from __future__ import annotations
 

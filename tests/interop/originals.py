@@ -1,4 +1,4 @@
-"""The older systems as they were published, fetched once into the environment that runs these tests."""
+"""The published versions of the original libraries, downloaded once to the environment that runs these tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 __all__ = ["datum_source", "make_data", "similarity_wheel"]
 
-DATUM = "1.11.1"  # the last that came with its tests; what they test is the same in 1.13
+DATUM = "1.11.1"  # the last version published with its tests; what they test is the same in 1.13
 SIMILARITY = "0.17.1"
 
 ANNOTATION = """<annotation><size><width>{1}</width><height>{0}</height></size>{objects}</annotation>"""
@@ -22,14 +22,14 @@ OBJECT = """<object><name>{name}</name><pose>Left</pose><truncated>0</truncated>
 
 
 def datum_source(folder: Path) -> Path:
-    """datum's source distribution, unpacked: its package, tests and sample configurations."""
+    """Unpack datum's source distribution: its package, tests and sample configurations."""
     with tarfile.open(_fetched(f"datum-{DATUM}.tar.gz", "--no-binary=:all:", f"datum=={DATUM}")) as tar:
         tar.extractall(folder, filter="data")
     return folder / f"datum-{DATUM}"
 
 
 def similarity_wheel(folder: Path) -> Path:
-    """TensorFlow Similarity's package, unpacked and not installed: it asks for much that its sampler does not use."""
+    """Unpack TensorFlow Similarity without installing it, which would require much that its sampler does not use."""
     wheel = f"tensorflow_similarity-{SIMILARITY}-py3-none-any.whl"
     with zipfile.ZipFile(_fetched(wheel, "--only-binary=:all:", f"tensorflow_similarity=={SIMILARITY}")) as archive:
         archive.extractall(folder)
@@ -45,14 +45,15 @@ def _fetched(name: str, *arguments: str) -> Path:
 
 
 def make_data(folder: Path) -> None:
-    """Images and annotations of the sizes that datum's tests name, which its distribution leaves out."""
+    """Make images and annotations of the sizes that datum's tests expect, which its distribution does not include."""
     for split in ("train", "val"):
         picture(folder / "clf" / split / "image_232.jpg", 2670, 2870)
         (folder / "clf" / f"{split}.csv").write_text(
             "filename,label_test1,label_test2,label_test3,label_test4\nimage_232,1,2,1,0\n"
         )
-    # Of two images the parser's tests name the one that is stored first, and the data set's the other: its batches come
-    # in another order, in datum too. What is stored first is decided by the hash of its name.
+    # With two images, the parser's tests expect the size of the one stored first, and the data set's tests that of the
+    # other one, because batches come in a different order, in datum as well. The hash of its name decides which is
+    # first.
     sizes = {"det": [(500, 486), (281, 500)], "seg": [(366, 500), (281, 500)]}
     names = sorted(["2007_a", "2007_b"], key=lambda name: hashlib.md5(f"train{name}".encode()).digest())
     for kind, both in sizes.items():

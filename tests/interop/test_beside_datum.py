@@ -1,4 +1,7 @@
-"""datum and ours, check by check: what differs is in differences/datum.toml. The same results: test_compat_datum.py."""
+"""datum and our version, compared check by check; differences/datum.toml lists the differences.
+
+test_compat_datum.py tests that the results are the same.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def mapping(path: Path) -> Any:
 
 
 def made(name: str, *examples: dict[str, Any], **options: Any) -> None:
-    """The mapping and the records."""
+    """Register a check of the mapping and the records that a writer writes."""
 
     def function(module: Any, path: Path) -> Any:
         write(module, path, examples, **options)
@@ -75,7 +78,7 @@ def made(name: str, *examples: dict[str, Any], **options: Any) -> None:
 
 
 def read(name: str, *examples: dict[str, Any], sparse: list[str] | None = None, **configured: Any) -> None:
-    """What the reader gives of what the writer made."""
+    """Register a check of what the reader returns for what the writer wrote."""
 
     def function(module: Any, path: Path) -> Any:
         write(module, path, examples, "val", sparse_features=sparse)

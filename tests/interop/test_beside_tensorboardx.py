@@ -1,4 +1,4 @@
-"""tensorboardX's record writer and ours, check by check; `differences/tensorboardx.toml` names what differs."""
+"""tensorboardX's record writer and ours, compared check by check; `differences/tensorboardx.toml` lists differences."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def calls(module: Any) -> int:
 
 
 def s3_file(records: list[bytes], *, flush: bool = False, end: str = "close") -> Check:
-    """The object's size after each flush, and in the end."""
+    """Return a check of the object's size after each flush, and at the end."""
 
     def check(module: Any, path: Path) -> Any:
         key = f"{path.parent.name}/{path.name}/x"
@@ -300,7 +300,7 @@ def missing_bucket(module: Any, path: Path) -> Any:
     try:
         writer.close()
     finally:
-        writer._writer.closed = True  # tensorboardX would try again when it is collected
+        writer._writer.closed = True  # otherwise, tensorboardX would try again when it is garbage-collected
     return None
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow and `asyncrec.compat.tensorflow`, check by check; `differences/tensorflow.toml` names what differs."""
+"""TensorFlow and `asyncrec.compat.tensorflow`, compared check by check; see `differences/tensorflow.toml`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(tf: Any, path: Any, records: list[Any], options: Any = None) -> byte
 
 
 def read_back(options: Any, records: list[bytes] = TEXT) -> Check:
-    """What TensorFlow reads of a file that was written with these options: all of it, or an error."""
+    """Return a check of what TensorFlow reads from a file written with these options: all of it, or an error."""
 
     def check(tf: Any, path: Path) -> Any:
         made = options(tf)
@@ -46,7 +46,7 @@ def option(kind: str, **given: Any) -> Check:
 
 
 def flushed(options: Any = None) -> Check:
-    """What others read of it before it is closed; whether it has its end is another matter."""
+    """Return a check of what others can read before the file is closed, whether or not its end is there."""
 
     def check(tf: Any, path: Path) -> Any:
         writer = tf.io.TFRecordWriter(str(path / "x"), options)
@@ -145,7 +145,7 @@ def iterated(how: str) -> Check:
 
 
 def helpers_of(tf: Any) -> Any:
-    """The document's five: ours ready made, TensorFlow's as the document defines them."""
+    """Return the five helpers from the documentation: ours are built in, TensorFlow's are defined as documented."""
     if tf is ours:
         return tf
     train = tf.train

@@ -1,4 +1,4 @@
-"""TensorFlow Similarity's sampler and ours, check by check: what differs is in differences/tfsimilarity.toml."""
+"""TensorFlow Similarity's sampler and ours, compared check by check; see `differences/tfsimilarity.toml`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    def sampler(*args: Any, seed: int | None = None, **kwargs: Any) -> Any:  # which it does not have
+    def sampler(*args: Any, seed: int | None = None, **kwargs: Any) -> Any:  # its sampler has no seed
         return module.TFRecordDatasetSampler(*args, **kwargs)
 
     return SimpleNamespace(TFRecordDatasetSampler=sampler)
@@ -48,7 +48,10 @@ def flat(batches: list[list[int]]) -> list[int]:
 
 
 def drawn(**options: Any) -> Check:
-    """The batches of two iterations after TensorFlow's seed was set; of endless ones, what is drawn ahead decides."""
+    """Return a check of the batches of two iterations after setting TensorFlow's seed.
+
+    An endless data set is iterated only once, because its second iteration depends on how much was drawn ahead.
+    """
 
     def check(module: Any, path: Path) -> Any:
         write(path)

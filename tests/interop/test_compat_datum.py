@@ -1,4 +1,4 @@
-"""`asyncrec.compat.datum` and the datum package: each reads what the other wrote, and a model trains on either."""
+"""`asyncrec.compat.datum` and datum read each other's files, and a model can be trained on either."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_ours(folder: Path, split: str = "train", **kwargs: Any) -> None:
 
 
 def check(batch: dict[str, Any], row: int) -> int:
-    """A record read by either, padded or not; its number."""
+    """Check a record read by either library, padded or not; return its number."""
     number = int(batch["n"][row])
     assert float(batch["f"][row]) == number / 2
     assert batch["s"][row].numpy() == f"text {number}".encode()
@@ -66,7 +66,7 @@ def check(batch: dict[str, Any], row: int) -> int:
 def test_datum_reads_asyncrec_files(tmp_path: Path) -> None:
     write_ours(tmp_path)
     configs = TheirConfigs()
-    configs.batch_size_train = 1  # it stacks without padding
+    configs.batch_size_train = 1  # datum stacks the train batches without padding
     dataset = their_load(str(tmp_path), configs).train_fn("train")
     assert sorted(check(batch, 0) for batch in dataset) == list(range(COUNT))
     half = their_load(str(tmp_path), configs).train_fn("train[:50%]")
@@ -81,7 +81,7 @@ def test_asyncrec_reads_datum_files(tmp_path: Path) -> None:
 
 
 def test_both_writers_produce_same_records_in_same_order(tmp_path: Path) -> None:
-    """Names, counts, the order of the keys' hashes and the features: only the manifest and the index are ours alone."""
+    """Names, counts, the order by key hash and the features are the same; only the manifest and the index are ours."""
     write_theirs(tmp_path / "theirs")
     write_ours(tmp_path / "ours")
     name = "train-00000-of-00001.tfrecord"
@@ -133,7 +133,7 @@ def test_padded_batches_train_a_model(tmp_path: Path, shuffle: bool) -> None:
 
 @pytest.fixture(scope="module", params=["datum", "ours"])
 def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Images, numbers and arrays of several sizes, in several shards, written by either."""
+    """Write images, numbers and arrays of several sizes to several shards, with either library."""
     folder = tmp_path_factory.mktemp("pictures")
     files = []
     for name in ("0.jpg", "1.png"):
@@ -167,7 +167,7 @@ def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def _serialize(datum: dict[str, Any]) -> bytes:
-    """As datum's for images, which takes no array."""
+    """Serialize as datum does for images; it does not accept arrays."""
     from datum.serializer.serializer import serialize_datum
 
     values = {name: Path(value).read_bytes() if name == "image" else value for name, value in datum.items()}
@@ -204,7 +204,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "parallel": {
         "num_parallel_calls": 3,
         "deterministic": True,
-        "deterministic_val": True,  # otherwise the order is chance, in datum too
+        "deterministic_val": True,  # otherwise the order is random, in datum as well
         "deterministic_test": True,
         "batch_size_train": 1,
         "batch_size_val": 1,
@@ -215,7 +215,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_datasets_of_equal_configuration_match_datum(pictures: str, name: str) -> None:
-    """Values, order, shapes, types, cardinality; read twice, repeated, shuffled or not, of parts of splits."""
+    """Values, order, shapes, types and cardinality are compared; also repeated, shuffled, and for parts of splits."""
     found = []
     for load_it, configs in ((their_load, TheirConfigs()), (load, DatasetConfigs())):
         for key, value in CONFIGS[name].items():
@@ -287,14 +287,14 @@ def test_images_of_other_modes_decode_equally(tmp_path: Path, mode: str) -> None
 
 
 def test_tensorflow_padding_equals_datum_padding(pictures: str) -> None:
-    """datum fails with today's TensorFlow, which takes no specs for shapes."""
+    """datum fails with current TensorFlow, which does not accept specs as shapes."""
     assert _values(load(pictures, DatasetConfigs(use_tf_padding=True)).val_fn()) == _values(
         load(pictures, DatasetConfigs(use_datum_padding=True)).val_fn()
     )
 
 
 def test_dataset_uses_configured_cache_file(pictures: str, tmp_path: Path) -> None:
-    """datum fails: it asks its configurations for a method that they do not have."""
+    """datum fails, because it calls a method that its configurations do not have."""
     configs = DatasetConfigs(cache=True, cache_filename=str(tmp_path / "cache"), use_datum_padding=True)
     dataset = load(pictures, configs).val_fn()
     assert _values(dataset) == _values(dataset)
@@ -319,14 +319,15 @@ def test_shard_boundaries_and_counts_match_datum() -> None:
         shards = draw.choice([1, 2, 4, 8, 64, 512, 1024, 2048, 3072, 5120])
         records = shards + draw.randrange(10 ** draw.randint(1, 9))
         assert shard_boundaries(records, shards)[1:] == shard_utils._get_shard_boundaries(records, shards)
-    # Above it datum exceeds its own maximum, or never ends: its least number of shards is rounded down.
+    # Above this size, datum exceeds its own maximum or never returns, because it rounds down the minimum number of
+    # shards.
     for _ in range(2000):
         size, records = draw.randrange(1 << 30), draw.randrange(1, 10**7)
         assert shard_count(size, records) == shard_utils._get_number_shards(size, records)
 
 
 def test_shards_unreadable_by_tensorflow_are_read(tmp_path: Path) -> None:
-    """And compressed ones, which datum cannot read."""
+    """This also covers compressed shards, which datum cannot read."""
     for path, options in (("memory://of-datum/set", {}), (str(tmp_path), {"compression": "GZIP", "num_shards": 3})):
         TFRecordWriter(generator, None, path, "train", COUNT, ["m"], writer_options=options).create_records()
         configs = DatasetConfigs(drop_remainder=False)

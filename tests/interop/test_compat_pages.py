@@ -1,6 +1,6 @@
-"""What the pages under "Coming from" show runs, the old script and the new one, and both do the same.
+"""On the "Coming from" pages, the old script and the new one both run, with the same result.
 
-TFRecorder and TensorFlow Similarity are not installed here: of theirs the new scripts run, here or in `make test`.
+TFRecorder and TensorFlow Similarity are not installed here: only the new scripts run, here or in `make test`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_tensorboardx_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     old, new, installed, *_ = blocks("tensorboardx")
     monkeypatch.chdir(tmp_path)
     os.mkdir("old")
-    os.mkdir("old/logs")  # which tensorboardX does not make
+    os.mkdir("old/logs")  # tensorboardX does not create it
     monkeypatch.chdir(tmp_path / "old")
     exec(old, {})
     run(new, tmp_path / "new", monkeypatch)

@@ -1,7 +1,7 @@
-"""Scripts that were written for the originals, run unchanged but for the import; what they make and print is the same.
+"""Scripts for the original libraries run with only the import changed, and produce the same files and output.
 
-datum's own command and export, its README's reading, and TensorFlow Similarity's sampler as its test and its document
-use it.
+The scripts are datum's own command and export, the reading code in its README, and TensorFlow Similarity's sampler as
+used in its test and its documentation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from asyncrec import blocking
 
-# Tests are imported by path; what they share is imported by name.
+# Test modules are imported by path, but helper modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from originals import datum_source, make_data, similarity_wheel
@@ -34,7 +34,7 @@ def datum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = {n: {"text": f"text {n}", "label": {"polarity": n, "question": "why?"}} for n in range(5)}
     (source / "tests" / "dummy_data" / "text").mkdir()
     (source / "tests" / "dummy_data" / "text" / "test.json").write_text(json.dumps(texts))
-    (source / "datum").rename(source / "its")  # the one that is installed
+    (source / "datum").rename(source / "its")  # so that the installed package is used
     return source
 
 
@@ -54,7 +54,7 @@ def changed(script: Path, into: Path, *imports: tuple[str, str]) -> Path:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What datum made, parsed: protobuf writes a map in any order."""
+    """Return what datum wrote, parsed, because protobuf writes a map in any order."""
     found: dict[str, Any] = {}
     for path in sorted(each for each in folder.iterdir() if each.is_file()):
         if path.suffix == ".json":
@@ -78,7 +78,7 @@ def test_datum_command_runs_with_sample_configurations(datum: Path, tmp_path: Pa
         )
     old, new = contents(tmp_path / "old"), contents(tmp_path / "new")
     mapping = "datum_to_type_and_shape_mapping.json"
-    if config == "image_det":  # whose boxes differ in number, which datum's table does not say: it cannot read them
+    if config == "image_det":  # datum cannot read these examples: their numbers of boxes differ, which its table does not say
         assert {name: row["type"] for name, row in new.pop(mapping).items()} == {
             name: row["type"] for name, row in old.pop(mapping).items()
         }
@@ -135,7 +135,7 @@ for batch in dataset.train_fn("train+val", False):
 
 @pytest.mark.timeout(300)
 def test_readme_export_is_readable_by_both_libraries(datum: Path, tmp_path: Path) -> None:
-    """The export's import is in datum's own script; the reading of what either wrote is each one's."""
+    """The export imports its writer in datum's own script; each library's own code reads what either wrote."""
     export, load = tmp_path / "export.py", tmp_path / "load.py"
     export.write_text(EXPORT)
     load.write_text(LOAD)
@@ -205,7 +205,7 @@ def test_tensorflow_similarity_sampler_draws_same_batches(tmp_path: Path) -> Non
     spec = importlib.util.spec_from_file_location("sampler", package / "samplers" / "tfrecords_samplers.py")
     assert spec is not None
     assert spec.origin is not None
-    # Its package imports what its sampler does not use: only the module is taken.
+    # Only the module is used, because its package imports more than the sampler needs.
     (tmp_path / "tensorflow_similarity").mkdir()
     (tmp_path / "tensorflow_similarity" / "__init__.py").touch()
     (tmp_path / "tensorflow_similarity" / "samplers.py").write_text(Path(spec.origin).read_text())

@@ -1,7 +1,7 @@
-"""`asyncrec.compat.tensorboardx` against TensorBoard's readers and under tensorboardX's own SummaryWriter.
+"""`asyncrec.compat.tensorboardx` with TensorBoard's readers and tensorboardX's own SummaryWriter.
 
-The first tests say what those of tensorboardX say of its record writer and its event file writer (its repository,
-``tests/record_writer_test.py``, ``tests/test_record_writer.py`` and ``tests/event_file_writer_test.py``), written anew.
+The first tests are rewritten from those of tensorboardX's record writer and event file writer (in its repository:
+``tests/record_writer_test.py``, ``tests/test_record_writer.py`` and ``tests/event_file_writer_test.py``).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_event_file_writer_writes_version_and_events(tmp_path: Path, installed: 
 
 
 def test_tensorboard_event_loader_follows_growing_file(tmp_path: Path) -> None:
-    """One loader, asked again and again, as TensorBoard does: each event comes once, as soon as it was flushed."""
+    """One loader is polled repeatedly, as by TensorBoard; it returns each event once, as soon as it was flushed."""
     path = str(tmp_path / "events.out.tfevents.1.host")
     writer = RecordWriter(path)
     writer.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
@@ -98,7 +98,7 @@ def test_tensorboard_event_loader_follows_growing_file(tmp_path: Path) -> None:
         writer.write(event(step).SerializeToString())
         writer.flush()
         assert [each.step for each in loader.Load()] == [step, step]
-    with RecordWriter(path) as another:  # of the same second: the loader sees both
+    with RecordWriter(path) as another:  # a writer from the same second: the loader reads both
         another.write(event(200).SerializeToString())
     assert [each.step for each in loader.Load()] == [200]
     writer.write(event(201).SerializeToString())
@@ -107,7 +107,7 @@ def test_tensorboard_event_loader_follows_growing_file(tmp_path: Path) -> None:
 
 
 def test_partial_record_is_loaded_once_complete(tmp_path: Path) -> None:
-    """Large ones go to the file before a flush."""
+    """Large records are written to the file before a flush."""
     path = str(tmp_path / "events.out.tfevents.1.host")
     with RecordWriter(path) as writer:
         writer.write(event(1).SerializeToString())
@@ -154,7 +154,7 @@ def test_both_writers_produce_same_events(tmp_path: Path) -> None:
             for step in range(100):
                 writer.add_scalar("loss", step / 3, step, walltime=step)
         (path,) = folder.iterdir()
-        return blocking.read_records(path)[1:]  # the first has the time
+        return blocking.read_records(path)[1:]  # the first event contains the time
 
     theirs = write(tmp_path / "theirs")
     with install():
@@ -188,7 +188,7 @@ def test_install_keeps_factories_and_is_reverted_on_exit(tmp_path: Path) -> None
 
 
 def test_unclosed_summary_writer_keeps_every_event(tmp_path: Path) -> None:
-    """tensorboardX closes it by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
+    """`atexit` closes tensorboardX's SummaryWriter after the event loop of `asyncrec.blocking` has stopped."""
     program = f"""
 from asyncrec import blocking
 from asyncrec.compat.tensorboardx import install
@@ -207,7 +207,7 @@ for step in range(500):
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[str]:
-    """The endpoint of an S3 store with a bucket, which outlives the scripts that write to it."""
+    """Start an S3 store with a bucket that outlives the scripts writing to it; return its endpoint."""
     server = ThreadedMotoServer(port=0)
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
@@ -221,7 +221,7 @@ def store() -> Iterator[str]:
 def test_unclosed_summary_writer_on_store_keeps_every_event(
     store: str, tmp_path: Path, end: str, flush_secs: int
 ) -> None:
-    """tensorboardX's exit handler comes when the objects of stores are closed: its queue is emptied before."""
+    """tensorboardX's exit handler runs after the objects of stores are closed, so its queue is emptied before that."""
     folder = f"s3://bucket/{tmp_path.name}"
     program = f"""
 from asyncrec.compat.tensorboardx import install

@@ -1,4 +1,4 @@
-"""`asyncrec.compat.tensorflow` beside TensorFlow in one process: the same names, the same bytes, each other's files."""
+"""`asyncrec.compat.tensorflow` and TensorFlow in one process: the same names and bytes, and interchangeable files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_names_exist_at_same_places_as_in_tensorflow(place: str) -> None:
     ids=["none", "gzip", "zlib", "options"],
 )
 def test_files_are_interchangeable_with_tensorflow(tmp_path: Path, options: Any) -> None:
-    """TensorFlow's own options are taken as they are."""
+    """TensorFlow's own options are accepted."""
     for writer, name in ((tf, "ours"), (real, "theirs")):
         with writer.io.TFRecordWriter(str(tmp_path / name), options) as file:
             for record in RECORDS:
@@ -73,9 +73,9 @@ def test_examples_are_interchangeable_with_tensorflow() -> None:
 
 
 def test_features_are_interchangeable_between_message_classes() -> None:
-    """TensorFlow is in this process, so that what is made here is TensorFlow's own."""
+    """TensorFlow is imported in this process, so our helpers make TensorFlow's own messages."""
     both = {"theirs": real.train.Feature(int64_list=real.train.Int64List(value=[1])), "ours": tf.int64_feature(2)}
-    before = asyncrec.example.int64_feature(3)  # as it would be from before TensorFlow was imported
+    before = asyncrec.example.int64_feature(3)  # made as if TensorFlow had not been imported yet
     assert type(before) is not real.train.Feature
     examples = [
         tf.train.Example(features=real.train.Features(feature=both)),

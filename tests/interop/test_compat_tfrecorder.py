@@ -1,4 +1,4 @@
-"""`asyncrec.compat.tfrecorder` where TensorFlow is installed: a ``tf.data.Dataset``, as TFRecorder gave."""
+"""With TensorFlow installed, `asyncrec.compat.tfrecorder` returns a ``tf.data.Dataset``, as TFRecorder did."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPTS = sorted((Path(__file__).parents[1] / "compat/tfrecorder_scripts").glob(
 
 
 class ToyExample(Example):
-    """The class of TFRecorder's document, with a field of each other type beside its two."""
+    """The class from TFRecorder's documentation, with a field of every other type in addition to its two."""
 
     def __init__(self, name: str, label: int) -> None:
         super().__init__()
@@ -97,14 +97,14 @@ def test_documented_loop_runs_over_dataset(saved: str, example_class: Any) -> No
     assert isinstance(dataset, tf.data.Dataset)
     dtypes = [spec.dtype for spec in dataset.element_spec]
     assert dtypes == [tf.int32, tf.float32, tf.bool, tf.int64, tf.float32, tf.float32, tf.string, tf.int32]
-    for _ in range(2):  # a dataset may be iterated again
+    for _ in range(2):  # a dataset can be iterated again
         seen = 0
         for label, data, even, large, half, tenth, text, grid in dataset:
             number = int(label)
             assert data.numpy().tolist() == [number] * (number % 3 + 1)
             assert (bool(even), int(large), float(half)) == (number % 2 == 0, number << 40, number / 2)
             assert (float(tenth), text.numpy().decode()) == (np.float32(number / 10), f"é{number}")
-            assert grid.numpy().tolist() == [number] * 6  # flat, as TFRecorder's
+            assert grid.numpy().tolist() == [number] * 6  # flat, as in TFRecorder
             seen += 1
         assert seen == 40
 
@@ -120,7 +120,7 @@ def test_dataset_methods_work_and_model_trains(saved: str) -> None:
 
 
 def test_tensorflow_parses_records_like_tfrecorder(saved: str) -> None:
-    """By ``parse_single_example`` and ``decode_raw``: scalars of one element, arrays as their bytes."""
+    """With ``parse_single_example`` and ``decode_raw``, scalars have one element, and arrays are their bytes."""
     features = {
         "label": tf.io.FixedLenFeature((), tf.int64),
         "data": tf.io.FixedLenFeature((), tf.string),
@@ -135,7 +135,7 @@ def test_tensorflow_parses_records_like_tfrecorder(saved: str) -> None:
 
 
 def test_class_reads_files_written_by_tfrecorder(tmp_path: Path) -> None:
-    """Its files hold no shapes beside the arrays, and are numbered: ``0.tfr``."""
+    """Its files contain no shapes for the arrays, and are numbered: ``0.tfr``."""
 
     class Pair(Example):
         @tfrecordable(dtype=Example.Field.TYPE_INT32)
@@ -162,7 +162,7 @@ def test_class_reads_files_written_by_tfrecorder(tmp_path: Path) -> None:
 def test_script_output_is_unchanged_with_tensors(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in ``tests/compat/test_tfrecorder_scripts.py``, with the tensors of a ``tf.data.Dataset``."""
+    """Like ``tests/compat/test_tfrecorder_scripts.py``, but with the tensors of a ``tf.data.Dataset``."""
     monkeypatch.chdir(tmp_path)
     source = re.sub(r"(?m)^(import|from) tfrecorder\.", r"\1 asyncrec.compat.tfrecorder.", script.read_text())
     exec(compile(source, script.name, "exec"), {"__name__": "script"})
@@ -170,7 +170,7 @@ def test_script_output_is_unchanged_with_tensors(
 
 
 def test_graph_parsing_fills_missing_fields_with_zero(saved: str) -> None:
-    """``dataset.map(Example.parse_from_string)``, which TFRecorder's ``generate_dataset`` did."""
+    """TFRecorder's ``generate_dataset`` used ``dataset.map(Example.parse_from_string)``."""
     paths = tf_factory.get_tfrecord_filepaths(saved)
     ours = [tuple(value.numpy() for value in values) for values in tf_factory.generate_dataset(paths, ToyExample)]
     theirs = tf.data.TFRecordDataset(paths).map(ToyExample.parse_from_string)

@@ -1,4 +1,4 @@
-"""`asyncrec.compat.tfsimilarity`: the document's defaults, tf.data's order, and a Keras model that trains on it."""
+"""`asyncrec.compat.tfsimilarity` has the documented defaults and tf.data's order, and a Keras model trains on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABEL = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64")}, allow_extra=T
 
 
 def deserialize(record: Any) -> Any:
-    """As users of TensorFlow write it: traced, not run, so it sees a tensor and no bytes."""
+    """Deserialize as TensorFlow's users do; the function is traced, so it receives a tensor rather than bytes."""
     assert tf.is_tensor(record)
     features = {"image": tf.io.FixedLenFeature((4,), tf.float32), "label": tf.io.FixedLenFeature((), tf.int64)}
     example = tf.io.parse_single_example(record, features)
@@ -38,7 +38,7 @@ def label_of(record: bytes) -> int:
 
 
 def write_shards(folder: Path, lengths: list[int], compression: str = "") -> None:
-    """Shard i has examples of class i alone."""
+    """Write shards so that shard i contains only examples of class i."""
     for label, length in enumerate(lengths):
         records = [
             asyncrec.encode_example({"image": [float(label), 1.0, 0.0, number / 100], "label": label})
@@ -77,11 +77,11 @@ def test_sampler_is_endless_dataset_of_deserialized_batches(shards: str) -> None
     assert isinstance(dataset, tf.data.Dataset)
     image, label = dataset.element_spec
     assert (image.shape.as_list(), image.dtype, label.shape.as_list()) == ([None, 4], tf.float32, [None])
-    assert [len(batch) for batch in labels(dataset, 30)] == [32] * 30  # for ever: 320 records are 10 batches
+    assert [len(batch) for batch in labels(dataset, 30)] == [32] * 30  # endless: the 320 records make 10 batches
 
 
 def test_sampler_reads_stores_and_extra_arguments_without_tf_data(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores that it does not read, and our own arguments."""
+    """The stores are those that TensorFlow does not support, and the arguments are our own."""
     for path in Path(shards).iterdir():
         blocking.write_records(f"memory://of-similarity/shards/{path.name}", blocking.read_records(path))
 
@@ -160,7 +160,7 @@ def test_invalid_numbers_are_rejected_at_once(shards: str) -> None:
 
 
 def test_batch_classes_are_balanced_despite_mixed_shards(tmp_path: Path) -> None:
-    """TensorFlow Similarity has a batch's classes be whatever the shards hold."""
+    """In TensorFlow Similarity, a batch has whatever classes the shards contain."""
     for shard in range(3):
         records = [asyncrec.encode_example({"image": [0.0] * 4, "label": n * 7 % CLASSES}) for n in range(400)]
         blocking.write_records(tmp_path / f"{shard}.tfrec", records)
@@ -170,7 +170,7 @@ def test_batch_classes_are_balanced_despite_mixed_shards(tmp_path: Path) -> None
 
 
 def test_unequal_shards_leave_no_single_class_tail(tmp_path: Path) -> None:
-    """There, the longest shard's class filled the last batches alone."""
+    """In TensorFlow Similarity, the last batches contained only the class of the longest shard."""
     write_shards(tmp_path, [10, 10, 10, 200])
     plain = labels(TFRecordDatasetSampler(str(tmp_path), deserialize, batch_size=8, num_repeat=1))
     assert set(plain[-1]) == {3}
@@ -180,13 +180,13 @@ def test_unequal_shards_leave_no_single_class_tail(tmp_path: Path) -> None:
 
 
 def test_shard_order_depends_on_seed(shards: str) -> None:
-    """There, it had none."""
+    """TensorFlow Similarity had no seed."""
     found = [labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=2, seed=seed)) for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
 
 
 def test_shards_beyond_open_file_limit_are_read(tmp_path: Path) -> None:
-    """Its document warns: "Can cause segv if too many shards". With a seed the shards are read by us."""
+    """Its documentation warns: "Can cause segv if too many shards". With a seed, our code reads the shards."""
     write_shards(tmp_path, [2] * 600)
     program = f"""
 import resource, sys
@@ -218,7 +218,7 @@ def numbers(dataset: Any) -> list[int]:
 
 
 def test_upstream_test_passes(tmp_path: Path) -> None:
-    """TensorFlow Similarity's only test of it: 10,000 batches of pairs from 100 shards of 1,000 records."""
+    """This is TensorFlow Similarity's only test of it: 10,000 batches of pairs from 100 shards of 1,000 records."""
     for sid in range(100):
         examples = [asyncrec.encode_example({"sid": sid, "value": sid * 1000 + value}) for value in range(1000)]
         blocking.write_records(tmp_path / f"tfr_{sid}.tfrec", examples)
@@ -239,7 +239,7 @@ def test_upstream_test_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"async_cycle": True}, {"shards_per_cycle": 2}, {"seed": 3}])
 def test_workers_share_records_without_overlap(tmp_path: Path, options: dict[str, Any]) -> None:
-    """By the policy that a strategy has unless told otherwise: by file where tf.data reads, else by batch."""
+    """A strategy's default policy shards by file where tf.data reads, and by batch otherwise."""
     from tensorflow.python.data.experimental.ops import distribute
 
     path = numbered(tmp_path)
@@ -277,7 +277,7 @@ print(json.dumps(found))
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("store", ["local", "memory"])
 def test_two_processes_get_every_record_once(tmp_path: Path, store: str) -> None:
-    """MultiWorkerMirroredStrategy; with a store that TensorFlow does not read, too, where nothing gave a seed."""
+    """Uses MultiWorkerMirroredStrategy, also with a store that TensorFlow does not support and without a seed."""
     path = numbered(tmp_path)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
@@ -326,7 +326,7 @@ def test_global_tensorflow_seed_determines_order(tmp_path: Path, set_seed: Any, 
 def test_unusual_numbers_have_documented_meaning(
     tmp_path: Path, options: dict[str, Any], batches: list[int], seed: int | None
 ) -> None:
-    """Whoever reads."""
+    """This holds whether tf.data or our own code reads."""
     dataset = TFRecordDatasetSampler(numbered(tmp_path), to_number, seed=seed, **options)
     found = [batch.numpy().tolist() for batch in dataset]
     assert [len(batch) for batch in found] == batches
@@ -338,7 +338,7 @@ def test_unusual_numbers_have_documented_meaning(
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("num_repeat", [-1, None])
 def test_endless_sampler_reports_infinite_cardinality(tmp_path: Path, num_repeat: int | None, seed: int | None) -> None:
-    """Keras asks: without steps_per_epoch such an epoch would never end."""
+    """Keras asks for it: without steps_per_epoch, such an epoch would never end."""
     dataset = TFRecordDatasetSampler(numbered(tmp_path), to_number, num_repeat=num_repeat, seed=seed)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert len(numbers(dataset.take(6))) == 192

@@ -1,7 +1,7 @@
-"""datum's own tests, of its source distribution, run as they are: against datum, and with our names in its modules.
+"""The tests in datum's source distribution run unchanged, with datum and with our names in its modules.
 
-The distribution holds the tests and not their data: images and annotations of the sizes that the tests name are made
-here, and the module by which the tests write them.
+The distribution contains the tests but not their data, so images and annotations of the expected sizes are made here,
+as is the module with which the tests write them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share is imported by name.
+# Test modules are imported by path, but helper modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from originals import datum_source, make_data
 
 SUITES = ["dataset", "loader", "tfrecord_writer", "tfr_reader", "parser", "export"]
 
-# What fails, with its reason.
+# The tests that fail, with the reasons.
 ON_OURS = {
     f"test_export.py::test_export_to_tfrecord[{kind}]": "the folder holds _manifest and _index beside datum's files"
     for kind in (
@@ -32,7 +32,7 @@ ON_OURS = {
     )
 }
 
-# datum's modules look the names up in each other: they are replaced before a test is imported.
+# datum's modules import names from each other, so the names are replaced before any test is imported.
 CONFTEST = """
 import os
 import numpy
@@ -88,9 +88,9 @@ def _test_create_textjson_records(path, use_two_files=False):
 
 @pytest.fixture(scope="session")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The distribution, beside its data."""
+    """Unpack the distribution with its data."""
     tests = datum_source(tmp_path_factory.mktemp("datum")) / "tests"
-    shutil.rmtree(tests.parent / "datum")  # the one that is installed
+    shutil.rmtree(tests.parent / "datum")  # so that the installed package is used
     (tests / "__init__.py").touch()
     (tests / "conftest.py").write_text(CONFTEST)
     (tests / "utils.py").write_text(UTILS)

@@ -1,6 +1,6 @@
-"""Our Examples and TensorFlow's are the same bytes: 10,000 random ones both ways, and batches against parse_example.
+"""Our Examples and TensorFlow's have the same bytes: 10,000 random ones in both directions, and batches.
 
-`make interop` runs this in an environment that holds TensorFlow.
+`make interop` runs this in an environment with TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNT = 10_000
 
 
 def random_value(rng: np.random.Generator) -> Any:
-    """A scalar, a list or an array of any kind; also empty, negative, large, and not in order in memory."""
+    """Return a random scalar, list or array of any kind: maybe empty, negative, large, or not contiguous in memory."""
     size = int(rng.integers(0, 12))
     return [
         lambda: int(rng.integers(-(2**63), 2**63 - 1)),
@@ -37,7 +37,7 @@ def random_value(rng: np.random.Generator) -> Any:
 
 
 def plain(value: Any) -> list[Any]:
-    """A value as the list a Feature holds."""
+    """Convert a value to the list that a Feature contains."""
     if isinstance(value, np.ndarray):
         return list(value.astype(np.float32).ravel().tolist() if value.dtype.kind == "f" else value.ravel().tolist())
     values = value if isinstance(value, list) else [value]
@@ -89,7 +89,7 @@ def test_sequence_examples_round_trip_with_tensorflow() -> None:
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
 def test_small_model_floats_are_encoded_as_floats(dtype: Any) -> None:
-    """TensorFlow brings ml_dtypes; we know its types by their names."""
+    """TensorFlow installs ml_dtypes; our code recognizes its types by their names."""
     array = np.array([[0.5, -1.5], [2, 0]]).astype(dtype)
     assert decode_example(encode_example({"x": array}))["x"].tolist() == [0.5, -1.5, 2, 0]
     assert decode_example(encode_example({"x": array[0, 1]}))["x"].tolist() == [-1.5]
@@ -119,7 +119,7 @@ def test_batch_equals_result_of_parse_example(count: int, writer: str) -> None:
         )
         for i in range(count)
     ]
-    if writer == "tensorflow":  # its maps are in an order of their own
+    if writer == "tensorflow":  # the order of its maps is unspecified
         records = [tf.train.Example.FromString(record).SerializeToString() for record in records]
     ours = Schema(
         {

@@ -1,4 +1,4 @@
-"""Scripts written for an original run unchanged but for the import, print the same and leave the same files."""
+"""Scripts for an original library run with only the import changed, print the same output, and leave the same files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMPORTS = {
 
 
 def run(script: str, folder: Path) -> tuple[str, dict[str, bytes | list[bytes]]]:
-    """What it prints, and the files it leaves: their bytes, and of a compressed one its records."""
+    """Return what a script prints and the files it leaves: their bytes, or the records of compressed ones."""
     folder.mkdir()
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(

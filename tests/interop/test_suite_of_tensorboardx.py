@@ -1,6 +1,6 @@
-"""tensorboardX's own tests, from its source distribution, with our record writer under it.
+"""The tests in tensorboardX's source distribution run with our record writer.
 
-What fails on tensorboardX itself (for want of what a test asks for, a network or another library) may fail here too.
+Tests that fail even with tensorboardX itself, because they lack a network or another library, may fail here too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-TESTS = Path(sys.prefix) / "originals" / "tensorboardX" / "tests"  # put there by the Makefile
-# Of what writes events; the others are about figures, graphs and embeddings.
+TESTS = Path(sys.prefix) / "originals" / "tensorboardX" / "tests"  # the Makefile puts them there
+# The tests of writing events; the others test figures, graphs and embeddings.
 FILES = (
     "event_file_writer_test.py", "record_writer_test.py", "test_multiprocess_write.py", "test_record_writer.py",
     "test_summary_writer.py", "test_writer.py",
@@ -25,7 +25,7 @@ FILES = (
 
 
 def outcomes(folder: Path, *plugin: str) -> dict[str, str]:
-    """Each test's outcome. The tests are copied, because they write where they are."""
+    """Return the outcome of each test. The tests are copied, because they write to their own folder."""
     shutil.copytree(TESTS, folder / "tests")
     command = [sys.executable, "-m", "pytest", "-rA", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
     files = [f"tests/{name}" for name in FILES]
@@ -39,7 +39,7 @@ def outcomes(folder: Path, *plugin: str) -> dict[str, str]:
         timeout=600,
     )
     found = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) (tests/\S+)", done.stdout, re.MULTILINE)
-    print(done.stdout[-3000:])  # shown where it fails
+    print(done.stdout[-3000:])  # shown if the test fails
     return {test: outcome for outcome, test in found}
 
 

@@ -1,4 +1,4 @@
-"""Files of tensorboardX's RecordWriter and SummaryWriter are read by asyncrec, and ours where theirs would be."""
+"""asyncrec reads files of tensorboardX's RecordWriter and SummaryWriter, and ours can be used in their place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_both_writers_produce_same_bytes(tmp_path: Path) -> None:
 
 
 def test_summary_writer_events_pass_through_unchanged(tmp_path: Path) -> None:
-    """Read by us, written again by us, and read by TensorFlow as events."""
+    """We read and rewrite them, and TensorFlow reads the result as events."""
     with SummaryWriter(str(tmp_path)) as summary:
         for step in range(100):
             summary.add_scalar("loss", 1 / (step + 1), step)

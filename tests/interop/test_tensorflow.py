@@ -1,4 +1,4 @@
-"""TensorFlow reads every file asyncrec writes, and asyncrec every file TensorFlow writes."""
+"""TensorFlow reads every file that asyncrec writes, and asyncrec every file that TensorFlow writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mixed() -> list[bytes]:
 
 
 def text() -> list[bytes]:
-    """30 MiB that compress well."""
+    """Return 30 MiB of records that compress well."""
     source = random.Random(2)
     words = [source.randbytes(4).hex() for _ in range(2000)]
     return [" ".join(source.choices(words, k=source.randint(1, 900))).encode() for _ in range(7500)]
@@ -69,7 +69,7 @@ def tensorflow_iterates(path: Path, compression: str) -> list[bytes]:
 
 def asyncrec_wrote(path: Path, records: Iterable[bytes], **options: object) -> None:
     async def main() -> None:
-        with anyio.fail_after(120):  # what waits for ever shall fail
+        with anyio.fail_after(120):  # so that a hang becomes a failure
             await asyncrec.write_records(str(path), records, **options)
 
     anyio.run(main)
@@ -84,7 +84,7 @@ def asyncrec_reads(path: Path, **options: object) -> list[bytes]:
 
 
 def members(path: Path) -> int:
-    """How many GZIP members a file has."""
+    """Count the GZIP members of a file."""
     data, count = path.read_bytes(), 0
     while data:
         member = zlib.decompressobj(31)
@@ -103,7 +103,7 @@ def test_tensorflow_reads_asyncrec_files(tmp_path: Path, records: list[bytes], c
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_tensorflow_files_are_read(tmp_path: Path, records: list[bytes], compression: str) -> None:
-    """With the compression named, and found by itself."""
+    """This works with the compression given, and with the compression detected."""
     tensorflow_wrote(tmp_path / "theirs", records, compression)
     assert asyncrec_reads(tmp_path / "theirs", compression=compression) == records
     assert asyncrec_reads(tmp_path / "theirs") == records
@@ -178,7 +178,7 @@ def test_every_compression_level_is_readable_by_other_library(tmp_path: Path, co
 
 
 def test_tensorflow_reports_same_damage(tmp_path: Path) -> None:
-    """A flipped bit in the second of three records: both give the first, then an error."""
+    """A bit of the second of three records is flipped: both libraries return the first record, and then raise."""
     path = tmp_path / "damaged"
     asyncrec_wrote(path, [b"one", b"two", b"three"])
     data = bytearray(path.read_bytes())
@@ -196,7 +196,7 @@ def test_tensorflow_reports_same_damage(tmp_path: Path) -> None:
     "options", [{"num_shards": 5}, {"max_shard_records": 700}, {"max_shard_bytes": 2 * MIB, "open_shards": 3}], ids=str
 )
 def test_tf_data_reads_sharded_data_set_by_glob(tmp_path: Path, compression: str, options: dict[str, int]) -> None:
-    """The glob meets the shards and nothing else, though index, keys and manifest lie beside them."""
+    """The glob matches only the shards, although the index, keys and manifest are in the same folder."""
     records = [b"%d:" % i + bytes(i % 3000) for i in range(5000)]
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The ``tf.data.Dataset`` over a data set: its spec is the schema's, and every record is in it once."""
+"""A ``tf.data.Dataset`` of a data set has the schema's element spec, and yields every record once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_newest_version_of_each_key_is_returned_once(tmp_path: Path) -> None:
         with blocking.open_sharded_writer(
             tmp_path / "pages", schema=schema, max_shard_records=30, on_duplicate="write"
         ) as writer:
-            for number in numbers:  # each second one of the second versions is older
+            for number in numbers:  # for every other page, the second version is the older one
                 date = 1 if number < 100 else 2 * (number % 2)
                 writer.write({"number": number, "date": date}, key=f"{number % 100}")
     dataset = shuffled(str(tmp_path / "pages"), batch_size=7, seed=1, newest="date")

@@ -1,4 +1,4 @@
-"""The `tfrecord` package reads our files and our indexes, and asyncrec what it writes."""
+"""The `tfrecord` package reads our files and indexes, and asyncrec reads the files that it writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def records() -> list[bytes]:
 
 
 def write_shards(folder: Path, compression: str = "") -> list[Path]:
-    """`records` over three shards, in order round by round; the shards' paths."""
+    """Write `records` to three shards in turn; return the shards' paths."""
 
     async def main() -> None:
         async with asyncrec.open_sharded_writer(
@@ -36,7 +36,7 @@ def write_shards(folder: Path, compression: str = "") -> list[Path]:
 
 
 def index_of(shard: Path) -> Path:
-    """The path of a shard's index, as the manifest says it."""
+    """Return the path of a shard's index according to the manifest."""
 
     async def main() -> Path:
         entries = (await asyncrec.read_manifest(shard.parent / "pages")).shards
@@ -61,7 +61,7 @@ def test_tfrecord_reads_files_written_by_asyncrec(tmp_path: Path, compression: s
 
     anyio.run(main)
     found = tfrecord.tfrecord_iterator(str(tmp_path / "ours"), compression_type=theirs)
-    assert [bytes(view) for view in found] == records()  # one buffer, used again for each
+    assert [bytes(view) for view in found] == records()  # it reuses one buffer for all records
 
 
 def test_asyncrec_records_round_trip_through_tfrecord(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_asyncrec_records_round_trip_through_tfrecord(tmp_path: Path) -> None:
 
 
 def test_index_matches_tfrecord_index_byte_for_byte(tmp_path: Path) -> None:
-    """DALI's too: it is the same text."""
+    """It is the same text for DALI, too."""
     shards = write_shards(tmp_path)
     assert len(shards) == 3
     for shard in shards:
@@ -97,7 +97,7 @@ def test_workers_split_shard_by_asyncrec_index(tmp_path: Path) -> None:
 
 
 def test_gzip_index_lists_frame_sizes_in_second_column(tmp_path: Path) -> None:
-    """NumPy, which `tfrecord` reads an index with, reads the third column too."""
+    """`tfrecord` reads the index with NumPy, which also reads the third column."""
     for shard in write_shards(tmp_path, "GZIP"):
         index = np.loadtxt(index_of(shard), dtype=np.int64)
         assert index.shape[1] == 3

@@ -1,4 +1,4 @@
-"""The datasets for PyTorch in real DataLoaders: without workers, and with forked and spawned ones."""
+"""The datasets for PyTorch in real DataLoaders, without workers and with forked and spawned ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def to_ints(records: list[bytes]) -> list[int]:
 
 
 class Interleaved:
-    """A class, so that it can be sent to a spawned worker."""
+    """Opens an interleaved stream; a class, so that it can be pickled for a spawned worker."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -82,7 +82,7 @@ def test_map_style_dataset_serves_sampled_batches(numbers: str, workers: int, me
 
 def test_pickled_dataset_keeps_snapshot_after_growth(numbers: str) -> None:
     dataset = RecordDataset(numbers, transform=int)
-    assert dataset[0] != dataset[1]  # it is open here
+    assert dataset[0] != dataset[1]  # this opens it in the parent
     with blocking.open_sharded_writer(numbers, max_shard_records=10) as writer:
         writer.write(b"0")
     copy = pickle.loads(pickle.dumps(dataset))
@@ -96,7 +96,7 @@ def test_workers_and_epochs_read_same_snapshot(numbers: str, workers: int, metho
     with blocking.open_sharded_writer(numbers, max_shard_records=10) as writer:
         writer.write(b"0")
     for manifest in (tmp_path / "_manifest").rglob("*.json"):
-        manifest.unlink()  # nobody asks for it again
+        manifest.unlink()  # it is not read again
     loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)
     for _ in range(2):
         assert sorted(flat(loader)) == list(range(COUNT))
@@ -141,12 +141,12 @@ def test_training_loop_resumes_with_different_number_of_workers(numbers: str, wo
 
     dataset, batches = loader(workers[0])
     dataset.set_epoch(1)
-    given = list(islice(batches, 7))  # which is no multiple of the workers
+    given = list(islice(batches, 7))  # not a multiple of the number of workers
     second, state = go_on(workers[1], dataset.stream_state(7), 4)
     third, state = go_on(workers[0], state, 100)
     assert given + second + third == whole[1]
     dataset, batches = loader(workers[1])
-    dataset.load_stream_state(state)  # of the end
+    dataset.load_stream_state(state)  # the state at the end
     dataset.set_epoch(1)
     assert list(batches) == []
     with pytest.raises(RuntimeError, match="set_epoch"):
@@ -275,7 +275,7 @@ if __name__ == "__main__":
 
 
 def of_two_ranks(folder: Path, path: str, kind: str, method: str, workers: tuple[int, int]) -> list[list[str]]:
-    """What each of two ranks gave, line by line."""
+    """Return the lines that each of two ranks printed."""
     script = folder / "rank.py"
     script.write_text(RANK)
     command = [sys.executable, str(script), path, str(folder / "rendezvous"), kind, method]
@@ -297,7 +297,7 @@ def test_ranks_are_detected_and_share_no_record(
     numbers: str, tmp_path: Path, kind: str, method: str, workers: tuple[int, int]
 ) -> None:
     given = of_two_ranks(tmp_path, numbers, kind, method, workers)
-    if kind == "shuffled":  # whatever the workers of each rank
+    if kind == "shuffled":  # for any number of workers in each rank
         assert [len(batches) for batches in given] == [COUNT // BATCH // 2] * 2
     found = [int(number) for batches in given for batch in batches for number in batch.split()]
     assert sorted(found) == list(range(COUNT))

@@ -1,4 +1,4 @@
-"""PyTorch's loaders read the newest version of each key: without workers, and with forked and spawned ones."""
+"""PyTorch's loaders read the newest version of each key, without workers and with forked and spawned ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec.integrations.torch import RecordDataset, ShuffledDataset
 
 SCHEMA = Schema({"n": FixedLen((), "int64"), "date": FixedLen((), "str")})
 WORKERS = pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (2, "spawn")])
-# 300 pages; a third of them come in a second version, which is the newer one for every other of these.
+# 300 pages. A third of them also have a second version; for every other one of those, the second version is newer.
 NEWEST = [n for n in range(300) if n % 3 or n % 6] + [300 + n // 3 for n in range(0, 300, 6)]
 
 
@@ -44,7 +44,7 @@ def flat(batches: object) -> list[int]:
 
 @WORKERS
 def test_workers_together_return_each_newest_version_once(pages: str, workers: int, method: str | None) -> None:
-    """They are told which these are: nothing is left here that they could find it by."""
+    """The workers receive the list of newest versions: nothing is left from which they could determine them."""
     dataset = ShuffledDataset(pages, batch_size=7, transform=numbers, seed=1, newest="date")
     shutil.rmtree(Path(pages).parent / "_keys")
     loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)

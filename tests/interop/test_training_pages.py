@@ -1,4 +1,4 @@
-"""What the how-tos of training show runs from top to bottom, with PyTorch and with TensorFlow."""
+"""The code on the training how-to pages runs from top to bottom, with PyTorch and with TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def blocks_of(page: str) -> list[str]:
 
 
 def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names that the page's blocks leave."""
+    """Run a page's blocks of code, and return the names that they define."""
     monkeypatch.chdir(folder)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
@@ -28,21 +28,21 @@ def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, A
     return namespace
 
 
-# PyTorch warns of a fork under threads: the portal's is one, and its loop is made anew in the child.
+# PyTorch warns about forking while threads run: the portal has one, whose event loop is recreated in the child.
 @pytest.mark.filterwarnings("ignore")
 def test_pytorch_training_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run("train-with-pytorch", tmp_path, monkeypatch)
     assert float(names["loss"].detach()) < 0.3
-    assert sum(names["rest"]) == 2000 - 10 * 64 + 2000  # the rest of an epoch, and another
+    assert sum(names["rest"]) == 2000 - 10 * 64 + 2000  # the rest of one epoch, and another epoch
     assert len(names["labels"]) > 10
     for labels in names["labels"]:
         assert sorted(Counter(labels.tolist()).values()) == [8, 8]
-    assert sorted(Counter(names["label"].tolist()).values()) == [8, 8]  # the last of those that never end
+    assert sorted(Counter(names["label"].tolist()).values()) == [8, 8]  # the last batch of an endless stream
     assert tuple(names["batch"][0].shape) == (64, 8)
     assert names["accuracy"] > 0.9
 
 
-# Each step of the page's loop is noted, and at one of them the process is killed.
+# Each step of the page's loop is recorded, and the process is killed at one of them.
 WATCHED = """
 import sys
 
@@ -66,7 +66,7 @@ train(epochs=3, workers=workers, path=checkpoint)
 """
 
 
-@pytest.mark.timeout(300)  # six processes load PyTorch, one after the other
+@pytest.mark.timeout(300)  # six processes load PyTorch, one after another
 def test_documented_loop_resumes_after_kill_with_other_workers(tmp_path: Path) -> None:
     data, first, loop = blocks_of("train-with-pytorch")[:3]
     assert "def train(" in loop
@@ -85,9 +85,9 @@ def test_documented_loop_resumes_after_kill_with_other_workers(tmp_path: Path) -
     assert len(whole) == 3 * 32
     killed = steps("killed.pt", 2, 47)
     assert killed == whole[:47]
-    again = steps("killed.pt", 3, 20)  # on from the checkpoint at step 40, to step 60
+    again = steps("killed.pt", 3, 20)  # from the checkpoint at step 40 to step 60
     assert again == whole[40:60]
-    assert steps("killed.pt", 1, 0) == whole[50:]  # its 20th step was not saved
+    assert steps("killed.pt", 1, 0) == whole[50:]  # the 20th of these steps was not saved
 
 
 def test_tensorflow_training_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""Grain over our records: a global shuffle that gives each once, and states that go on exactly, wherever it reads.
+"""Grain with our records: a global shuffle yields each record once, and states resume exactly, on any store.
 
-What is sent to grain's workers are functions of this module.
+The functions at module level are those that are sent to grain's workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def source(numbers: str) -> Iterator[RecordDataSource]:
 
 
 def batches(source: RecordDataSource, *, seed: int = 7, workers: int = 0) -> Any:
-    """A shuffled epoch in lists of 64."""
+    """Return a shuffled epoch in lists of 64."""
     records = grain.MapDataset.source(source).seed(seed).shuffle().map(int)
     read = records.to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=50))
     listed = read.batch(64, batch_fn=list)

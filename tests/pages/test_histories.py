@@ -1,4 +1,4 @@
-"""Whatever has happened to pages and to the data set, each stored version resolves to what the server had."""
+"""After any history of its pages and its data set, each stored version resolves to what the server had sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDS = (1, 2, 3, 4, 5, 6)
 
 
 class World:
-    """A server, a data set of its pages, and what each version has to be."""
+    """A server, a data set of its pages, and the expected content of each version."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -32,7 +32,7 @@ class World:
         self.deletions = self.refusals = self.revisits = 0
 
     def answer(self, url: str, headers: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
-        """Some pages change, some change back; some answers have an ETag, and some servers ignore what was asked."""
+        """Respond as a server: some pages change or change back, some have an ETag, some servers ignore conditions."""
         body = self.bodies[url]
         tag = f'"{pages.payload_digest(body)}"'
         if headers.get("If-None-Match") == tag and self.chance.random() < 0.8:

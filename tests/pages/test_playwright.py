@@ -1,6 +1,6 @@
-"""The recipe for Playwright, as the page on crawling has it, with a real browser: `make frameworks` runs it.
+"""The documented Playwright recipe, with a real browser; `make frameworks` runs it.
 
-It needs Playwright's Python side and the distribution's Chromium, which `make test` does not install.
+It needs Playwright's Python package and the distribution's Chromium, which `make test` does not install.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if shutil.which("chromium") is None:
     pytest.skip("there is no Chromium: `apt-get install chromium` brings it", allow_module_level=True)
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/crawl.md"
-# What is no text.
+# Data that is not text.
 GIF = b"GIF89a" + bytes(range(256))
 
 
@@ -70,7 +70,7 @@ def test_playwright_recipe_stores_response_body(root: str, tmp_path: Path, monke
     code = recipe()
     monkeypatch.chdir(tmp_path)
     urls = [f"{root}/{name}" for name in ("page", "away", "image", "gone")]
-    for _ in range(2):  # the second run finds all of them there
+    for _ in range(2):  # the second run finds all pages in the data set
         exec(compile(code, str(PAGE), "exec"), {"urls": urls})
     with blocking.open_dataset("crawl/pages-playwright") as dataset:
         assert len(dataset) == len(urls)

@@ -1,4 +1,4 @@
-"""The recipes for clients without a plugin are short; that they work is tried by the tests of the page itself."""
+"""The recipes for clients without a plugin are short; the tests of their documentation page check that they work."""
 
 from __future__ import annotations
 

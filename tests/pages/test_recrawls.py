@@ -1,4 +1,4 @@
-"""Pages are crawled again by real clients, from a site that changes, and are read back whole."""
+"""Real clients crawl a changing site repeatedly, and every page is read back complete."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Fetch: TypeAlias = Callable[[str, dict[str, str], Any], Awaitable[dict[str, Any]
 
 
 class Site(ThreadingHTTPServer):
-    """Answers by path: a body, or the path that it redirects to. A body is not sent to those who know its ETag or date.
+    """Responds to each path with a body or a redirect. A body is not sent if the client knows its ETag or date.
 
     Attributes:
-        asked: of each request the path, and whether it was conditional.
+        asked: the path of each request, and whether it was conditional.
     """
 
     daemon_threads = True
@@ -106,7 +106,7 @@ async def by_aiohttp() -> AsyncIterator[Fetch]:
 
 
 async def crawl(path: Path, urls: list[str], fetch: Fetch) -> list[dict[str, Any]]:
-    """Of one day: what was stored."""
+    """Crawl pages for one day; return what was stored."""
     async with asyncrec.open_sharded_writer(path, schema=pages.PAGE, key_feature="url", on_duplicate="write") as writer:
         made = []
         with suppress(asyncrec.ObjectNotFoundError):
@@ -144,7 +144,7 @@ async def three_days(site: Site, path: Path, fetch: Fetch) -> None:
 
 
 async def moved(site: Site, path: Path, fetch: Fetch) -> None:
-    """It redirects to a page with another body, whose ETag or date is the same."""
+    """The page then redirects to another one with a different body, but the same ETag or date."""
     site.bodies = {"/old": b"<p>old", "/new": b"<p>new"}
     site.redirects = {"/page": "/old"}
     urls = [f"{site.root}/page"]
@@ -169,7 +169,7 @@ async def test_httpx_recrawl_stores_changes_only(site: Site, tmp_path: Path, wor
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # aiohttp runs on nothing else
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # aiohttp needs asyncio
 @pytest.mark.parametrize("work", [three_days, moved], ids=lambda work: work.__name__)
 async def test_aiohttp_recrawl_stores_changes_only(site: Site, tmp_path: Path, work: Any, anyio_backend: str) -> None:
     async with by_aiohttp() as fetch:

@@ -1,4 +1,4 @@
-"""The makers take what each client's response has: aiohttp and httpx themselves, fakes of the others' attributes."""
+"""Pages are made from the responses of each client: real ones of aiohttp and httpx, and fakes for the others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _serve(work: Any) -> Any:
 
 
 def stored(page: dict[str, Any]) -> dict[str, Any]:
-    """What is there after it was stored: that it fits the schema, too."""
+    """Return the page as it would be read from storage, which also checks that it fits the schema."""
     return pages.PAGE.decode(pages.PAGE.encode(page))
 
 
@@ -184,7 +184,7 @@ def test_scrapy_response_becomes_page() -> None:
 
 
 class Playwright:
-    """The attributes and methods of a response of Playwright."""
+    """The attributes and methods of Playwright's response."""
 
     url = "http://a/last"
     status = 200
@@ -220,7 +220,7 @@ def test_playwright_response_becomes_page() -> None:
 
 
 class Answer:
-    """Of Crawlee's HTTP clients."""
+    """A response of Crawlee's HTTP clients."""
 
     http_version = "HTTP/2"
     status_code = 200

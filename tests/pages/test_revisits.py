@@ -1,4 +1,4 @@
-"""A page that has not changed is stored as a revisit, and what it refers to gives it its body."""
+"""An unchanged page is stored as a revisit, and gets its body from the page that it refers to."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def not_modified(before: Any, *, date: str = "2026-11-23T00:00:00Z", **parts: An
 
 
 async def write(path: Path, versions: Iterable[dict[str, Any]]) -> None:
-    """Each in a commit of its own."""
+    """Write each version in a commit of its own."""
     for page in versions:
         async with asyncrec.open_sharded_writer(path, schema=pages.PAGE, on_duplicate="write") as writer:
             await writer.write(page, key=pages.page_key(page))
 
 
 async def the_revisit(dataset: asyncrec.Dataset, schema: asyncrec.Schema = pages.PAGE) -> dict[str, Any]:
-    """The only one of a data set."""
+    """Return the only revisit of a data set."""
     (page,) = [page async for page in dataset.examples(schema) if pages.is_revisit(page)]
     return page
 
@@ -155,7 +155,7 @@ async def test_revisit_conditions_come_from_revisit_or_original(tmp_path: Path) 
 
 
 async def test_conditions_are_empty_for_missing_body(tmp_path: Path) -> None:
-    """A 304 would give another revisit without a body."""
+    """A 304 would lead to another revisit without a body."""
     await write(tmp_path / "pages", [not_modified(first(), headers=ETAG)])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         known = await pages.conditions(dataset, URL)
@@ -195,7 +195,7 @@ async def test_resolved_304_has_original_status_and_newer_headers(tmp_path: Path
 
 
 async def test_revisit_resolves_to_right_version_among_many(tmp_path: Path) -> None:
-    """More than are read at once; two of them in one second."""
+    """There are more versions than are read at once; pairs of them have the same second."""
     versions = [first(b"%d" % number, date=f"2026-11-22T00:00:{number // 2:02}Z") for number in range(40)]
     revisits = [not_modified(versions[number]) for number in (0, 1, 17, 38, 39)]
     await write(tmp_path / "pages", [*versions, *revisits])

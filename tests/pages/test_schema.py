@@ -1,4 +1,4 @@
-"""A page is made of its parts, and is what the schema of pages takes."""
+"""A page is made from its parts, and fits the schema of pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_page_round_trips_through_schema() -> None:
 
 
 def test_digest_matches_web_archive_format() -> None:
-    """That of the empty content is known from every archive."""
+    """The digest of the empty content is the one used in all web archives."""
     assert pages.payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
     assert pages.page("http://a/")["digest"] == pages.payload_digest(b"")
 
@@ -41,7 +41,7 @@ def test_date_defaults_to_current_utc_time() -> None:
     assert before <= made <= datetime.now(UTC)
     assert pages.page("http://a/", date="2020-01-01T00:00:00.5Z")["date"] == "2020-01-01T00:00:00.5Z"
     with pytest.raises(ArgumentError, match="time zone"):
-        pages.page("http://a/", date=datetime(2020, 1, 1))  # that is what is refused
+        pages.page("http://a/", date=datetime(2020, 1, 1))  # this is rejected
 
 
 def test_long_content_is_truncated_and_marked() -> None:

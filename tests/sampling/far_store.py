@@ -1,4 +1,4 @@
-"""A store whose reads take a while: what stands in for one that is far."""
+"""A slow store in memory, as a stand-in for a remote one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec.storage._memory import MemoryStorage
 
 
 class Wire(MemoryStorage):
-    """A store that answers after a while, and then gives so many bytes in a second; its reads of shards are counted."""
+    """A store with latency and limited bandwidth that counts the reads of shards."""
 
     read_ahead = 1 << 20
     latency = 0.0
@@ -50,7 +50,10 @@ class Wire(MemoryStorage):
 
 
 async def forty_blocks(compression: str = "") -> Wire:
-    """8 shards of 1,000 records of 112 bytes, whose blocks of 22,400 bytes are 200 records; of GZIP, about."""
+    """Write 8 shards of 1,000 records of 112 bytes each, and return their store.
+
+    Blocks of 22,400 bytes contain 200 records each, or about that many if compressed with GZIP.
+    """
     store = Wire()
     async with asyncrec.open_sharded_writer(
         "pages", max_shard_records=1000, storage=store, compression=compression, writer_id="w"

@@ -1,4 +1,4 @@
-"""`asyncrec.ClassBalancedSampler`: every class equally often, from records scattered over all shards."""
+"""`asyncrec.ClassBalancedSampler` draws every class equally often, from records scattered over all shards."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ pytestmark = pytest.mark.anyio
 
 
 def chance_of(counts: Any) -> float:
-    """How many standard deviations the counts' chi-square against equal ones lies above its mean: 3.09 is P = 0.001.
+    """Return by how many standard deviations the counts differ from equal ones; 3.09 corresponds to P = 0.001.
 
-    Wilson and Hilferty, "The distribution of chi-square", PNAS 1931.
+    The chi-square statistic is converted with the approximation by Wilson and Hilferty, "The distribution of
+    chi-square", PNAS 1931.
     """
     counts = np.asarray(counts, float)
     freedom = len(counts) - 1
@@ -34,7 +35,7 @@ def chance_of(counts: Any) -> float:
 
 
 def sizes(classes: int) -> list[int]:
-    """From 1 to some hundred records, very unequal."""
+    """Return very unequal class sizes, from 1 to about three hundred records."""
     return [1 + (number * number) % 311 for number in range(classes)]
 
 
@@ -92,7 +93,7 @@ async def test_class_feature_may_have_any_type(label: Any) -> None:
     storage = MemoryStorage()
     of = await stored(storage, label)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        for _ in range(2):  # read through, and then from the column that was kept
+        for _ in range(2):  # the records are read first, the stored column of classes after that
             async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label") as sampler:
                 assert sampler.classes == tuple(label(code) for code in range(20))
                 for _ in range(30):
@@ -201,7 +202,7 @@ async def test_state_is_rejected_after_class_fn_changes_classes() -> None:
                 ValueError, match="pages: class_fn does not return the same classes as when the state was taken, so"
             ):
                 await sampler.__aenter__()
-        for class_fn in (of.__getitem__, lambda record: f"class {of[record]:02}"):  # called otherwise, and the same
+        for class_fn in (of.__getitem__, lambda record: f"class {of[record]:02}"):  # other labels, same records
             async with made(class_fn) as sampler:
                 sampler.load_state_dict(state)
                 assert await anext(sampler) == expected

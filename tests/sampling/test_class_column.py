@@ -1,4 +1,4 @@
-"""The kept column of classes: read back as it was, and nothing else under its name is unpacked or believed."""
+"""The stored column of classes is read back unchanged; anything else stored under its name is rejected unread."""
 
 from __future__ import annotations
 

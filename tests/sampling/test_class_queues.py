@@ -1,4 +1,4 @@
-"""`ClassQueues`: exactly P classes, K of each, in bounded room, whatever comes."""
+"""`ClassQueues` returns exactly P classes with K records of each, in bounded memory, for any input."""
 
 from __future__ import annotations
 

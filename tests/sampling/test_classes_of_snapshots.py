@@ -1,4 +1,4 @@
-"""Classes that were kept for one snapshot are not those of another of as many records."""
+"""The classes stored for one snapshot are not used for another one with the same number of records."""
 
 from __future__ import annotations
 

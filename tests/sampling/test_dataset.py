@@ -1,4 +1,4 @@
-"""`asyncrec.open_dataset`: any record, by number or key, whatever the compression and with or without indexes."""
+"""`asyncrec.open_dataset` reads any record by number or key, with any compression, with or without indexes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORDS = [b"record %05d " % i * (1 + i % 7) for i in range(1000)]
 
 
 async def written(storage: Storage, records: list[bytes] = RECORDS, **options: Any) -> list[bytes]:
-    """A data set "pages" of these records; they are given back in the order of its shards."""
+    """Write a data set "pages" of these records, and return them in the order of its shards."""
     options = {"max_shard_records": 130} | options
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
         for number, record in enumerate(records):
@@ -161,7 +161,7 @@ async def test_tensorflow_files_are_counted_and_read_without_index(kind: str, ve
 
 
 async def test_records_spanning_gzip_members_are_read() -> None:
-    """Other writers cut members anywhere."""
+    """Other writers begin a new member at any byte."""
     storage = MemoryStorage()
     frames = b"".join(encode_frames(RECORDS))
     pieces = [frames[at : at + 999] for at in range(0, len(frames), 999)]
@@ -218,7 +218,7 @@ async def test_folder_with_one_data_set_opens_as_data_set(tmp_path: Path, where:
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
         await writer.write(b"0", key="zero")
     await asyncrec.write_records("crawl/deep/other.tfrecord", [b"1"], storage=storage)
-    await asyncrec.write_records("crawl.tfrecord", [b"2"], storage=storage)  # whose name begins so
+    await asyncrec.write_records("crawl.tfrecord", [b"2"], storage=storage)  # its name starts with the same letters
     async with asyncrec.open_dataset("crawl", **options) as dataset:
         assert dataset.manifest.path.endswith("crawl/pages")
         assert await dataset.get_by_key("zero") == b"0"
@@ -233,7 +233,7 @@ async def test_folder_of_bare_shards_opens_as_those_shards() -> None:
     for number in range(3):
         await asyncrec.write_records(f"crawl/part-{number}", [b"%d" % number], storage=storage)
     await asyncrec.write_records("crawl/_hidden", [b"9"], storage=storage)
-    await asyncrec.write_records("crawl.py", [b"8"], storage=storage)  # whose name begins so
+    await asyncrec.write_records("crawl.py", [b"8"], storage=storage)  # its name starts with the same letters
     async with asyncrec.open_dataset("crawl", storage=storage) as dataset:
         assert [record async for record in dataset] == [b"0", b"1", b"2"]
 
@@ -447,7 +447,7 @@ async def test_reads_survive_faults_and_store_errors_are_raised() -> None:
 
 
 class Remote(FlakyStorage):
-    """A store that costs waiting. ``garbled`` of its next reads are not what it stores."""
+    """A store that is slow enough to be read ahead. Its next ``garbled`` reads return damaged data."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -489,14 +489,14 @@ async def test_shard_with_fewer_records_than_manifest_raises() -> None:
         path = dataset.manifest.shards[0].path
         size = dataset.manifest.shards[0].bytes
         await storage.put(path, b"".join(encode_frames([bytes(size - 16)])))
-        # The store keeps a checksum, and tells before the records are counted.
+        # The store keeps a checksum, which differs, so it raises before the records are counted.
         with pytest.raises(ObjectChangedError, match="this is not the shard that the manifest lists"):
             await dataset.get(0)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
 async def test_record_numbers_of_any_integer_type_are_exact(kind: Any) -> None:
-    """None becomes another one by a cast."""
+    """No number turns into a different one when it is cast."""
     storage = MemoryStorage()
     records = await written(storage)
     limits = np.iinfo(kind)

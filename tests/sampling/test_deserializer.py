@@ -1,4 +1,4 @@
-"""How long a user's function holds the event loop."""
+"""How long a user's deserializer function may block the event loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_deserializer_yields_after_half_millisecond_or_slow_record(
     records = [b"%d" % number for number in range(2000)]
     examples, error = await Deserializer(slow, 1, str).run(TracedRecords(records))
     assert (examples, error) == (records, None)
-    assert max(since) <= most + 1  # the first record of all is run before it is known what it gives
+    assert max(since) <= most + 1  # the first record is run alone: its yield is not known yet
     assert min(since[:-1]) >= min(most, 2) / 2
 
 

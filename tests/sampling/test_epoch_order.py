@@ -1,4 +1,4 @@
-"""`asyncrec._sampling.epochs.epoch_order`: each epoch is a permutation, had in any part."""
+"""`asyncrec._sampling.epochs.epoch_order`: each epoch is a permutation, any part of which can be computed."""
 
 from __future__ import annotations
 

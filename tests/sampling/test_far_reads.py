@@ -1,4 +1,4 @@
-"""What a far store is asked for before records come, and what is done with records that come damaged."""
+"""The requests to a remote store before the first record, and the handling of records that arrive damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class TellsSumsByHead(Wire):
-    """As S3: an answer to a range does not say the checksum of the object."""
+    """Like S3, it returns an object's checksum only for a HEAD request, not for a range."""
 
     heads = 0
 
@@ -50,7 +50,7 @@ async def test_checksum_is_requested_while_index_is_read() -> None:
 
 
 class Damages(Wire):
-    """Flips a bit of each shard's first answers."""
+    """Flips a bit in the first response for each shard."""
 
     answers = 0
 
@@ -107,7 +107,7 @@ async def test_cost_of_global_order_is_logged_once(caplog: pytest.LogCaptureFixt
 async def test_64_tasks_read_64_small_records_concurrently() -> None:
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
-        await dataset.get_many(range(0, 8000, 1000))  # indexes
+        await dataset.get_many(range(0, 8000, 1000))  # to load the indexes
         store.latency, store.most_open = 1.0, 0
         began = anyio.current_time()
         async with anyio.create_task_group() as tasks:
@@ -117,7 +117,7 @@ async def test_64_tasks_read_64_small_records_concurrently() -> None:
 
 
 async def test_first_record_reads_only_first_window() -> None:
-    """3.5 blocks: the whole of a block that a border cuts is read with the first."""
+    """The window has 3.5 blocks; a block that crosses its end is read completely."""
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
         store.bytes_per_second = 1e6
@@ -135,7 +135,7 @@ async def test_classes_of_eight_shards_are_read_concurrently() -> None:
         await writer.write_many([b"%04d" % (number % 7) for number in range(800)])
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
         sampler = asyncrec.ClassBalancedSampler(dataset, 2, 2, class_fn=bytes)
-        store.latency = 1.0  # also of a look at each shard, while its records come
+        store.latency = 1.0  # each shard is looked up with this latency, too, while its records arrive
         began = anyio.current_time()
         async with sampler:
             assert anyio.current_time() - began <= 2.5

@@ -1,4 +1,4 @@
-"""Sampling from stores that are slow or fail: in virtual time."""
+"""Sampling from stores that are slow or fail, in virtual time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def of_interleave(storage: asyncrec.storage.Storage, ahead: bool | None) -
 async def test_cycle_in_remote_store_is_read_concurrently_by_default(
     seconds_of: Callable[..., Awaitable[Seconds]],
 ) -> None:
-    """Where each read takes 20 ms that is eight times as fast, and the order is the same."""
+    """If each read takes 20 ms, this is eight times as fast, and the order is the same."""
     storage = SlowStorage(await sixteen_shards(), latency=0.020)
     near, batches = await seconds_of(storage, None)
     one_by_one, same = await seconds_of(storage, False)
@@ -67,7 +67,7 @@ async def test_cycle_in_remote_store_is_read_concurrently_by_default(
 
 
 async def test_read_ahead_states_match_states_of_local_reads() -> None:
-    """And lead on to the same records."""
+    """The records that follow from a state are the same, too."""
     lengths = [3, 900, 0, 40, 700, 1, 300, 500]
     paths = [f"s{number}" for number in range(len(lengths))]
     far = Wire()
@@ -86,7 +86,7 @@ async def test_read_ahead_states_match_states_of_local_reads() -> None:
 
 
 async def test_full_shuffle_buffer_is_restored_in_few_requests() -> None:
-    """Of all shards at the same time, and on to the next record where it is near."""
+    """All shards are read concurrently, and a short gap between two records is read rather than skipped."""
     far = Wire()
     paths = [f"s{number}.tfrecord" for number in range(8)]
     for number, path in enumerate(paths):
@@ -126,7 +126,7 @@ async def test_read_ahead_of_all_shards_stays_within_limit() -> None:
 
 
 async def test_shards_are_opened_before_earlier_shards_run_out() -> None:
-    """Each shard's opening takes 200 ms, and is waited for once, not in turn."""
+    """Opening a shard takes 200 ms, but the stream waits for only one opening, not for each in turn."""
     far = Wire()
     paths = [f"s{number:02}" for number in range(40)]
     for number, path in enumerate(paths):
@@ -169,12 +169,12 @@ async def test_neighbouring_records_share_read_across_cheap_gaps(
         await writer.write_many(records)
     store.latency, store.bytes_per_second = latency, bytes_per_second
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
-        for number in range(40):  # what it costs is learned
+        for number in range(40):  # the cost of a read is learned here
             assert await dataset.get(number * 7) == records[number * 7]
             if not number % 2:
                 assert await dataset.get_many(range(200, 300)) == records[200:300]
         store.reads = 0
-        wanted = range(0, 600, 60)  # 600 KB between two of them
+        wanted = range(0, 600, 60)  # 600 KB lie between two of them
         assert await dataset.get_many(wanted) == [records[number] for number in wanted]
     assert store.reads <= most
     assert (store.reads == len(wanted)) == (most == len(wanted))
@@ -188,7 +188,7 @@ async def order_of(store: MemoryStorage, **options: Any) -> list[list[int]]:
     return found
 
 
-# Windows of three and a half blocks: each second border of two cuts a block.
+# A window has 3.5 blocks, so every other window ends in the middle of a block.
 BLOCKS: dict[str, Any] = {"seed": 5, "block_bytes": 22_400, "buffer_size": 700}
 
 
@@ -197,7 +197,7 @@ async def test_epoch_requests_each_remote_block_at_most_once() -> None:
     store.reads = 0
     found = await order_of(store)
     assert sorted(number for batch in found for number in batch) == list(range(8000))
-    assert 30 <= store.reads <= 40  # fewer than there are blocks: neighbours in one window are one request
+    assert 30 <= store.reads <= 40  # fewer than the blocks: adjacent blocks in a window share one request
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
@@ -212,15 +212,15 @@ async def test_remote_and_local_stores_yield_same_order(compression: str) -> Non
         assert await order_of(far, **options) == alone
         dealt = [await order_of(far, worker=(worker, 3), uneven="pad", **options) for worker in range(3)]
         assert [batch for turn in zip(*dealt, strict=True) for batch in turn][:80] == alone
-        far.latency = 0.5  # what was measured decides nothing of the order
+        far.latency = 0.5  # the measured cost has no effect on the order
         assert await order_of(far, **options) == alone
 
 
 async def test_shuffled_stream_reads_ahead_across_windows() -> None:
-    """12 windows of some four reads each: one after the other they would take 12 s."""
+    """There are 12 windows with about four reads each: one after another, they would take 12 s."""
     store = await forty_blocks()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
-        await dataset.get_many(range(0, 8000, 1000))  # indexes
+        await dataset.get_many(range(0, 8000, 1000))  # to load the indexes
         store.latency = 1.0
         began = anyio.current_time()
         async with dataset.shuffled(**BLOCKS) as stream:
@@ -243,7 +243,7 @@ async def test_block_members_share_one_read_of_remote_store() -> None:
     store = Wire()
     async with asyncrec.open_sharded_writer("pages", storage=store, compression="GZIP", writer_id="w") as writer:
         for _ in range(3):
-            await writer.write_many([random.randbytes(1000) * 40] * 120)  # each more than a member
+            await writer.write_many([random.randbytes(1000) * 40] * 120)  # each is longer than a member
             await writer.flush()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
         locations = {(await dataset.locate(number)).member for number in range(360)}

@@ -1,4 +1,4 @@
-"""Files that no manifest lists are told apart by what their store says of them: of the same name and size, too."""
+"""Files that no manifest lists are distinguished by their store's metadata, even if name and size are equal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stating(stream: Any) -> Any:
 
 
 async def state_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[bytes]]:
-    """The state after one batch, and the next batch."""
+    """Return the state after one batch, and the next batch."""
     async with streaming(folder, kind) as stream:
         await anext(reading(stream))
         state = json.loads(json.dumps(stating(stream).state_dict()))
@@ -83,7 +83,7 @@ async def test_state_resumes_over_copies_with_original_times(kind: str, tmp_path
     (tmp_path / "a").mkdir()
     await put(tmp_path / "a", [0, 1] * 50)
     state, rest = await state_of(tmp_path / "a", kind)
-    shutil.copytree(tmp_path / "a", tmp_path / "copy")  # copies times
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")  # also copies modification times
     shutil.rmtree(tmp_path / "a")
     os.rename(tmp_path / "copy", tmp_path / "a")
     async with streaming(tmp_path / "a", kind) as stream:
@@ -93,7 +93,7 @@ async def test_state_resumes_over_copies_with_original_times(kind: str, tmp_path
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_state_without_shard_versions_is_accepted(kind: str, tmp_path: Path) -> None:
-    """As those from before it was asked, and those of a data set with a manifest."""
+    """States from before shard versions were recorded, and states of a data set with a manifest, have none."""
     await put(tmp_path, [0, 1] * 50)
     state, rest = await state_of(tmp_path, kind)
     del state["versions"]
@@ -123,7 +123,7 @@ async def test_states_over_manifest_contain_no_file_versions(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("handed_over", [False, True])
 async def test_file_replaced_since_opening_is_rejected(handed_over: bool, tmp_path: Path) -> None:
-    """Also by another process, which opens the data set by the manifest that the first one made."""
+    """Another process notices this as well if it opens the data set from the manifest that the first one made."""
     await put(tmp_path, [0, 1] * 50)
     async with asyncrec.open_dataset(tmp_path / "p-*.tfrecord") as dataset:
         await put(tmp_path, [0] * 50 + [1] * 50)

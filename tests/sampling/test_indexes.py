@@ -1,4 +1,4 @@
-"""Which indexes are believed, and what a shard without one is read for."""
+"""Which indexes are trusted, and what is read of a shard without an index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_damage_found_without_index_names_shard() -> None:
     assert entry.index is not None
     await storage.delete(entry.index.path)
     content = bytearray(await storage.get(entry.path))
-    content[22 + 9] ^= 1  # the checksum of the second length
+    content[22 + 9] ^= 1  # the checksum of the second record's length
     await storage.put(entry.path, content)
     async with asyncrec.open_dataset("x", storage=storage) as dataset:
         with pytest.raises(CorruptRecordError, match=entry.path):

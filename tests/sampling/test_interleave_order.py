@@ -1,4 +1,4 @@
-"""`asyncrec._sampling.interleave.order`: tf.data's order, without tf.data."""
+"""`asyncrec._sampling.interleave.order` produces the same order as tf.data; tf.data itself is not needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec._sampling.interleave.order import InterleaveOrder
 def interleaved(
     lengths: list[int], cycle: int, block: int, *, at_most: Callable[[int], int] = lambda n: n
 ) -> list[str]:
-    """The order in which records come, as "input:record"; ``at_most`` makes them come in smaller pieces."""
+    """Return the records in interleaved order as "input:record"; ``at_most`` limits how many are taken at once."""
     order = InterleaveOrder(len(lengths), cycle_length=cycle, block_length=block)
     taken = [0] * len(lengths)
     found = []
@@ -30,7 +30,7 @@ def interleaved(
 
 
 def tf_data(lengths: list[int], cycle: int, block: int) -> list[str]:
-    """The rule written down once more, one record at a time, as TensorFlow's kernel does."""
+    """Return the order from a second implementation, which works record by record as TensorFlow's kernel does."""
     slots: list[int | None] = [None] * cycle
     taken = [0] * len(lengths)
     found, slot, in_block, next_input = [], 0, 0, 0

@@ -1,4 +1,4 @@
-"""`asyncrec.InterleaveSampler`: batches over shards, balanced by class, resumed at every one."""
+"""`asyncrec.InterleaveSampler` yields class-balanced batches from interleaved shards, and resumes after any batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def folder(shards: list[list[bytes]], compression: Any = "") -> MemoryStor
 
 
 async def unequal(classes: int, records: int, shards: int) -> MemoryStorage:
-    """Classes of Zipf's sizes, scattered over shards."""
+    """Write records whose class sizes follow Zipf's law, scattered over several shards."""
     source = random.Random(2)
     weights = [1 / (number + 10) for number in range(classes)]
     drawn = source.choices(range(classes), weights, k=records)
@@ -90,7 +90,7 @@ async def test_last_batch_may_be_short_and_can_be_dropped() -> None:
 async def test_stream_resumed_at_any_record_yields_same_remainder(
     prefetch_size: int, async_cycle: bool, class_fn: Any, shuffle_buffer: int, num_repeat: int
 ) -> None:
-    """Over 500 records, in every combination of shuffle, interleave, sampler and repeat."""
+    """This is checked for 500 records, in every combination of shuffle, interleave, sampler and repeat."""
     source = random.Random(4)
     shards = [[b"%d:%d" % (source.randrange(9), i) for i in range(count)] for count in (100, 80, 0, 170, 150)]
     storage = await folder(shards)
@@ -120,13 +120,13 @@ async def test_stream_resumed_at_any_record_yields_same_remainder(
             sampler.load_state_dict(json.loads(state))
             if num_repeat == 1 or k % 7 == 0:
                 assert [batch async for batch in sampler] == whole[k:], k
-            else:  # what follows at once
+            else:  # only the records that follow immediately
                 assert [await anext(sampler, None) for _ in range(3)] == [*whole[k : k + 3], None, None, None][:3], k
 
 
 @pytest.mark.slow
 async def test_ten_thousand_batches_have_p_classes_with_k_records() -> None:
-    """1,000 classes of unequal size, not known beforehand; the buffer keeps its bound."""
+    """There are 1,000 classes of unequal size, not known in advance; the buffer stays within its limit."""
     storage = await unequal(1000, 40_000, 8)
     async with sampler_of(storage, class_fn=class_of, batch_size=32, example_per_class=2) as sampler:
         for _ in range(10_000):
@@ -155,7 +155,7 @@ async def test_too_few_classes_yield_short_batches_or_raise() -> None:
 async def test_first_pass_without_batch_raises_each_time(
     on_exhausted: Any, num_repeat: int, prefetch_size: int
 ) -> None:
-    storage = await folder([[b"%d:0" % cls] for cls in range(6)])  # of each class one, and two are needed
+    storage = await folder([[b"%d:0" % cls] for cls in range(6)])  # each class has one record, but needs two
     options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2, "seed": 1}
     options |= {"on_exhausted": on_exhausted, "num_repeat": num_repeat, "prefetch_size": prefetch_size}
     async with sampler_of(storage, **options) as sampler:
@@ -170,7 +170,7 @@ async def test_first_pass_without_batch_raises_each_time(
 
 async def test_later_pass_without_batch_ends_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(2)] for cls in range(4)])
-    classes = iter([*range(4)] * 2)  # in the first pass four classes, in all others one
+    classes = iter([*range(4)] * 2)  # four classes in the first pass, and only one in all later passes
     options: dict[str, Any] = {"class_fn": lambda _: next(classes, 9), "batch_size": 8, "example_per_class": 2}
     with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
         assert len(await batches_of(sampler_of(storage, on_exhausted="stop", **options))) == 1
@@ -295,7 +295,7 @@ async def test_data_set_path_in_store_is_rejected_with_folder() -> None:
 
 @pytest.mark.parametrize("name", ["c d", "c[1]", "it's"])
 async def test_suggested_folder_and_suffix_work_verbatim(name: str, tmp_path: Path) -> None:
-    """Of a `file:` URL the folder is one too, still escaped; the suffix is a pattern for the name itself."""
+    """For a `file:` URL, the folder is a URL too, and stays escaped; the suffix is a pattern that matches this name."""
     path = tmp_path / "a b" / name
     path.parent.mkdir()
     await asyncrec.write_records(f"{path}-00000-of-00001.tfrecord", [b"1:1"])
@@ -333,7 +333,7 @@ def test_suggested_folder_is_parent_of_path(path: str, folder: str) -> None:
 
 @pytest.mark.parametrize("root", ["memory://", "memory:///", "/", "//", "file:///", "file:/"])
 async def test_root_without_shards_is_reported_as_unmatched(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The whole disk is not walked.
+    # Avoid listing the entire disk.
     monkeypatch.setattr(LocalStorage, "list_objects", lambda self, prefix: MemoryStorage().list_objects())
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"no shard matches shard_suffix='no-such-\*'"):
         await batches_of(asyncrec.InterleaveSampler(root, bytes, shard_suffix="no-such-*"))
@@ -373,7 +373,7 @@ async def test_shard_that_vanishes_midway_is_named(prefetch_size: int, async_cyc
 @pytest.mark.parametrize("async_cycle", [False, True])
 @pytest.mark.parametrize("records", [1, 39, 40, 41])
 async def test_shard_replaced_since_listing_is_named(prefetch_size: int, async_cycle: bool, records: int) -> None:
-    """Before its turn, and in a later pass: no batch holds records of two versions."""
+    """The shard is replaced before it is first read or in a later pass; no batch mixes records of both versions."""
     storage = await folder([[b"old"] * 40 for _ in range(40)])
     options: dict[str, Any] = {"prefetch_size": prefetch_size, "async_cycle": async_cycle, "shards_per_cycle": 2}
     async with sampler_of(storage, **options) as sampler:
@@ -409,7 +409,7 @@ async def test_corrupt_record_is_skipped_or_raised_with_its_path(class_fn: Any, 
     assert (raised.value.path, raised.value.record) == ("data/s002.tfrecord", 9)
     async with sampler_of(storage, on_corrupt="skip", on_exhausted="short", **options) as sampler:
         found = Counter(record for batch in [batch async for batch in sampler] for record in batch)
-        ((path, lost),) = sampler.damage  # once, though each pass met it
+        ((path, lost),) = sampler.damage  # it is reported once, although every pass reached it
     assert (path, lost.records_before) == ("data/s002.tfrecord", 9)
     assert b"2:9" not in found
     assert len(found) == 79 if class_fn is None else len(found) > 60
@@ -457,7 +457,7 @@ async def test_abandoned_sampler_closes_every_shard(prefetch_size: int, async_cy
                 finally:
                     self.opened -= 1
 
-    # More than one read each.
+    # Each shard needs more than one read.
     storage = Counting(await folder([[bytes(2 << 10)] * 1000] * 3))
     async with sampler_of(storage, prefetch_size=prefetch_size, async_cycle=async_cycle) as sampler:
         async for _ in sampler:

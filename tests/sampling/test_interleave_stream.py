@@ -1,4 +1,4 @@
-"""`asyncrec.interleave`: tf.data's order over any store, inline and by a pool, resumed anywhere."""
+"""`asyncrec.interleave` has tf.data's order on any store, read inline or by a pool, and resumes anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def in_order(lengths: list[int], cycle: int, block: int) -> list[bytes]:
-    """A plain model of the rule, one record at a time."""
+    """Return the order according to a simple model of the rule, which proceeds record by record."""
     slots: list[int | None] = [None] * cycle
     taken = [0] * len(lengths)
     found, slot, in_block, coming = [], 0, 0, 0
@@ -56,7 +56,7 @@ async def shards(lengths: list[int], seed: int = 0, size: int = 0) -> MemoryStor
 
 
 def _in_members(data: bytes) -> bytes:
-    """GZIP as a writer does it that begins a member now and then, wherever it stands in a record."""
+    """Compress data with a new GZIP member every 99 bytes, even in the middle of a record."""
     return b"".join(gzip.compress(data[at : at + 99]) for at in range(0, len(data), 99))
 
 
@@ -67,7 +67,7 @@ def names(lengths: list[int]) -> list[str]:
 @pytest.mark.slow
 async def test_random_cases_follow_interleave_rule() -> None:
     source = random.Random(5)
-    for case in range(1000):  # on each of two loops
+    for case in range(1000):  # on each of the two event loops
         lengths = [source.randrange(12) for _ in range(source.randrange(1, 10))]
         cycle, block, reads = source.randrange(1, 12), source.randrange(1, 6), source.choice([0, 0, 1, 3])
         storage = await shards(lengths, case)
@@ -120,7 +120,7 @@ async def test_stream_resumed_at_any_record_yields_same_remainder(parallelism: i
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("block", [1, 3, 40])
 async def test_multi_batch_shards_keep_order_and_resume_within_batches(parallelism: int, block: int) -> None:
-    """64 KiB each, 55 to 90 records: some are read early, and what is left of the ones before is given out first."""
+    """Batches of 64 KiB have 55 to 90 records: some are read early, but earlier ones are still yielded first."""
     lengths = [431, 300, 0, 77, 560, 259, 13]
     storage = MemoryStorage()
     for number, length in enumerate(lengths):
@@ -241,7 +241,7 @@ async def test_damage_is_raised_with_path_and_record(parallelism: int) -> None:
 
 
 async def damaged(compression: Any = "") -> MemoryStorage:
-    """Three shards of 60 records; the second is damaged in the middle: record 30, or its third of five members."""
+    """Write three shards of 60 records; the second is damaged in record 30, or in the third of its five members."""
     storage = MemoryStorage()
     for number in range(3):
         records = [b"%d:%d" % (number, i) for i in range(60)]
@@ -304,7 +304,7 @@ async def test_damage_read_ahead_is_raised_in_stream_order(parallelism: int) -> 
         records = [b"%d:%d" % (number, i) + bytes(1000) for i in range(300)]
         await asyncrec.write_records(f"s{number}", records, storage=storage)
     content = bytearray(await storage.get("s1"))
-    content[content.index(b"1:128\0")] ^= 1  # the first of its second or third record batch
+    content[content.index(b"1:128\0")] ^= 1  # the first record of its second or third record batch
     await storage.put("s1", content)
     expected = in_order(lengths, 3, 2)
     options: dict[str, Any] = {"block_length": 2, "memory_limit": 1, "parallelism": parallelism, "storage": storage}
@@ -321,7 +321,7 @@ async def test_damage_read_ahead_is_raised_in_stream_order(parallelism: int) -> 
 @pytest.mark.parametrize("parallelism", [0, 2, None])
 async def test_abandoned_stream_closes_all_sources(parallelism: int | None) -> None:
     class Counting(SlowStorage):
-        read_ahead = 1  # as of a store
+        read_ahead = 1  # as for a remote store
 
         def __init__(self, storage: asyncrec.storage.Storage) -> None:
             super().__init__(storage)
@@ -384,7 +384,7 @@ async def test_cancelled_read_loses_no_records(shuffle_buffer: int) -> None:
 
 @pytest.mark.slow
 async def test_thousand_open_shards_use_bounded_memory(tmp_path: Path) -> None:
-    """64 KiB for each of 1,000 shards inline; and no more files open than a process may have."""
+    """The stream uses 64 KiB for each of 1,000 shards when inline, and opens no more files than the process may."""
     storage = MemoryStorage()
     for number in range(1000):
         await asyncrec.write_records(f"s{number}", [bytes(1000)] * 300, storage=storage)
@@ -398,7 +398,7 @@ async def test_thousand_open_shards_use_bounded_memory(tmp_path: Path) -> None:
             _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # Records, their objects, and what a reader keeps.
+    # The records, their object overhead, and what a reader keeps.
     assert peak - before < 1000 * (64 << 10) * 1.6
 
 
@@ -409,7 +409,7 @@ async def test_stream_reads_more_shards_than_open_file_limit(tmp_path: Path) -> 
     for number, length in enumerate(lengths):
         await asyncrec.write_records(tmp_path / f"s{number}", [b"%d:%d" % (number, i) for i in range(length)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The tests before may have left some of their servers' open.
+    # Servers started by earlier tests may still have files open.
     most = len(os.listdir("/dev/fd")) + 150
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, soft), hard))
     try:
@@ -449,7 +449,7 @@ async def test_invalid_arguments_are_rejected(paths: Any, options: dict[str, Any
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("shuffle_buffer", [0, 1, 7])
 async def test_repeatedly_resumed_stream_equals_uninterrupted_stream(parallelism: int, shuffle_buffer: int) -> None:
-    """Each state is of a stream that was resumed itself; shards end within a step, at its end, and open at the next."""
+    """Each state comes from a stream that was itself resumed. Shards end within a step, at its end, or in the next."""
     source = random.Random(7)
     for case in range(30):
         lengths = [source.choice([0, 1, 2, 5, 9, 30]) for _ in range(source.randrange(1, 9))]

@@ -1,4 +1,4 @@
-"""Random access to uncompressed shards in a local folder, whose files stay open: what is read where, and its errors."""
+"""Random access to uncompressed local shards, whose files stay open: which thread reads what, and the errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORDS = [b"record %05d " % i * (1 + i % 7) for i in range(600)]
 
 
 class System:
-    """The functions of `os`, with the thread and the name of each call; a disk and its cache as a test wants them."""
+    """The functions of `os`, which record the name and thread of each call, on a disk whose cache the test controls."""
 
     def __init__(self, cached: Callable[[], bool] = lambda: True, *, asked: bool = True) -> None:
         self.calls: list[tuple[str, bool]] = []
@@ -55,7 +55,7 @@ class System:
 
 @pytest.fixture(autouse=True)
 def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the tests' folder is on."""
+    """Pretend that the tests' folder is on a disk, whatever it is really on."""
     monkeypatch.setattr(Disk, "lives_in_memory", lambda self, device: False)
 
 
@@ -87,7 +87,7 @@ async def test_cached_records_are_read_on_loop_without_thread(tmp_path: Path) ->
             assert await dataset.get(number) == RECORDS[number]
         assert await dataset.get_many([5, 500, 5, 499, 7]) == [RECORDS[n] for n in (5, 500, 5, 499, 7)]
         assert await dataset.get_by_key("42") == RECORDS[42]
-        assert system.on_loop == {"stat", "preadv", "fstat"}  # the last of files of keys, which are closed
+        assert system.on_loop == {"stat", "preadv", "fstat"}  # fstat is for the files of keys, which are closed
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["not cached", "cannot be asked"])
@@ -223,7 +223,7 @@ async def test_damage_in_open_file_is_found_by_checksum(
         with path.open("r+b") as file:
             file.seek(where.offset + 14)
             file.write(b"\xff")
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a disk that lies
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # like a disk that reports the wrong time
         for wanted in ([7], [5, 7, 9], range(600)):
             with pytest.raises(CorruptRecordError) as raised:
                 await dataset.get_many(wanted)
@@ -309,7 +309,7 @@ def test_forked_child_closes_files_opened_by_parent(tmp_path: Path) -> None:
     file = files.open("a", place, lambda info: True)
     assert file is not None
     before = descriptors()
-    files.forked()  # as in a child
+    files.forked()  # as in a forked child process
     assert descriptors() == before - 1
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.read(7, 0)

@@ -1,4 +1,4 @@
-"""One call that reads very much of local shards: what it opens at once, and what of it the event loop does."""
+"""One call that reads very many local shards: how many it opens at once, and what it does on the event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARDS = 60
 
 
 class Counting:
-    """`os`, that notes how many descriptors there are when a shard is opened, and counts the event loop's reads."""
+    """Like `os`, but it notes the number of descriptors when a shard is opened, and counts the event loop's reads."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -35,7 +35,7 @@ class Counting:
 
     def preadv(self, *args: Any) -> int:
         self.on_loop += threading.get_ident() == self._loop
-        return os.preadv(*args[:3])  # whatever the tests' folder is on
+        return os.preadv(*args[:3])  # without flags, so that it works on any file system
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""With ``newest=``, what a data set gives is the newest version of each key, as plain Python finds it."""
+"""With ``newest=``, a data set returns the newest version of each key, as a plain Python model determines it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ INTS = st.integers(-3, 3)
 
 @st.composite
 def commits(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """What is written one after the other: pages, by which writer, in which shards, and whether a checkpoint follows.
+    """Draw a series of commits: the pages, writer and shards of each, and whether a checkpoint follows.
 
-    The names of the writers sort in another order than their commits, and a key comes again in one shard, too.
+    The names of the writers do not sort in the order of the commits, and a key may be repeated within a shard.
     """
     pages = st.lists(st.builds(Page, st.sampled_from(KEYS), st.none() | INTS), min_size=1, max_size=12)
     names = draw(st.permutations("abcdef"))
@@ -45,7 +45,7 @@ def commits(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 async def made(drawn: list[dict[str, Any]], storage: Storage | None = None) -> Site:
-    """The data set of these commits; a key that comes again, with a date, is there in any case."""
+    """Write these commits to a data set; at least one key is always repeated, with dates."""
     site = Site(MemoryStorage() if storage is None else storage)
     await site.commit([Page("a", 0), Page("b", 1), Page("a", -2)], "0")
     for commit in copy.deepcopy(drawn):
@@ -73,7 +73,7 @@ async def test_lookups_and_iterations_return_newest_versions(
 ) -> None:
     site = await made(drawn, near_and_far(far))
     async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
-        if first_all:  # look-ups then know it
+        if first_all:  # so that look-ups know the newest versions already
             assert {number_of(record) async for record in dataset} == site.newest()
         for key in {page.key for page in site.records if page.key is not None}:
             newest = site.dated(key)[-1]
@@ -94,7 +94,7 @@ async def test_lookups_and_iterations_return_newest_versions(
 @PROPERTY
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.builds(Page, st.sampled_from("xyz"), INTS), max_size=3))))
 async def test_last_committed_of_equal_versions_is_newest(steps: list[tuple[str, list[Page]]]) -> None:
-    """Of writers that are open side by side, whose shards have names that say when they were opened."""
+    """The writers are open at the same time, and their shards are named for the order in which they were opened."""
     site = Site(MemoryStorage())
     await site.commit([Page("x", -9), Page("x", -8)], "0")
     async with AsyncExitStack() as stack:
@@ -116,7 +116,7 @@ async def test_last_committed_of_equal_versions_is_newest(steps: list[tuple[str,
 async def test_epoch_yields_each_newest_version_once(
     drawn: list[dict[str, Any]], mode: Any, data: st.DataObject
 ) -> None:
-    """To any number of workers, and to any other number that goes on from a state."""
+    """This holds for any number of workers, even if a different number resumes from a state."""
     site = await made(drawn)
     size, first, second = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
     options = {"mode": mode, "buffer_size": data.draw(st.sampled_from([2, 5, 100])), "block_bytes": 40}
@@ -219,7 +219,7 @@ async def test_state_of_another_feature_is_rejected() -> None:
 
 @pytest.mark.parametrize("entered", [False, True])
 async def test_damaged_place_in_state_is_rejected(entered: bool) -> None:
-    """Before the data set has said how many versions are the newest, any place of a record may be right."""
+    """Until the data set has counted its newest versions, any record's place could be valid."""
     site = Site(MemoryStorage())
     await site.commit([Page("a", n) for n in range(9)] + [Page("b", 1)], "w")
     async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:

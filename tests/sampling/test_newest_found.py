@@ -1,4 +1,4 @@
-"""How the newest versions are found: in few requests, once, past damage if that is asked for, and without leftovers."""
+"""Newest versions are found with few requests, only once, past damage on request, and without leftovers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Far(MemoryStorage):
-    """A far store, whose reads are counted by what they read."""
+    """A remote store that records which objects are read."""
 
     read_ahead = 8 << 20
 
@@ -36,7 +36,7 @@ class Far(MemoryStorage):
 
 
 async def crawled(storage: MemoryStorage, *, compact: bool) -> Site:
-    """3,000 pages in 30 shards, of which five neighbours were fetched again."""
+    """Write 3,000 pages to 30 shards, and newer versions of five adjacent ones."""
     site = Site(storage)
     await site.commit([Page(f"k{n}", 1) for n in range(3000)], "b", per_shard=100)
     await site.commit([Page(f"k{n}", 2) for n in range(1010, 1015)], "a", per_shard=100)
@@ -89,7 +89,7 @@ async def test_lookup_reads_only_versions_of_its_key() -> None:
 
 @pytest.mark.parametrize("compact", [False, True])
 async def test_damaged_key_run_does_not_change_results(compact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where some of its keys were given before the damage was met."""
+    """This holds even if some keys were already returned before the damage was reached."""
     monkeypatch.setattr("asyncrec._shards.manifest.key_runs._STEP_BLOCKS", 1)
     storage = Far()
     site = await crawled(storage, compact=True)
@@ -134,7 +134,7 @@ async def test_concurrent_tasks_find_newest_records_once() -> None:
 
 
 async def damaged(storage: MemoryStorage, number: int) -> str:
-    """Change a byte of the payload of a record by its number in the data set; return its shard."""
+    """Change a byte in the data of the record with this number; return its shard."""
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         place = await dataset.locate(number)
     shard = place.path.removeprefix(storage.root).lstrip("/")
@@ -166,7 +166,7 @@ async def test_damaged_version_raises_or_counts_as_oldest() -> None:
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Tables go to files at once, in this folder."""
+    """Make tables go to temporary files at once, and return the folder of these files."""
     monkeypatch.setattr("asyncrec._sampling.random_access.newest._MEMORY", 1000)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path

@@ -1,4 +1,4 @@
-"""What streams and samplers are given is checked, and every message says the parameter and what was given."""
+"""The arguments of streams and samplers are checked; error messages name the parameter and the given value."""
 
 from __future__ import annotations
 

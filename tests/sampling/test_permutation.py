@@ -1,4 +1,4 @@
-"""`asyncrec._sampling.epochs.permutation`: permutations by key, the same for ever."""
+"""`asyncrec._sampling.epochs.permutation`: permutations determined by a key, the same in all releases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_batched_permutations_equal_single_permutations(several: list[tuple[int,
 
 
 def test_permutations_are_fixed_across_releases() -> None:
-    """A change would make every state that somebody saved go on in another order."""
+    """If they changed, every saved state would resume in a different order."""
     assert key_of("snapshot", 7, 0) == 4777934137263876199
     assert mix64(np.array([0, 1], np.uint64)).tolist() == [16294208416658607535, 10451216379200822465]
     assert permutation(10, 42).tolist() == [7, 4, 0, 2, 6, 5, 1, 8, 3, 9]
@@ -52,7 +52,7 @@ def test_permutations_are_fixed_across_releases() -> None:
 
 
 def test_permutations_of_different_keys_are_uncorrelated() -> None:
-    """Of 1,000 numbers one stands at its own place, or at another key's, in the mean."""
+    """On average, one of 1,000 numbers stays at its place, and one is at the same place under two keys."""
     for make in (lambda key: permutation(1000, key), lambda key: permuted(np.arange(1000), 1000, key)):
         orders = [make(key) for key in range(50)]
         assert np.mean([(order == np.arange(1000)).sum() for order in orders]) < 2
@@ -61,7 +61,7 @@ def test_permutations_of_different_keys_are_uncorrelated() -> None:
 
 @pytest.mark.parametrize("count", [3, 5, 10, 40])
 def test_every_position_is_equally_likely(count: int) -> None:
-    """The chi-square of 20,000 orders, (count - 1)^2 degrees of freedom, within four standard deviations."""
+    """For 20,000 orders, the chi-square with (count - 1)^2 degrees of freedom is within four standard deviations."""
     keys = mix64(np.arange(20_000, dtype=np.uint64))
     at_once = permuted(np.tile(np.arange(count), 20_000), count, np.repeat(keys, count)).reshape(-1, count)
     one_by_one = np.array([permutation(count, int(key)) for key in keys[:5000]])

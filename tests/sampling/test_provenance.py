@@ -1,4 +1,4 @@
-"""A record of a stream is traced to its shard and position, however it came together with others."""
+"""A record of a stream is traced to its shard and position, however it was combined with others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec._sampling.state_values import StateValues
 
 
 def one_by_one(shard: int, count: int) -> TracedRecords:
-    """Records whose sources are known, as a state names them."""
+    """Return records with known sources, as a state lists them."""
     made = TracedRecords()
     for number in range(count):
         made.add(b"%d:%d" % (shard, number), RecordSource(shard, Position(100 * number, 0, number)))
@@ -24,7 +24,7 @@ def one_by_one(shard: int, count: int) -> TracedRecords:
 
 
 def of_batch(shard: int, begin: int, count: int) -> TracedRecords:
-    """Records that lie in a batch, which are traced when somebody asks."""
+    """Return records that are part of a batch and are traced only on request."""
     records = [b"%d:%d" % (shard, number) for number in range(begin + count)]
     batch = SourcedBatch.of(shard, [RecordBatch(records, 0, 0, [])])
     return TracedRecords(records[begin:], slices=[(batch, begin, count)])

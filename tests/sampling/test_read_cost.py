@@ -1,4 +1,4 @@
-"""What a read of a far store costs is learned from those before it, and bounded whatever they took."""
+"""The cost of reading a remote store is estimated from earlier reads, within bounds, however long they took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`asyncrec._sampling.random_access.record_numbers`: blocks that respect shards and GZIP members."""
+"""`asyncrec._sampling.random_access.record_numbers` makes blocks that respect shards and GZIP members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncrec._sampling.random_access.record_numbers import record_blocks
 
-# Bytes of a record, as stored.
+# The stored size of a record in bytes.
 EACH = 10
 
 
@@ -38,7 +38,7 @@ def test_blocks_keep_members_undivided_up_to_limit(members: list[int], block: in
     for first, size in zip(firsts.tolist(), members, strict=True):
         cut = [begin - 7 for begin in inner if first < begin - 7 < first + size]
         assert not cut or size > most
-    # And joined as far as they may be: no two neighbours would have fitted into one block.
+    # Blocks are as large as possible: no two neighbours would have fitted into one.
     whole = [(begin, end) for begin, end in pairwise(inner) if {begin, end} <= borders]
     for (begin, middle), (same, end) in pairwise(whole):
         if middle == same:

@@ -1,4 +1,4 @@
-"""A `RecordSet` is what a list of numbers is, in one bit a record."""
+"""A `RecordSet` behaves like a list of numbers, and uses one bit per record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from asyncrec._sampling.record_set import RecordSet, all_bits, clear
 
 @st.composite
 def sets(draw: st.DrawFn) -> tuple[int, list[int]]:
-    """How many records there are, and which of them are in the set: few, some or nearly all, on either side of 512."""
+    """Draw a number of records and the numbers of those in the set.
+
+    The set has few, some or nearly all of the records, and there are fewer or more than 512 of them.
+    """
     size = draw(st.integers(0, 1600))
     chance = draw(st.sampled_from([0.0, 0.01, 0.5, 0.99, 1.0]))
     seed = draw(st.integers(0, 1000))

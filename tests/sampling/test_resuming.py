@@ -1,5 +1,7 @@
-"""A state that is accepted gives what would have come. Every argument of every stream is changed, and every value of a
-state is damaged, one at a time: then the rest is the same, or there is an error that says so.
+"""A state that is accepted yields exactly what the original stream would have yielded.
+
+Every argument of every stream is changed, and every value in a state is damaged, one at a time. Each time, the rest is
+the same, or there is an error that explains why it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 
-# Of streams that never end, so many items are compared.
+# The number of items that are compared for streams that never end.
 MOST = 12
 REFUSED = "refused"
 ODD: list[Any] = [
@@ -35,10 +37,10 @@ def class_of_example(example: dict[str, Any]) -> int:
 
 
 class Kind(NamedTuple):
-    """A stream, and another value or more for each of its arguments.
+    """A stream, and one or more other values for each of its arguments.
 
-    ``same`` are the arguments that change nothing about what is left; a state is accepted. ``elastic`` streams are gone
-    on from by another number of workers.
+    ``same`` are the arguments that do not affect the remaining items, so a state is accepted when they differ. An
+    ``elastic`` stream can be resumed by a different number of workers.
     """
 
     function: Callable[..., Any]
@@ -47,7 +49,7 @@ class Kind(NamedTuple):
     same: set[str]
     elastic: bool = False
     given: int = 3
-    # What cannot be compared, such as functions, and what says what is read.
+    # Arguments that cannot be compared, such as functions, and those that select the data.
     unchanged: frozenset[str] = frozenset()
 
 
@@ -181,7 +183,7 @@ async def streaming(storage: MemoryStorage, name: str, arguments: Mapping[str, A
 
 
 def plain(item: Any) -> Any:
-    """An item as something that can be compared."""
+    """Convert an item to something that can be compared with ==."""
     if isinstance(item, list):
         return [plain(each) for each in item]
     if isinstance(item, dict):
@@ -199,7 +201,7 @@ async def items_of(stream: Any, most: int) -> list[Any]:
 
 
 async def state_and_rest(storage: MemoryStorage, name: str) -> tuple[Any, list[Any]]:
-    """A state, as it comes from a file, and what came after it."""
+    """Return a state, as if loaded from a file, and the items that followed it."""
     async with streaming(storage, name, {}) as stream:
         for _ in range(KINDS[name].given):
             await anext(stream)
@@ -214,7 +216,7 @@ async def resumed(storage: MemoryStorage, name: str, state: Any, most: int, **ch
 
 
 async def outcome(storage: MemoryStorage, name: str, state: Any, most: int, **changes: Any) -> Any:
-    """The rest, or "refused"; an error that is not the library's is raised."""
+    """Return the remaining items, or "refused"; raise any error that is not one of the library's."""
     try:
         return await resumed(storage, name, state, most, **changes)
     except asyncrec.AsyncRecError:
@@ -260,7 +262,7 @@ async def test_changed_argument_keeps_remainder_or_rejects_state(name: str, argu
 @pytest.mark.parametrize("given", [0, 3, 44, 88])
 @pytest.mark.parametrize("first", [0, 2])
 async def test_stream_without_epoch_resumes_at_state_position(mode: Any, given: int, first: int) -> None:
-    """Also at the end of an epoch, and of the last one, behind which nothing comes."""
+    """This includes the end of an epoch, and the end of the last one, after which nothing is left."""
     async with asyncrec.open_dataset("data/p-*.tfrecord", storage=await stored()) as dataset:
         async with dataset.shuffled(seed=1, mode=mode, epoch=first, num_repeat=2) as stream:
             before = await items_of(stream, given) if given else []
@@ -274,7 +276,7 @@ async def test_stream_without_epoch_resumes_at_state_position(mode: Any, given: 
 
 
 async def test_state_of_finished_epoch_starts_next_epoch() -> None:
-    """A trainer that counts epochs saves after the last batch, and goes on with the epoch after."""
+    """A training loop that counts epochs saves a state after the last batch, and continues with the next epoch."""
     async with asyncrec.open_dataset("data/p-*.tfrecord", storage=await stored()) as dataset:
         async with dataset.shuffled(seed=1, epoch=2) as stream:
             assert len(await items_of(stream, 1000)) == 44
@@ -287,7 +289,7 @@ async def test_state_of_finished_epoch_starts_next_epoch() -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a state: of lists the first two, since the rest is alike."""
+    """Yield the path of every value in a state, but only of the first two items of a list, since the rest are alike."""
     if path:
         yield path
     inner = value if isinstance(value, dict) else range(min(len(value), 2)) if isinstance(value, list) else ()
@@ -296,7 +298,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def damaged(state: Any, path: tuple[Any, ...]) -> Iterator[Any]:
-    """The state with what stands there lost, or something else in its place."""
+    """Yield copies of the state in which the value at a path is missing or replaced."""
     for odd in (..., *ODD):
         whole = copy.deepcopy(state)
         part = whole

@@ -1,4 +1,4 @@
-"""Whole rounds laid out at once: what taking block by block gives, and known at every record who stands where."""
+"""Rounds computed as a whole equal those taken block by block, with known positions after every record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sourced(source: int, first: int, count: int) -> SourcedBatch:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[RoundInput], int, int]:
-    """Inputs with enough at hand, some in two batches; slots without an input between them."""
+    """Draw inputs with enough records, some spread over two batches, with empty slots between them."""
     block, rounds = draw(st.integers(1, 5)), draw(st.integers(1, 7))
     inputs = []
     for place in range(draw(st.integers(1, 6))):
@@ -38,7 +38,7 @@ def test_rounds_follow_interleave_order_and_shard_positions(
 ) -> None:
     inputs, rounds, block = case
     begun = InterleaveOrder(len(inputs), cycle_length=len(inputs), block_length=block)
-    for _ in range(start % len(inputs) + len(inputs)):  # all slots filled, and the round begins at any of them
+    for _ in range(start % len(inputs) + len(inputs)):  # until all slots are filled and the round begins at any of them
         begun.next()
         begun.took(block, ended=False)
     places = begun.round()
@@ -75,9 +75,9 @@ def test_round_is_empty_within_block_or_before_slot_refill() -> None:
     order.took(1, ended=False)
     assert order.round() == []
     order.took(0, ended=True)
-    assert order.round() == []  # the slot of 0 gets 2 when it comes back
+    assert order.round() == []  # the slot of input 0 gets input 2 on its next turn
     order.next()
     order.took(2, ended=False)
     order.next()
     order.took(0, ended=True)
-    assert order.round() == [1]  # no input is left for the other slot
+    assert order.round() == [1]  # there is no input left for the other slot

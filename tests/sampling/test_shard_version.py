@@ -1,4 +1,4 @@
-"""Whether a shard is the one that a state stood in: told by what its store says of it."""
+"""Whether a shard is still the version that a state refers to is determined from its store's metadata."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def info(size: int = 9, etag: str = "a", crc32c: int | None = None, modified: da
         (info(), info(etag="b", modified=LATER), False),
         (info(crc32c=1), info(crc32c=2), False),
         (info(crc32c=1), info(crc32c=1, etag="b", modified=LATER), True),
-        # Where one of the stores keeps no checksum it says nothing, not that the shard was replaced.
+        # A checksum that only one of the stores has proves nothing, and does not mean that the shard was replaced.
         (info(crc32c=1), info(), True),
         (info(), info(crc32c=1), True),
         (info(crc32c=1), info(etag="b", modified=LATER), False),
         (info(), info(crc32c=1, etag="b", modified=LATER), False),
-        # A copy that kept its time, which a whole second may have by chance.
+        # A copy that kept the modification time; a time in whole seconds may be equal by chance.
         (info(), info(etag="b"), True),
         (info(modified=WHOLE_SECOND), info(etag="b", modified=WHOLE_SECOND), False),
         (info(modified=WHOLE_SECOND), info(etag="b"), False),

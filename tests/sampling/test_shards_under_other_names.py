@@ -1,5 +1,6 @@
-"""A manifest's shard is the one that was committed: another one of the same size under its name is refused, in every
-way of reading; a copy, wherever it is, is read.
+"""A shard is read only if it is the one that was committed.
+
+Another one of the same size under its name is rejected by every way of reading; a copy is accepted wherever it is.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ async def test_swapped_compressed_shards_are_rejected(compression: Any, tmp_path
 
 
 async def test_shard_damaged_at_its_end_keeps_its_identity(tmp_path: Path) -> None:
-    """What is whole in it is read, and what is not is named."""
+    """Its intact records are read, and the damaged ones are named."""
     first, *_ = await written(tmp_path)
     content = Path(first).read_bytes()
     Path(first).write_bytes(content[:-12] + b"\xff\xff" + content[-10:])
@@ -152,7 +153,7 @@ async def test_store_checksums_reveal_swapped_shards() -> None:
 
 
 class TellsChecksumsByHead(MemoryStorage):
-    """As S3: an answer to a range has no checksum of the whole."""
+    """Like S3, it does not return an object's checksum for a range."""
 
     read_ahead = 1 << 20
     heads = 0
@@ -196,7 +197,7 @@ async def test_copy_without_original_times_or_inodes_is_read(tmp_path: Path) -> 
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("shards", [1, 3, 100])
 async def test_every_committed_shard_passes_identity_check(shards: int, compacted: bool, tmp_path: Path) -> None:
-    """Also of fewer bytes than an end has, and by a checkpoint."""
+    """This includes shards with fewer bytes than the part that is checked, and shards listed in a checkpoint."""
     await written(tmp_path, shards=shards)
     if compacted:
         await asyncrec.tools.compact(tmp_path / "x", manifest_only=True)
@@ -211,7 +212,7 @@ async def test_every_committed_shard_passes_identity_check(shards: int, compacte
 async def test_classes_and_records_come_from_same_shard_version(
     way: Callable[[asyncrec.Dataset], Awaitable[Any]], tmp_path: Path
 ) -> None:
-    """A shard that was read, and then replaced by one of the same size and end."""
+    """A shard is read, and then replaced by one with the same size and the same last bytes."""
     first, _, _ = await written(tmp_path)
     async with asyncrec.open_dataset(tmp_path / "x") as dataset:
         await dataset.get(5)

@@ -1,4 +1,4 @@
-"""`ShuffleBuffer`: random, by its seed, and within its bounds."""
+"""`ShuffleBuffer` shuffles randomly, reproducibly by its seed, and within its memory limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec import ShuffleBuffer
 
 
 def chi_squared_p(counts: list[int]) -> float:
-    """How likely a uniform source strays at least so far (Wilson and Hilferty's approximation)."""
+    """Return the probability that uniform counts deviate at least this much (Wilson and Hilferty's approximation)."""
     mean, free = sum(counts) / len(counts), len(counts) - 1
     statistic = sum((count - mean) ** 2 for count in counts) / mean
     z = ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / math.sqrt(2 / (9 * free))
@@ -103,13 +103,13 @@ def test_unfilled_buffer_yields_from_second_item_on() -> None:
 
 
 def test_sixteen_shards_mix_like_perfect_shuffle() -> None:
-    """Neighbours from the same shard at most 1.2 times as often: cycle = all, buffer of 4,096."""
+    """Neighbours share a shard at most 1.2 times as often, with all shards in the cycle and a buffer of 4,096."""
     shards = [shard for _ in range(2000) for shard in range(16)]
     found = [shard - 1 for shard in shuffled([shard + 1 for shard in shards], ShuffleBuffer(4096, 11))]
     same = [a == b for a, b in itertools.pairwise(found)]
     perfect = (2000 - 1) / (len(shards) - 1)
     assert sum(same) / len(same) <= 1.2 * perfect
-    # Of one first batch of 1,024 chance alone strays further: over a hundred seeds.
+    # A single first batch of 1,024 deviates more by chance alone, so a hundred seeds are averaged.
     first = total = 0
     for seed in range(100):
         buffer: ShuffleBuffer[int] = ShuffleBuffer(4096, seed)

@@ -1,4 +1,4 @@
-"""`Dataset.shuffled`: one order, dealt to any number of workers, resumed anywhere."""
+"""`Dataset.shuffled` has a single order, which is divided among any number of workers and can be resumed anywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from asyncrec.testing._faults import SlowStorage
 pytestmark = pytest.mark.anyio
 
 MODES = ["block", "buffer", "global"]
-# Small, so that 500 records are many windows of many runs.
+# Small values, so that 500 records are divided into many windows and runs.
 SMALL: dict[str, Any] = {"buffer_size": 64, "block_bytes": 95, "cycle_length": 4, "block_length": 3}
 
 
@@ -91,7 +91,7 @@ async def test_stream_resumes_identically_at_every_position(mode: Any, unit: str
         for k, state in enumerate(states):
             async with dataset.shuffled(**options) as stream:
                 stream.load_state_dict(json.loads(state))
-                if k % 25:  # what follows at once; and now and then all of it
+                if k % 25:  # usually only what follows immediately, and sometimes everything
                     assert await batches(stream, size, 3) == whole[k : k + 3]
                 else:
                     assert await batches(stream, size) == whole[k:]
@@ -112,7 +112,7 @@ async def test_workers_of_changing_number_yield_every_record_once(mode: Any, cou
                 async with dataset.shuffled(mode=mode, worker=(worker, workers), **SMALL) as stream:
                     if state is not None:
                         stream.load_state_dict(state)
-                    # 8 batches in all, then on to the end.
+                    # 8 batches from all workers together, and in the last phase everything up to the end.
                     parts.append(await batches(stream, 10, -1 if phase == len(counts) else 8 // workers))
                     states.append(stream.state_dict())
             assert all(each == states[0] for each in states)
@@ -125,7 +125,7 @@ async def test_workers_of_changing_number_yield_every_record_once(mode: Any, cou
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
 async def test_every_worker_gets_same_number_of_batches(mode: Any, uneven: Any) -> None:
-    """500 records are 72 batches of 7: for 5 workers 14 each, or 15."""
+    """500 records make 72 batches of 7, so each of 5 workers gets 14 or 15."""
     async with asyncrec.open_dataset("pages", storage=await stored(500)) as dataset:
         alone = await taken(dataset, 7, mode=mode)
         parts = [await taken(dataset, 7, mode=mode, worker=(worker, 5), uneven=uneven) for worker in range(5)]
@@ -186,9 +186,10 @@ async def test_batch_size_may_change_midway() -> None:
 
 @pytest.mark.slow
 async def test_neighbours_rarely_share_shards() -> None:
-    """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too.
+    """Neighbours are from the same shard at most 1.2 times as often as in a true permutation, even in the first batch.
 
-    In ``"block"`` one of 16 is of the same block besides.
+    There are 16 shards, all in the cycle, and the buffer has 4,096 records. In mode ``"block"``, one neighbour in 16 is
+    from the same block in addition.
     """
     count, shards = 32_000, 16
     storage = await stored(count, shards=shards)
@@ -204,14 +205,14 @@ async def test_neighbours_rarely_share_shards() -> None:
                 firsts += same[0]
                 whole += chain.from_iterable(same)
             assert sum(whole) / len(whole) <= 1.2 * ideal, mode
-            # Of some 4,000 pairs 3 standard deviations are 0.18 of the mean.
+            # With about 4,000 pairs, 3 standard deviations are 0.18 of the mean.
             assert sum(firsts) / len(firsts) <= 1.2 * ideal, mode
 
 
 @pytest.mark.parametrize(("mode", "blocks", "spread"), [("block", 15, 1.7), ("buffer", 15, 1.7), ("global", 39, 1.2)])
 async def test_batch_mixes_as_many_blocks_as_documented(mode: Any, blocks: int, spread: float) -> None:
-    """Batches of 64, of 64 blocks: a true permutation mixes 40.6. And of a value that 100 neighbours share, a batch's
-    mean varies so many times as much as in one."""
+    """Batches of 64 mix as many of 64 blocks as documented (a true permutation: 40.6). For a value that 100 neighbours
+    share, the variance of a batch's mean is as many times larger as documented."""
     count = 65_536
     async with asyncrec.open_dataset("pages", storage=await stored(count, shards=64)) as dataset:
         async with dataset.shuffled(seed=1, mode=mode) as stream:
@@ -234,7 +235,7 @@ async def test_state_of_another_order_is_rejected_with_reason() -> None:
             (word,) = options
             with pytest.raises(ValueError, match=word):
                 dataset.shuffled(mode="buffer", **options).load_state_dict(dataset.shuffled(mode="buffer").state_dict())
-            # The others cycle through no shards.
+            # Other modes do not cycle through shards.
             dataset.shuffled(mode="global", **options).load_state_dict(dataset.shuffled(mode="global").state_dict())
     async with asyncrec.open_dataset("pages", storage=await stored(51)) as dataset:
         with pytest.raises(ValueError, match="snapshot"):
@@ -328,7 +329,7 @@ async def test_damaged_records_are_skipped_without_other_changes(mode: Any, comp
 
 
 async def shift_index(storage: MemoryStorage, dataset: asyncrec.Dataset) -> Sidecar:
-    """Have one index of the data set be wrong about two records, in a way that only the shard itself shows."""
+    """Make one index of the data set wrong about two records, so that only reading the shard itself reveals it."""
     sidecar = dataset.manifest.shards[3].index
     assert sidecar is not None
     lines = (await storage.get(sidecar.path)).splitlines(keepends=True)
@@ -347,7 +348,7 @@ async def test_index_differing_from_committed_index_is_ignored() -> None:
 
 
 async def test_index_of_another_shard_raises_despite_skip() -> None:
-    """Where its checksum does not tell: it was committed so."""
+    """The index matches its checksum, because it was committed that way."""
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         sidecar = await shift_index(storage, dataset)
@@ -362,7 +363,7 @@ async def test_index_of_another_shard_raises_despite_skip() -> None:
 
 
 async def test_abandoned_stream_cancels_read_ahead() -> None:
-    """The context's exit waits for its tasks: one that hung would hang the test."""
+    """The context manager waits for its tasks when it exits: the test would hang if one of them did."""
     storage = await stored(500)
     slow = SlowStorage(storage, latency=3600)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

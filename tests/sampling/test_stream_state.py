@@ -1,4 +1,4 @@
-"""What a stream's state says of the shards it was taken of; states of every version are read for ever."""
+"""What a stream's state records about its shards; states of every version remain readable forever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def golden(storage: Any, kind: str) -> AsyncIterator[Any]:
-    """What the states in tests/vectors were taken of."""
+    """Open the streams from which the states in tests/vectors were taken."""
     for n in range(5):
         records = [b"%d:%d" % (n, i) for i in range(10 + 3 * n)]
         await asyncrec.write_records(f"data/s{n}.tfrecord", records, storage=storage)
@@ -80,7 +80,7 @@ async def taken_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[Any]]:
 @pytest.mark.parametrize("records", [50, 51, 10])
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
 async def test_replaced_shard_is_rejected_before_first_record(kind: str, records: int, tmp_path: Path) -> None:
-    """Also where it has the same name, size and number of records."""
+    """This holds even if the new shard has the same name, size and number of records."""
     state, _ = await taken_of(tmp_path, kind)
     await asyncrec.write_records(tmp_path / "s0.tfrecord", [b"N/%03d" % i for i in range(records)])
     async with streaming(tmp_path, kind) as stream:
@@ -91,10 +91,10 @@ async def test_replaced_shard_is_rejected_before_first_record(kind: str, records
 
 @pytest.mark.parametrize("kind", ["interleave", "sampler"])
 async def test_copy_with_original_times_is_resumed(kind: str, tmp_path: Path) -> None:
-    """On another disk, where every file has another inode."""
+    """Files on another disk have different inodes."""
     (tmp_path / "a").mkdir()
     state, rest = await taken_of(tmp_path / "a", kind)
-    shutil.copytree(tmp_path / "a", tmp_path / "copy")  # copies times
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")  # also copies modification times
     shutil.rmtree(tmp_path / "a")
     os.rename(tmp_path / "copy", tmp_path / "a")
     async with streaming(tmp_path / "a", kind) as stream:

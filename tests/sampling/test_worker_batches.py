@@ -1,4 +1,4 @@
-"""How batches are dealt: by all workers each position once, wherever they stopped and however many went on."""
+"""All workers together get each position once, wherever they stopped and however many of them resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncrec._sampling.epochs.worker_batches import WorkerBatches, WorkerOfRank
 
 
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
-    """A worker's batches, and where it stands after each."""
+    """Return a worker's batches, each with its position after it."""
     defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
     options = {**defaults, **options}
     batches = WorkerBatches(count, worker=(worker, workers), **options)
@@ -29,7 +29,7 @@ def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, in
 def test_positions_are_assigned_once_across_changing_worker_counts(
     count: int, size: int, workers: list[int], data: st.DataObject
 ) -> None:
-    """With padding each worker gets equally many batches, and what is given twice comes from the epoch's beginning."""
+    """With padding, all workers get equally many batches; the repeated positions are from the start of the epoch."""
     place = (0, 0)
     given_out: list[int] = []
     for phase, number in enumerate(workers):
@@ -39,7 +39,7 @@ def test_positions_are_assigned_once_across_changing_worker_counts(
             break
         rounds = len(each[0]) if phase == len(workers) - 1 else data.draw(st.integers(1, len(each[0])))
         for turn in range(rounds):
-            assert len({batches[turn][1] for batches in each}) == 1  # all workers stand at one place
+            assert len({batches[turn][1] for batches in each}) == 1  # all workers are at the same position
             for batches in each:
                 given_out += range(*batches[turn][0])
         place = each[0][rounds - 1][1]
@@ -89,7 +89,7 @@ def test_positions_read_equal_positions_assigned(
 def test_ranks_get_equal_batch_counts_for_any_workers(
     count: int, size: int, workers: list[int], uneven: str, data: st.DataObject
 ) -> None:
-    """In the order in which a loader asks its workers in turn; and a place after some of them is one for all ranks."""
+    """Batches are in the order in which a loader polls its workers; a position after some of them fits all ranks."""
     ranks = len(workers)
     if count and uneven == "drop" and -(-count // size) < ranks:
         return

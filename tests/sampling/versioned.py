@@ -1,4 +1,4 @@
-"""Data sets whose keys come again and again, and what plain Python says is the newest version of each."""
+"""Data sets with repeated keys, and a plain Python model of the newest version of each key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Page", "Site", "number_of"]
 
 @dataclass(frozen=True)
 class Page:
-    """What is written: a key, if it has one, and a value to be newer by, if it has one."""
+    """A record to write: its key, if any, and the value that determines which version is newer, if any."""
 
     key: str | None
     date: Any
@@ -22,7 +22,7 @@ class Page:
 
 @dataclass
 class Site:
-    """A data set, and what was written to it, in the order of commits; the numbers in the records are places in that.
+    """A data set and what was written to it in the order of commits; each record contains its number in that order.
 
     Attributes:
         records: the pages.
@@ -40,26 +40,26 @@ class Site:
             await self.write(opened, pages)
 
     async def write(self, writer: asyncrec.ShardedWriter, pages: list[Page]) -> None:
-        """Write pages, which are to be committed before any others are written."""
+        """Write pages, which have to be committed before any others are written."""
         for page in pages:
             dated = {} if page.date is None else {"date": page.date}
             await writer.write(asyncrec.encode_example({"n": len(self.records), **dated}), key=page.key)
             self.records.append(page)
 
     async def compact(self) -> None:
-        """Make a checkpoint, which has runs of the keys."""
+        """Make a checkpoint, which includes runs of the keys."""
         await tools.compact("pages", manifest_only=True, storage=self.storage)
 
     def history(self, key: str) -> list[int]:
-        """The numbers of the records with a key, as they were committed."""
+        """Return the numbers of the records with a key, in the order of commits."""
         return [number for number, page in enumerate(self.records) if page.key == key]
 
     def dated(self, key: str) -> list[int]:
-        """The same from the oldest to the newest: without a date is the oldest, of equals the last is the newest."""
+        """Return the numbers from oldest to newest: undated records are oldest; of equal dates, the last is newest."""
         return sorted(self.history(key), key=lambda number: (self._date(number) is not None, self._date(number) or 0))
 
     def newest(self) -> set[int]:
-        """The numbers of all that are the newest."""
+        """Return the numbers of all records that are the newest version of their key, or have no key."""
         keys = {page.key for page in self.records if page.key is not None}
         alone = {number for number, page in enumerate(self.records) if page.key is None}
         return alone | {self.dated(key)[-1] for key in keys}
@@ -69,5 +69,5 @@ class Site:
 
 
 def number_of(record: bytes) -> int:
-    """The place of a record in the order of commits."""
+    """Return a record's number in the order of commits."""
     return int(asyncrec.decode_example(record)["n"][0])

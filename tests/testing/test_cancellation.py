@@ -1,4 +1,4 @@
-"""Each await is visited once, and only once."""
+"""The cancellation helper visits each await exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks without pytest."""
+"""The kit's checks work without pytest."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_data_after_end_of_source_is_detected() -> None:
 
 
 def test_kit_does_not_import_pytest() -> None:
-    """Neither they nor the tools beside them import it."""
+    """Neither the checks nor the tools next to them import it."""
     code = """
 import sys
 import asyncrec.testing as kit

@@ -1,4 +1,4 @@
-"""Hours pass at once; threads and sockets are waited for."""
+"""The virtual clock skips hours at once, but waits for threads and sockets."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ async def test_time_does_not_pass_while_tasks_run() -> None:
 
 
 async def test_clock_stops_while_worker_thread_runs() -> None:
-    """A deadline of a microsecond holds for as long as real work in a thread takes."""
+    """A timeout of a microsecond does not expire while real work is running in a thread."""
     for _ in range(3):
         with anyio.fail_after(0.000_001):
-            await anyio.to_thread.run_sync(lambda: time.sleep(0.02))  # real work, to the clock
+            await anyio.to_thread.run_sync(lambda: time.sleep(0.02))  # real work, as far as the clock knows
     start = anyio.current_time()
-    await anyio.sleep(1)  # a worker that has become idle again holds up nothing
+    await anyio.sleep(1)  # an idle worker thread does not stop the clock
     assert anyio.current_time() - start == pytest.approx(1)
 
 
@@ -94,7 +94,7 @@ async def test_ready_io_is_handled_before_deadline() -> None:
 
 
 def test_threshold_waits_for_foreign_threads() -> None:
-    """What a thread of nobody's pool does is waited for, up to the threshold."""
+    """The clock waits, up to the threshold, for threads that belong to no known pool."""
 
     async def main() -> None:
         done = anyio.Event()

@@ -1,4 +1,4 @@
-"""The kit passes a right storage and catches each of many broken ones."""
+"""The kit accepts a correct storage and detects each of many broken ones."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.anyio
 
 
 class Toy(Storage):
-    """Right, in as few lines as show every promise; each mutant below breaks one. Waits once in every operation."""
+    """A minimal correct storage. Each mutant below breaks one promise. Every operation waits once."""
 
     root = "toy://"
-    losing = False  # the answer to what is published; this one finds out
-    slow = 0.0  # seconds
-    strange = False  # one answer is somebody else's; this one finds out
+    losing = False  # whether the response to a publication is lost; this storage then finds out itself
+    slow = 0.0  # in seconds
+    strange = False  # whether one response is for a different request; this storage notices
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, ObjectInfo]] = {}
@@ -194,7 +194,7 @@ async def fails(case: str, broken: type[Toy]) -> bool:
     suite = type("Suite", (TestToy,), {"toy": broken, "__test__": False})()
     try:
         await getattr(suite, case)()
-    except (Exception, pytest.fail.Exception):  # what pytest.raises fails with is no Exception
+    except (Exception, pytest.fail.Exception):  # pytest.raises fails with an exception that is not an Exception
         return True
     return False
 
@@ -205,7 +205,7 @@ MUTANTS: dict[type[Toy], str] = {}
 
 
 def caught_by(case: str) -> Any:
-    """Of a storage, or of a sink or a source, which is that of a storage right otherwise."""
+    """Register a broken storage, or a broken sink or source of a correct one, with the case that detects it."""
 
     def register(mutant: Any) -> Any:
         if issubclass(mutant, ToySink):
@@ -314,7 +314,7 @@ class LeavesPartialsOnError(Toy):
 
 @caught_by("test_abort_on_cancellation")
 class LeavesPartialsOnCancellation(Toy):
-    """Its clean-up waits, and is not shielded."""
+    """Its clean-up waits without a shield."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -333,7 +333,7 @@ class LeavesPartialsOnCancellation(Toy):
 
 @caught_by("test_abort_on_cancellation")
 class SaysNothingWasPublished(Toy):
-    """Cancelled between publishing and saying so."""
+    """Cancelled after publishing, but before it reports that."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -384,7 +384,7 @@ class JoinsLate(ToySink):
 
 @caught_by("test_buffers_reused")
 class JoinsShortObjectsLate(ToySink):
-    """What is longer than a chunk it copies; the only chunk of a short object it keeps as it is."""
+    """Copies objects longer than a chunk, but keeps the only chunk of a short object without copying it."""
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         if self.chunks or sum(map(len, buffers)) == self.chunk_size:
@@ -482,7 +482,7 @@ class ListsNoHiddenFolders(Toy):
 
 @caught_by("test_exclusive_race")
 class LooksBeforeItLeaps(Toy):
-    """Asks on opening whether the key is free, and then believes it."""
+    """Checks on opening whether the key is free, and then relies on it."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -494,7 +494,7 @@ class LooksBeforeItLeaps(Toy):
 
 @caught_by("test_exclusive_race_of_several_parts")
 class IgnoresExclusiveOfSeveralParts(LooksBeforeItLeaps):
-    """As Ceph 16: what is put together of parts replaces what has come since it looked."""
+    """Like Ceph 16, when it assembles an object from parts, it replaces one created since it checked."""
 
     def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
         return super().publish(key, data, exclusive=len(data) < ToySink.chunk_size)
@@ -509,7 +509,7 @@ class KeepsOnlyShortOnes(Toy):
 
 @caught_by("test_lost_answer")
 class TakesItsOwnForAnothers(Toy):
-    """When an answer is lost it sends the request again, and believes what it is told."""
+    """After a lost response, it repeats the request and believes the new response."""
 
     def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
         info = super().publish(key, data, exclusive)
@@ -627,7 +627,7 @@ class ListsOnePage(Toy):
 
 @caught_by("test_listing_pages")
 class CountsWhatItListed(Toy):
-    """A page begins behind so many objects, rather than behind a key."""
+    """Continues a listing after a number of objects, rather than after a key."""
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         listed = 0
@@ -671,7 +671,7 @@ class GivesMoreThanAsked(ToySource):
 
 @caught_by("test_short_reads")
 class CountsWhatItAskedFor(ToySource):
-    """Its server gives at most 64 KiB at once."""
+    """Counts the bytes requested, although its server returns at most 64 KiB at once."""
 
     async def receive(self, max_bytes: int) -> bytes:
         before = self.position
@@ -776,7 +776,7 @@ class HoldsTheLoop(Toy):
 
 @caught_by("test_loop_not_blocked")
 class IsNotSlow(Toy):
-    """The hook of the tests does nothing, so that nothing would be seen."""
+    """Ignores the tests' hook, so the tests would see nothing."""
 
     slow = property(lambda self: 0.0, lambda self, value: None)  # type: ignore[assignment]
 
@@ -860,7 +860,7 @@ def test_every_case_catches_some_mutant() -> None:
     by_url = {name for name in CASES if name.endswith("_by_url")}
     by_url |= {"test_found_by_scheme", "test_cheap_import_of_plugin", "test_prefix_after_root"}
     in_files = {"test_objects_are_files", "test_flushed_records_survive"}
-    # Those are test_kit_by_url.py's, and these tests/storage/test_local_files.py's.
+    # These cases are tested in test_kit_by_url.py and in tests/storage/test_local_files.py.
     assert set(MUTANTS.values()) == set(CASES) - by_url - in_files
 
 
@@ -872,7 +872,7 @@ async def test_retry_of_asyncio_cancellation_is_detected() -> None:
                 try:
                     return await super().wait()
                 except anyio.get_cancelled_exc_class():
-                    await anyio.lowlevel.checkpoint()  # as waiting before the next attempt: a scope cancels that, too
+                    await anyio.lowlevel.checkpoint()  # like the wait before a retry, which a scope cancels, too
 
     suite = type("Suite", (TestToy,), {"toy": Retries, "__test__": False})()
     with pytest.raises(AssertionError, match=r"head was cancelled by asyncio's task.cancel\(\), .* was swallowed"):

@@ -1,4 +1,4 @@
-"""Faults come where they were asked for, and nowhere else."""
+"""Faults occur where they were requested, and nowhere else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 10
 
 
 class Wrapped(StorageConformance):
-    """A wrapper around a right storage is a right storage, as long as it is told no fault."""
+    """A wrapper around a correct storage is a correct storage while no fault is requested."""
 
     wrap: Callable[[Storage], Storage]
 
@@ -56,7 +56,7 @@ class TestSlowStorage(Wrapped):
 
 
 async def job(storage: Storage) -> list[bytes]:
-    """Every operation at least once."""
+    """Perform every operation at least once."""
     async with storage.open_sink("a") as sink:
         await sink.send([b"0123456789"])
         await sink.flush([b"ta"])
@@ -92,7 +92,7 @@ async def test_kth_operation_fails_with_its_number(k: int, when: Any) -> None:
     assert len(storage.operations) == k + 1
     assert storage.failed == [k]
     published = [info.key async for info in within.list_objects()] == ["a"]
-    # "After" has its effect: what publishes is there though it failed, what deletes has deleted.
+    # With "after", a failed operation still takes effect: its object is published or deleted.
     gone_by = OPERATIONS.index("delete") + (when == "before")
     there_from = OPERATIONS.index("publish") + (when == "before")
     assert published == (there_from <= k < gone_by)

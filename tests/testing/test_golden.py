@@ -1,4 +1,4 @@
-"""The golden bytes hold their records, by a reading of the format that shares no code with the package."""
+"""The golden bytes contain their records, according to a reader that shares no code with the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The storage kit goes by the URL that a plugin's tests give: what leads nowhere, or elsewhere, is caught."""
+"""The storage kit uses the URL from a plugin's tests, and detects one that leads nowhere or to another place."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Kit(StorageConformance):
 
 
 class Installed:
-    """Plugins that are installed, each with what answers to its scheme ``toy``."""
+    """Installs plugins for a test, each with a backend for the scheme ``toy``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[EntryPoint] = []
@@ -139,7 +139,7 @@ async def test_plugin_without_entry_point_is_detected(installed: Installed, case
 async def test_plugin_registered_only_by_call_is_detected(installed: Installed) -> None:
     registry.register_writer_factory("toy", installed.add("toy_plugin"))
     installed.entries.clear()
-    await Kit().test_records_written_by_url()  # this process knows it
+    await Kit().test_records_written_by_url()  # the plugin is known in this process
     with pytest.raises(AssertionError, match="registered by register_writer_factory"):
         await Kit().test_found_by_scheme()
 
@@ -169,7 +169,7 @@ async def test_url_of_another_storage_is_detected(installed: Installed) -> None:
 
 
 async def test_plugin_ignoring_url_prefix_is_detected(installed: Installed) -> None:
-    """So that two folders of a store would be one."""
+    """Otherwise, two folders of a store would be the same."""
     installed.add("toy_plugin", forgets_the_prefix=True)
     await Kit().test_records_written_by_url()
     with pytest.raises(AssertionError, match="toy://kit/by-url/one was opened, but its key k is not by-url/one/k"):

@@ -1,4 +1,4 @@
-"""A plugin's author reads what was expected and what came instead, without looking into the kit."""
+"""The kit's messages say what was expected and what happened, so that a plugin's author need not read the kit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestNowhere(StorageConformance):
 
 
 class Forgetful(MemoryStorage):
-    """It lists the first half, twice, or backwards."""
+    """Lists only the first half of its objects, or all of them twice or in reverse order."""
 
     listed = "half"
 

@@ -1,4 +1,4 @@
-"""The kits for commands and formats pass a right plugin, and catch each of many broken ones."""
+"""The kits for commands and formats accept a correct plugin and detect each of many broken ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def given(monkeypatch: pytest.MonkeyPatch, **names: Any) -> None:
-    """A plugin ``toy`` with these names, as if it were installed."""
+    """Pretend that a plugin ``toy`` with these names is installed."""
     module = ModuleType("toy")
     vars(module).update(names)
     monkeypatch.setitem(sys.modules, "toy", module)
@@ -83,7 +83,7 @@ class ToyCommand(CommandConformance):
 
 
 def cases(kit: type, without: tuple[str, ...] = ()) -> list[str]:
-    outside = ("test_entry_point", "test_cheap_import")  # need a distribution
+    outside = ("test_entry_point", "test_cheap_import")  # these need an installed distribution
     return [name for name in dir(kit) if name.startswith("test_") and name not in (*outside, *without)]
 
 
@@ -91,7 +91,7 @@ def cases(kit: type, without: tuple[str, ...] = ()) -> list[str]:
 def tally(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., list[str]]:
-    """The cases that a command, or this function as one, does not pass."""
+    """Return a function that lists the kit's cases that a command fails."""
 
     def tally(function: Callable[..., int], command: object = None) -> list[str]:
         command = command or Command("tally", "how many records", "toy:function")
@@ -142,7 +142,7 @@ def test_unusable_command_is_detected(tally: Callable[..., list[str]], command: 
 
 
 class Right:
-    """Records of a fixed length, as bytes in a line: ``open`` and an encoder, and what each mutant changes."""
+    """A format with records of fixed length; ``open`` and the encoder are what mutants override."""
 
     def parse(self, path: str, line: bytes, limit: int) -> bytes | BadMember:
         try:

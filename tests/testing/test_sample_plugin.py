@@ -1,4 +1,4 @@
-"""A plugin is found by its entry point, wherever its metadata lies on the path; nothing of it need be installed."""
+"""A plugin is found by its entry point if its metadata is anywhere on the path, even if it is not installed."""
 
 from __future__ import annotations
 

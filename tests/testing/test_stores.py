@@ -1,4 +1,4 @@
-"""`LaxStorage` breaks what it was asked to break, and keeps the rest of the contract."""
+"""`LaxStorage` breaks the promises that it was asked to break, and keeps all others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Lax(StorageConformance):
 
 
 class TestAllHonoured(_Lax):
-    """Asked to break nothing it is a right storage; late answers and short reads are no fault."""
+    """When asked to break nothing, it is a correct storage; late responses and short reads are allowed."""
 
     @asynccontextmanager
     async def open_storage(self) -> AsyncIterator[Storage]:
@@ -50,7 +50,7 @@ class TestAllHonoured(_Lax):
 
 
 class TestLikeCeph(_Lax):
-    """It keeps the contract, which promises no more of long objects."""
+    """It keeps the contract, which promises no more than this for long objects."""
 
     exclusive_parts = False
 
@@ -61,7 +61,7 @@ class TestLikeCeph(_Lax):
 
 
 async def race(store: Storage, data: bytes) -> int:
-    """How many of two exclusive writers are told that they won: each has sent all before the first publishes."""
+    """Return how many of two exclusive writers are told that they won; both send everything before either publishes."""
     async with store.open_sink("k", exclusive=True) as first:
         await send_all(first, data)
         won = 1

@@ -1,4 +1,4 @@
-"""The tutorial "Write a storage plugin" shows the plugin as it is. Its other snippets are run with all the pages'."""
+"""The tutorial "Write a storage plugin" shows the plugin's real source. Another test runs its other snippets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the tools share: a store, in memory or on disk; what the tools do is the same."""
+"""Fixtures shared by the tests of the tools. Tools behave the same on memory and on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share, and `mortal`, is imported by name.
+# Test modules are imported by path, but helper modules, including shards/mortal.py, are imported by name.
 sys.path.insert(0, str(Path(__file__).parent.parent / "shards"))
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -24,13 +24,13 @@ class _NoJitter(random.Random):
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The back-off counts, and does not sleep."""
+    """Make the back-off between retries zero, so that nothing sleeps."""
     monkeypatch.setattr("asyncrec.storage._retry._jitter", _NoJitter())
 
 
 @pytest.fixture
 async def storage(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Storage]:
-    """On asyncio a disk, on trio memory: each test sees both, in half the time of all four."""
+    """Use a disk on asyncio and memory on trio: each test runs on both, in half the time of all four combinations."""
     where = f"memory://{tmp_path.name}" if anyio_backend == "trio" else str(tmp_path / "store")
     async with asyncrec.open_storage(where) as storage:
         yield storage

@@ -1,4 +1,4 @@
-"""Modules as plugins are, and what is found when they are all there are: for the tests of commands and of formats."""
+"""Plugin modules made in memory, and a registry with only these plugins, for the tests of commands and formats."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["found", "plugin"]
 
 
 def plugin(hook: str, name: str, *given: object) -> ModuleType:
-    """A module whose hook ``asyncrec_<hook>`` gives these."""
+    """Return a module whose hook ``asyncrec_<hook>`` returns the given objects."""
     module = ModuleType(name)
     setattr(module, f"asyncrec_{hook}", hookimpl(lambda: list(given), specname=f"asyncrec_{hook}"))
     return module
 
 
 def found(*modules: ModuleType) -> Plugins:
-    """The plugins, where these modules are all of them."""
+    """Return a plugin registry that contains these modules and no others."""
     plugins = Plugins()
     plugins.loaded = True
     for module in modules:

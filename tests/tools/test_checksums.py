@@ -1,4 +1,4 @@
-"""What was read through a `ChecksummedStorage` has a checksum, each byte counted once."""
+"""A `ChecksummedStorage` computes a checksum of what is read through it, counting each byte once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command is one file in `asyncrec.tools` and one in `asyncrec.cli`, both named as it is."""
+"""Each command has a module in `asyncrec.tools` and one in `asyncrec.cli`, both named after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_command_has_module_with_its_name(package: str, command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_modules_use_only_public_tools(command: str) -> None:
-    """Else whoever uses the functions could not do all that the command line does."""
+    """Otherwise, users of the functions could not do everything that the command line can."""
     private = {
         node.module
         for node in ast.walk(ast.parse(module_of("cli", command).read_text("utf-8")))

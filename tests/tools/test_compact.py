@@ -1,4 +1,4 @@
-"""Small shards are joined: no record is lost or moved, and readers that have the data set open go on."""
+"""`compact` joins small shards without losing or moving a record, and without disturbing open readers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_compaction_changes_compression_of_all_shards(storage: Storage) ->
 
 
 async def test_later_duplicates_are_dropped(storage: Storage) -> None:
-    """The first stays, which was committed first, though its shard comes last, and is not joined."""
+    """The record committed first is kept, although its shard is the last in order and is not joined."""
     await write(storage, "b", [("twice", b"first".ljust(90)), (None, b"no key"), ("once", b"once")])
     await write(storage, "a", [("twice", b"second"), ("other", b"other"), (None, b"no key"), ("twice", b"third")])
     report = await compact(storage, drop_duplicates=True, max_shard_bytes=150, dry_run=True)
@@ -278,13 +278,13 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 async def test_first_committed_record_of_key_stays_first(anyio_backend: str, given: list[Any]) -> None:
-    """Whatever is joined, and however often: names, which order the records, are not in the order of commits."""
+    """This holds whatever is joined and however often: the order of records is by name, not by time of commit."""
     storage = MemoryStorage()
     first: dict[str, bytes] = {}
     everything: list[tuple[str, bytes]] = []
     for number, (what, argument, keys) in enumerate(given):
         if what == "write":
-            # A writer that is opened later has a name that sorts before.
+            # Writers that are opened later have names that sort earlier.
             records = [(key, b"%d %d" % (number, at)) for at, key in enumerate(keys)]
             await write(storage, f"{argument}{100 - number}", records)
             everything += records

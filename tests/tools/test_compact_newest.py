@@ -1,4 +1,4 @@
-"""Of the records with one key the newest stays: by a feature, whatever was committed when, and whoever compacts too."""
+"""Compacting by a feature keeps the newest record of each key, in any commit order and despite other compactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def record(number: int, date: int | None) -> bytes:
 
 
 async def write(storage: Storage, writer: str, versions: list[Version], first: int = 0) -> None:
-    """Records that count from ``first``."""
+    """Write one record per version, numbered from ``first``."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=storage, max_shard_records=2, on_duplicate="write", writer_id=writer
     ) as opened:
@@ -94,7 +94,7 @@ async def test_compaction_keeps_versions_returned_by_newest_readers(
 async def test_concurrent_compaction_rules_keep_version_of_each_key(
     monkeypatch: pytest.MonkeyPatch, newest: str | None, others: str | None
 ) -> None:
-    """One has planned, and the other one commits: what the first one keeps may be gone."""
+    """One compaction has made its plan when the other one commits, so records that it meant to keep may be gone."""
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_SHARDS", 1)
     storage = MemoryStorage()
     await write(storage, "a", [("x", 2), ("y", 1)])
@@ -140,7 +140,7 @@ async def test_invalid_input_is_rejected_without_changes(storage: Storage) -> No
 
 
 async def test_damaged_version_stops_compaction(storage: Storage) -> None:
-    """It might be the newest one."""
+    """The damaged record might be the newest version."""
     await write(storage, "a", [("x", 1), ("y", 1), ("x", 2), ("z", 1)])
     path = (await asyncrec.read_manifest("pages", storage=storage)).shards[0].path
     content = bytearray(await storage.get(path))

@@ -1,4 +1,4 @@
-"""Joined shards are sorted by a feature: what was first of a key stays so, and a follower is given nothing twice."""
+"""Sorting joined shards by a feature keeps the first record of each key first, and followers see no record twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Later = Callable[[float], None]
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Later:
-    """Let hours go by, for those who compact."""
+    """Return a function that moves the clock of `compact` forward by some hours."""
     gone = 0.0
 
     def go(hours: float) -> None:
@@ -112,7 +112,7 @@ async def test_deletion_keeps_shard_sorted(storage: Storage, later: Later) -> No
 async def test_kept_version_is_version_returned_by_readers(
     monkeypatch: pytest.MonkeyPatch, later: Later, newest: str | None
 ) -> None:
-    """A shard is damaged, so that the others of the key stay: of several, the same record counts as before."""
+    """A damaged shard stops the compaction, so both versions of a key stay: readers still find the same one."""
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_SHARDS", 2)
     storage = MemoryStorage()
     first, second = record(1, url="z", date=1), record(2, url="a", date=1)
@@ -153,7 +153,7 @@ async def test_kept_version_is_version_returned_by_readers(
 async def test_first_record_of_key_stays_first_after_sorting(
     anyio_backend: str, later: Later, steps: list[Any]
 ) -> None:
-    """Whatever is sorted, joined and written behind that, also by writers whose names sort before."""
+    """This holds whatever is sorted, joined and written later, even by writers whose names sort earlier."""
     storage = MemoryStorage()
     first: dict[str, bytes] = {}
     for number, (what, words) in enumerate(steps):
@@ -181,7 +181,7 @@ async def test_follower_receives_each_record_once(storage: Storage, later: Later
         later(2)
         await compact(storage, sort_by="n")
         await write(storage, "b", [("4", record(4))])
-        await tools.compact("pages", storage=storage)  # what is sorted is joined with what is not
+        await tools.compact("pages", storage=storage)  # this joins sorted shards with unsorted ones
         await write(storage, "c", [("5", record(5))])
         found: list[bytes] = []
         while record(5) not in found:

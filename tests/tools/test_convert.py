@@ -1,4 +1,4 @@
-"""`convert`: other formats to records and back, resumed by source file, with what is bad skipped and told."""
+"""`convert` turns other formats into records and back, resumes by source file, and skips and reports bad input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def convert(storage: Storage, source: str, target: str, **options: Any) ->
 async def test_file_converted_by_concurrent_process_is_skipped(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
-    """The other may have committed, and be gone, or not have cleared up yet."""
+    """The other process may have committed and exited, or may not have cleaned up yet."""
     await storage.put("a.jsonl", b'{"n": 1}\n{"n": 2}\n')
     settle = _convert.settle_dead
 
@@ -132,7 +132,7 @@ async def test_converted_files_are_skipped(storage: Storage) -> None:
 @pytest.mark.slow(but=["before"])
 @pytest.mark.parametrize("recovered", ["never", "before", "after"])
 async def test_interrupted_file_is_converted_again_from_start(tmp_path: Path, recovered: str) -> None:
-    """Shards of it were published before its process was killed; none is in the data set, and none stays."""
+    """Some of its shards were published before the process was killed; none is in the data set or left over."""
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await storage.put("in/a.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100)))
         await storage.put("in/b.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100, 300)))
@@ -159,7 +159,7 @@ async def test_interrupted_file_is_converted_again_from_start(tmp_path: Path, re
 async def test_conversion_of_dead_store_reruns_without_duplicates(
     tmp_path: Path,
 ) -> None:
-    """Whatever it was doing when the store went away for good."""
+    """The store may fail for good during any operation of the conversion."""
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         for name in ("a", "b"):
             await storage.put(f"in/{name}.jsonl", b"".join(b'{"%s": %d}\n' % (name.encode(), n) for n in range(20)))
@@ -168,7 +168,7 @@ async def test_conversion_of_dead_store_reruns_without_duplicates(
         for k, when in itertools.product(range(len(calm.operations)), ("before", "after")):
             target, about = f"{when}{k}/set", f"{when} {calm.operations[k]} (number {k})"
             down = FlakyStorage(storage, {k: Fault("error", when, for_good=True)})  # type: ignore[arg-type]  # literals
-            with suppress(TransientStorageError):  # the last requests only take the mark away
+            with suppress(TransientStorageError):  # the last requests only remove the mark
                 await tools.convert("in", target, storage=storage, target_storage=down)
             await convert(storage, "in", target)
             await asyncrec.recover(target, storage=storage)
@@ -182,7 +182,7 @@ async def test_conversion_of_dead_store_reruns_without_duplicates(
 
 
 async def test_concurrent_conversions_write_each_file_once(storage: Storage) -> None:
-    """Who comes to a file that another is converting is told; what is there is whole, and the next one goes on."""
+    """A process gets an error for a file that another is converting; no file is lost, and a rerun continues."""
     for name in ("a", "b", "c"):
         await storage.put(f"in/{name}.jsonl", b'{"x": 1}\n' * 5)
     told: list[BaseException] = []
@@ -201,7 +201,8 @@ async def test_concurrent_conversions_write_each_file_once(storage: Storage) -> 
     assert report.files == ["a.jsonl", "b.jsonl", "c.jsonl"]
     assert (await asyncrec.read_manifest("set", storage=storage)).records == 15
     assert (await convert(storage, "in", "set")).done_before == ["a.jsonl", "b.jsonl", "c.jsonl"]
-    # Begun at the same moment, neither knows of the other: one of them has each file, or is told.
+    # Started at the same moment, they do not see each other: each file is converted by one of them; the others may
+    # raise.
     reports: list[tools.ConvertReport] = []
 
     async def one() -> None:

@@ -1,4 +1,4 @@
-"""`convert` into a data set that has some of the files: by name, and only the version that was converted."""
+"""`convert` into a data set that already contains some of the files, known by their name and version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def convert(storage: Storage, source: str, target: str) -> tools.ConvertRe
 
 @pytest.mark.parametrize("now", [b'{"a": 1}\n' * 4, b'{"a": 2}\n' * 3])
 async def test_changed_file_is_rejected_before_any_write(storage: Storage, now: bytes) -> None:
-    """Of another size or not; nothing of the files before it is written either."""
+    """This holds whether or not its size differs, and nothing is written from the files before it either."""
     await storage.put("in/b.jsonl", b'{"a": 1}\n' * 3)
     await convert(storage, "in", "set")
     before = await names(storage)

@@ -1,4 +1,4 @@
-"""`copy`: byte for byte, verified, taken up again, and nothing overwritten unless told."""
+"""`copy` makes verified byte-for-byte copies, resumes after interruptions, and overwrites only on request."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_repeated_copy_updates_grown_data_set(storage: Storage) -> None:
 
 
 async def test_shard_missing_in_copy_is_copied_again(storage: Storage) -> None:
-    """Without a commit: the manifest names it already."""
+    """No commit is needed, because the manifest already lists the shard."""
     await write_pages(storage, "a/pages")
     await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     entry = (await manifest(storage, "b/pages")).shards[1]
@@ -165,12 +165,12 @@ async def test_existing_folder_is_rejected_as_copy_target(tmp_path: Path) -> Non
         await tools.copy(tmp_path / "a/pages", f"{tmp_path}/local/")
     await tools.copy(tmp_path / "a/pages", tmp_path / "local/pages")
     await tools.copy(tmp_path / "a/pages", tmp_path / "new")
-    (tmp_path / "new").mkdir()  # beside a data set of its name
+    (tmp_path / "new").mkdir()  # next to a data set of the same name
     assert len((await tools.copy(tmp_path / "a/pages", tmp_path / "new")).kept) == 9
 
 
 async def test_copy_reports_objects_compared_only_by_size(tmp_path: Path) -> None:
-    """A disk tells no checksums: damage that keeps the size is not seen, and nobody is told that all is well."""
+    """A disk provides no checksums, so damage that keeps the size is not noticed, and the report does not deny it."""
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, "a/pages")
         await tools.copy(tmp_path / "a/pages", tmp_path / "b/pages")
@@ -219,7 +219,7 @@ async def test_interrupted_copy_is_completed_by_copying_again(tmp_path: Path) ->
             if k <= committed:
                 with pytest.raises(TransientStorageError):
                     await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
-            else:  # only the mark and the claim could not be taken away
+            else:  # only removing the mark and the claim failed
                 await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
                 assert (await tools.verify(target, storage=storage)).ok
             await tools.copy("a/pages", target, storage=storage, target_storage=storage)
@@ -227,7 +227,7 @@ async def test_interrupted_copy_is_completed_by_copying_again(tmp_path: Path) ->
 
 
 async def test_concurrent_copies_to_one_name_raise_conflict(storage: Storage) -> None:
-    """Of two data sets, to one name: the second is told, and what the first makes is whole."""
+    """Two data sets are copied to one name: the second copy raises, and the first one's result is complete."""
     await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
     await write_pages(storage, "b/pages", num_shards=3, max_shard_records=None, records=12)
     second: list[BaseException] = []
@@ -306,7 +306,7 @@ async def test_foreign_object_named_as_shard_is_never_replaced(storage: Storage,
 
 
 async def test_comparison_of_copy_resumes_after_broken_connection(tmp_path: Path) -> None:
-    """A disk keeps no checksums, so that what is there already is read."""
+    """A disk stores no checksums, so the existing copy has to be read."""
     source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
     await source.put("file", b"bytes" * 1000)
     await tools.copy("file", "file", storage=source, target_storage=target)

@@ -1,4 +1,4 @@
-"""Records are counted by manifests, indexes and lengths."""
+"""`count` uses manifests, indexes and the lengths of frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records are deleted: nobody finds them again, no byte of them is left, and all others are as they were."""
+"""`delete` removes every byte of the given records, so that they cannot be found, and leaves all others alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 async def objects(storage: Storage) -> dict[str, bytes]:
-    """All objects, and of compressed ones what is in them."""
+    """Return the content of every object, and what compressed ones decompress to."""
     found = {}
     async for info in storage.list_objects():
         content = await storage.get(info.key)
@@ -54,7 +54,7 @@ async def objects(storage: Storage) -> dict[str, bytes]:
 
 
 async def traces(storage: Storage, key: str, record: bytes) -> list[str]:
-    """Where a record, or the digest of its key, is left."""
+    """Return the names of the objects that still contain a record or the digest of its key."""
     digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
     return [name for name, content in (await objects(storage)).items() if record in content or digest in content]
 

@@ -1,4 +1,4 @@
-"""A deletion leaves no revisit without its body."""
+"""Deleting records never leaves a revisit without its body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 def versions(url: str, *changes: bytes) -> list[dict[str, Any]]:
-    """A version of a page for each day; an empty one is a revisit."""
+    """Return one version of a page per day; an empty body makes the version a revisit."""
     made: list[dict[str, Any]] = []
     for day, body in enumerate(changes, 1):
         date, before = f"2026-11-{day:02}T00:00:00Z", made[-1] if made else None

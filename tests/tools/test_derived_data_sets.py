@@ -1,4 +1,4 @@
-"""filter, sample, merge and dedupe write what they say, with keys, schema and metadata, all or nothing."""
+"""filter, sample, merge and dedupe write the expected records with keys, schema and metadata, or nothing at all."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_sample_draws_every_record_with_equal_probability(storage: Storage
     for seed in range(300):
         async with tools.open_sample("pages", records=3, seed=seed, storage=storage) as stream:
             seen.update([found.number async for records in stream for found in records])
-    # 30 each are expected, with a deviation of 5.2.
+    # 30 are expected of each, with a standard deviation of 5.2.
     assert len(seen) == 30
     assert 9 <= min(seen.values()) <= max(seen.values()) <= 51
 
@@ -189,7 +189,7 @@ async def test_file_changed_between_passes_is_rejected(
 
 
 async def long_lived(storage: Storage) -> None:
-    """A page of a writer that was opened first and commits last, and one of a writer in between."""
+    """Write one record with a writer that opens first and commits last, and one with a writer open in between."""
     schema = asyncrec.Schema({"text": asyncrec.FixedLen((), "str"), "n": asyncrec.FixedLen((), "int64", default=0)})
     names = [{"writer_id": "a"}, {"writer_id": "b"}]
     options: dict[str, Any] = {"storage": storage, "schema": schema}

@@ -1,4 +1,4 @@
-"""diff counts what two paths do not share, and names it by the numbers that `get_record` takes."""
+"""diff counts the records that two paths do not share, and names them by the numbers that `get_record` accepts."""
 
 from __future__ import annotations
 

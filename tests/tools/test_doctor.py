@@ -1,4 +1,4 @@
-"""`doctor` finds what a store does not do, and leaves nothing behind."""
+"""`doctor` finds out what a store cannot do, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written to find out how fast a store is shows the same when it is small."""
+    """Make the object that is written to measure the store's speed small; the result is the same."""
     monkeypatch.setattr("asyncrec.tools._doctor._LARGE", 1 << 16)
 
 
@@ -38,12 +38,12 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
 async def test_doctor_passes_capable_store(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
-    assert len(report.checks) == (16 if isinstance(storage, LocalStorage) else 15)  # a folder has locks
+    assert len(report.checks) == (16 if isinstance(storage, LocalStorage) else 15)  # only a folder has locks
     assert await names(storage) == []
 
 
 class Careless(FlakyStorage):
-    """Overwrites what it should not, and reads whatever is there."""
+    """A store that overwrites despite ``exclusive``, and reads whatever version is there."""
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         return super().open_sink(key)
@@ -61,7 +61,7 @@ async def test_doctor_detects_store_without_conditional_writes(storage: Storage)
 
 
 class Lucky(MemoryStorage):
-    """Ignores the condition, and the later of two writers happens to look in time, but for the third race."""
+    """A store that ignores ``exclusive``, but in its first three races, the later writer happens to notice in time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ async def test_doctor_detects_lax_store_despite_one_lucky_race() -> None:
 
 
 class Unpinned(MemoryStorage):
-    """Finds out when a source is opened that the version is another, and not while it is read."""
+    """A store that notices another version when a source is opened, but not while it is being read."""
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -103,7 +103,7 @@ async def test_doctor_detects_store_mixing_versions_during_reading() -> None:
 
 
 class Blocking(MemoryStorage):
-    """Its `head` waits without letting another task run."""
+    """A store whose `head` blocks the event loop."""
 
     async def head(self, key: str) -> ObjectInfo:
         threading.Event().wait(0.1)
@@ -142,7 +142,7 @@ async def test_doctor_detects_store_without_exclusive_creation() -> None:
 
 
 class Asked(LaxStorage):
-    """One that can be asked, and of whose writers the later one happened to look in time."""
+    """A store that knows whether it is exclusive, while the race happens to turn out well."""
 
     asked: str = ""
 
@@ -168,7 +168,7 @@ async def test_doctor_without_write_permission_still_tries_listing(storage: Stor
 @pytest.mark.usefixtures("no_waiting")
 async def test_doctor_retries_silent_store_only_a_few_times(storage: Storage) -> None:
     class Silent(FlakyStorage):
-        """As a backend does, it tries again."""
+        """Retries, as a backend does."""
 
         async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
             ask = functools.partial(super().perform, operation, key, call, short=short)
@@ -192,7 +192,7 @@ async def test_doctor_reports_any_failing_operation(storage: Storage) -> None:
             "x", storage=FlakyStorage(storage, {k: Fault("error", error=StoragePermissionError)})
         )
         assert report.path == "x"
-        for key in await names(storage):  # what could not be deleted, as it was told
+        for key in await names(storage):  # leftovers that could not be deleted, as reported
             await storage.delete(key)
 
 

@@ -1,4 +1,4 @@
-"""Formats of plugins: taken in, used by `convert`, refused, and named where they are missed."""
+"""Plugin formats are registered, used by `convert`, rejected if invalid, and suggested if missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def open_bytes(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
-    """Each byte is a record."""
+    """Yield a record for each byte."""
 
     async def read() -> AsyncIterator[Converted]:
         while block := await file.receive(10):
@@ -159,7 +159,7 @@ async def test_one_way_format_is_rejected_in_other_direction(storage: Storage, m
 
 @pytest.mark.parametrize("value", ["[]", "{}", '{"a":[0,0,0,0]}', "0"])
 def test_line_values_are_counted_before_parsing(value: str) -> None:
-    """``[],`` is three bytes, and an object of 64."""
+    """``[],`` takes three bytes of text, but the list takes 64 once parsed."""
     many = f'{{"a":[{",".join([value] * 200_000)}]}}\n'.encode()
     parser = _Parser("x", max_record_bytes=1 << 20)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Records of any path, in order, chosen by what they hold; and one by its number or key."""
+"""`head` and `cat` return records in order, filtered by content; `get_record` returns one by number or key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes where asyncrec, tfrecord and DALI look for them; one that fits is kept."""
+"""`index` writes indexes where asyncrec, tfrecord and DALI look for them, and keeps the ones that are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`info`: from manifests and indexes where there are any, else by reading."""
+"""`info` uses manifests and indexes where they exist, and reads records otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_info_reads_only_manifest_and_first_records(storage: Storage) -> N
     assert dataset.manifest.metadata == {"made": "here"}
     assert all(writer.closed for writer in dataset.manifest.writers.values())
     read = {key for operation, key in counted.operations if operation == "receive" and key.endswith(".tfrecord")}
-    assert len(read) == 1  # of the shards the first alone is read
+    assert len(read) == 1  # only the first shard is read
     assert report.to_json()["datasets"][0]["last_commit"]
 
 

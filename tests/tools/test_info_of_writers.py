@@ -1,4 +1,4 @@
-"""`info` says which writers of a data set are alive, which have died, and which were recovered."""
+"""`info` shows which of a data set's writers are alive, which have died, and which were recovered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_info_distinguishes_living_dead_and_recovered_writers(tmp_path: Pa
         await one.write(b"two")
         await one.flush()
         assert states(await tools.info(home / "pages")) == {"ended": "closed", "one": "alive"}
-        shutil.copytree(home, copy)  # as it would be if it were killed now
+        shutil.copytree(home, copy)  # the state in which a kill at this moment would leave it
     (dead,) = [writer for writer in (await tools.info(copy / "pages")).datasets[0].writers if writer.state == "dead"]
     assert (dead.id, dead.shards, dead.records) == ("one", 1, 1)
     assert dead.job is not None

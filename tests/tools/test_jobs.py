@@ -1,4 +1,4 @@
-"""However many shards a tool has in hand at once, it gives the same; few is what it holds, and it ends when told."""
+"""The result of a tool does not depend on its number of jobs; tools open few shards at once and stop on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counting(FlakyStorage):
 
 
 async def damaged_folder(storage: Storage) -> None:
-    """Data sets of every compression, whole and damaged in every way, and files beside them."""
+    """Write data sets of each compression with intact, changed, truncated and missing shards, and two plain files."""
     for compression in ("", "GZIP", "ZLIB"):
         await write_pages(storage, f"d/{compression or 'plain'}/pages", records=50, compression=compression)
         manifest = await asyncrec.read_manifest(f"d/{compression or 'plain'}/pages", storage=storage)
@@ -61,7 +61,7 @@ async def damaged_folder(storage: Storage) -> None:
 
 
 async def same_for_all_jobs(call: Callable[[int | None], Awaitable[Any]]) -> Any:
-    """What a tool reports, which has to be one thing."""
+    """Return a tool's report after checking that it is the same for every number of jobs."""
     found = []
     for jobs in JOBS:
         report = (await call(jobs)).to_json()
@@ -109,10 +109,10 @@ async def test_first_of_several_damaged_shards_raises_error(
     storage: Storage, call: Callable[..., Awaitable[Any]], jobs: int | None
 ) -> None:
     for number in range(6):
-        size = 3_000_000 if number == 2 else 3  # the first that is damaged is the last to be found
+        size = 3_000_000 if number == 2 else 3  # the first damaged shard is the last one found
         await asyncrec.write_records(f"d/{number}.tfrecord", [b"x" * size] * 3, storage=storage)
         if number in (2, 3, 5):
-            await change(storage, f"d/{number}.tfrecord", -16 - size)  # the length of its last record
+            await change(storage, f"d/{number}.tfrecord", -16 - size)  # the length field of its last record
     with pytest.raises(FormatError, match=r"2\.tfrecord"):
         await call("d", jobs=jobs, storage=storage)
 
@@ -243,7 +243,7 @@ except KeyboardInterrupt:
 
 
 async def interrupted(name: str, *paths: str) -> None:
-    """Another process calls a tool, and is interrupted, as by Ctrl-C, once it has got on."""
+    """Run a tool in another process, which is interrupted as if by Ctrl-C once it has made some progress."""
     command = [sys.executable, "-W", "error", "-c", INTERRUPTED, name, *paths]
     done = await anyio.to_thread.run_sync(lambda: subprocess.run(command, capture_output=True, timeout=300))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"interrupted\n", b"")
@@ -267,7 +267,7 @@ async def test_transient_damage_is_ignored_and_index_still_compared(storage: Sto
     shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
 
     class Once(FlakyStorage):
-        """Gives one shard damaged the first time that it is read through."""
+        """Returns damaged bytes the first time that one shard is read."""
 
         reads = 0
 
@@ -297,7 +297,7 @@ async def test_transient_damage_is_ignored_and_index_still_compared(storage: Sto
 
 
 class SlowDisk:
-    """`os`, but that each read takes a second of a clock that is ours."""
+    """Like `os`, but each read takes a second on a simulated clock."""
 
     def __init__(self) -> None:
         self.now = 0.0

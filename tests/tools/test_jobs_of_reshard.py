@@ -1,4 +1,4 @@
-"""`reshard` writes the same whatever the number of jobs, and whether it reads records or the frames they stand in."""
+"""`reshard` writes the same output for any number of jobs, and whether it copies records or their frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOBS = (1, 2, 4, None)
 
 
 async def write_source(storage: Storage, compression: str) -> None:
-    """Shards with and without keys, with empty records and with one longer than any block."""
+    """Write shards with and without keys, with empty records and one record longer than any block."""
     records = [bytes([number % 251]) * (number * 37 % 5000) for number in range(400)]
     records[170] = bytes(range(256)) * 12_000
     async with asyncrec.open_sharded_writer(
@@ -36,10 +36,10 @@ async def write_source(storage: Storage, compression: str) -> None:
 
 
 async def written(storage: Storage, name: str) -> list[bytes]:
-    """What lies in the folder of a data set, in the order of its shards, without the names, which are made up.
+    """Return the contents of a data set's folder in the order of its shards, without the names, which are random.
 
-    Compressed shards are given inflated and without the index of their blocks: how many bytes a compressor makes of the
-    same records depends on the pieces in which it is given them, and so on which thread was first.
+    Compressed shards are returned decompressed and without their block index: how many bytes the compressor produces
+    for the same records depends on how they are divided between its calls, and therefore on the timing of the threads.
     """
     manifest = await asyncrec.read_manifest(f"{name}/pages", storage=storage)
     found = []
@@ -113,10 +113,10 @@ async def test_damage_is_located_and_leaves_no_shards(storage: Storage, jobs: in
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("how", ["cut", "replaced"])
 async def test_source_changed_during_reading_is_reported(tmp_path: Path, jobs: int, how: str) -> None:
-    block = (1 << 20) // 1024 * 1024  # whole frames
+    block = (1 << 20) // 1024 * 1024  # a whole number of frames
     source = tmp_path / "a.tfrecord"
     await asyncrec.write_records(source, [b"x" * 1008] * 4096)
-    if how == "replaced":  # by a whole one, when the old one was found to be damaged
+    if how == "replaced":  # by an intact file, after the old one was found to be damaged
         other = tmp_path / "b.tfrecord"
         await asyncrec.write_records(other, [b"y" * 1008] * 4096)
         with source.open("r+b") as file:
@@ -132,7 +132,7 @@ async def test_source_changed_during_reading_is_reported(tmp_path: Path, jobs: i
             other.replace(source)
 
     storage = LocalStorage(tmp_path, system=WatchedDisk(reading))
-    # Without C nothing is opened a second time: the file that was damaged is told of, and not the one in its place.
+    # Without the C code, the file is not opened a second time, so the error is about the damaged file.
     expected = ObjectChangedError if how == "cut" or native is not None else CorruptRecordError
     with pytest.raises(expected, match=r"a\.tfrecord"):
         await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", jobs=jobs, storage=storage)
@@ -140,7 +140,7 @@ async def test_source_changed_during_reading_is_reported(tmp_path: Path, jobs: i
 
 
 class CountingDisk:
-    """`os`, but that it counts the bytes that are read, and knows the longest read."""
+    """Like `os`, but it counts the bytes read, and records the size of the longest read."""
 
     def __init__(self) -> None:
         self.bytes = self.most = 0
@@ -161,7 +161,7 @@ async def test_long_record_is_read_without_excess_bytes(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=disk)
     await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", num_shards=1, jobs=1, storage=storage)
     assert disk.most < (9 << 20) + 100
-    count = 27 << 20  # by num_shards they are counted before
+    count = 27 << 20  # because of num_shards, the records are counted first
     assert disk.bytes < 2 * count + (3 << 20) + 1000
 
 

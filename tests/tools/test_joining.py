@@ -1,4 +1,4 @@
-"""Which shards `compact` joins: runs of small neighbours, and nothing for nothing."""
+"""`compact` joins runs of small neighbouring shards, and rewrites nothing without need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record becomes JSON and comes back the same."""
+"""A record that is converted to JSON and back is unchanged."""
 
 from __future__ import annotations
 

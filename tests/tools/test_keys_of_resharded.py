@@ -1,4 +1,4 @@
-"""`reshard` keeps each record with its key, wherever the shards of either side end, and makes up none."""
+"""`reshard` keeps each record with its key, wherever shards begin and end, and never invents a key."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A data set with records longer than 256 MiB is read, checked and made anew without an option: the manifest notes
-them.
+"""Data sets with records longer than 256 MiB are read, checked and rewritten with no option: the manifest notes them.
 
-What is written here is compressed, and each test reads gigabytes of zeros: on one loop, for none of it differs on the
-other.
+The data here is compressed, and each test reads gigabytes of zeros, so these tests run on one event loop only; the
+results would be the same on the other.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ async def test_record_longer_than_default_limit_is_rejected(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set with a record that is longer than what readers take by default; compressed, so that it is small."""
+    """Write a data set with a record longer than readers accept by default, compressed to keep it small."""
     path = tmp_path_factory.mktemp("large") / "pages"
     with blocking.open_sharded_writer(path, compression="GZIP", max_record_bytes="1GiB") as writer:
         writer.write(b"before")
@@ -132,7 +131,7 @@ async def test_single_file_of_longer_records_needs_larger_limit(large: Path, tmp
     (report,) = (await tools.verify(shard)).shards
     assert any("max_record_bytes" in problem.message for problem in report.problems)
     assert (await tools.verify(shard, **MORE)).ok
-    with pytest.raises(ArgumentValueError, match="max_record_bytes"):  # it is whole, and is not left out
+    with pytest.raises(ArgumentValueError, match="max_record_bytes"):  # the record is intact, so it must not be omitted
         await tools.repair(shard, tmp_path / "repaired.tfrecord")
     assert (await tools.repair(shard, tmp_path / "repaired.tfrecord", **MORE)).records == 3
     assert (await tools.verify(tmp_path / "repaired.tfrecord", **MORE)).ok

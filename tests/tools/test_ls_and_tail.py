@@ -1,4 +1,4 @@
-"""ls lists what is there; tail gives the last records, and what is committed from then on."""
+"""`ls` lists what is stored; `tail` returns the last records, and each one that is committed later."""
 
 from __future__ import annotations
 

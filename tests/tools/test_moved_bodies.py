@@ -1,4 +1,4 @@
-"""A deletion leaves each revisit its body, under whatever key that was; or takes all that share it."""
+"""A deletion moves the body of a page to a remaining revisit, whatever its key, or deletes all pages that share it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def write(storage: Storage, written: Iterable[dict[str, Any]], **options: 
 
 
 async def stored(storage: Storage) -> Found:
-    """Of each page, its URL, the one that it refers to, and its body."""
+    """Return each page's URL, the URL that it refers to, and its body."""
     found = []
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async for each in dataset.examples():
@@ -66,7 +66,7 @@ async def test_body_moves_to_first_remaining_revisit(storage: Storage, compressi
         ("c/3", "a/3", b"3"),
         ("c/4", "a/4", b"4"),
     ]
-    # The next deletion, and the next writer, know where it is.
+    # The next deletion and the next writer find the moved body.
     await write(storage, [page("d/1", b"1")])
     await tools.delete("pages", keys=["http://b/1"], storage=storage)
     assert [each for each in await stored(storage) if each[2] == b"1"] == [("c/1", "", b"1"), ("d/1", "b/1", b"1")]
@@ -97,7 +97,7 @@ async def test_conditions_orphaning_revisits_are_rejected(storage: Storage, wher
     await write(storage, [page("a/1", b"1"), page("b/1", b"1", date="2026-11-30T00:00:00Z")])
     await write(storage, [page("c/1", b"1", date="2026-11-30T00:00:00Z")])
     before = await stored(storage)
-    with pytest.raises(ArgumentError, match="but not the revisits"):  # the body would move to a page that they choose
+    with pytest.raises(ArgumentError, match="but not the revisits"):  # the body would move to a selected page
         await tools.delete("pages", where=[Where.parse(where)], storage=storage)
     assert await stored(storage) == before
 

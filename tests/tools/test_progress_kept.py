@@ -1,4 +1,4 @@
-"""The progress of sources goes with a data set, whatever is made of it, with the turn in which it was committed."""
+"""Every tool keeps the progress of a data set's sources, with the turn in which each was committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POSITIONS = {"topic/3": 917, "ö": 0}
 
 
 async def write_sources(storage: Storage, path: str = "pages") -> None:
-    """A data set whose sources were read so far, as a writer says it that has ended."""
+    """Write a data set with the progress of its sources, as a writer that has closed would leave it."""
     await write_pages(storage, path)
     await say(storage, path, PROGRESS, RELEASES)
 

@@ -1,4 +1,4 @@
-"""A race of exclusive writers: how it went is what the store says, and what it has."""
+"""In a race of exclusive writers, the outcome is what the store reports and what it contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`asyncrec.tools.repair`: what is whole goes to another file, and the report says what is missing there."""
+"""`asyncrec.tools.repair` copies the intact records to another file and reports what was lost."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_repaired_file_keeps_compression_of_source(
 
 
 async def test_damaged_record_holding_frames_is_delimited_by_index(tmp_path: Path) -> None:
-    """Its header and its data are damaged, so that only the index knows; without it its frames are in doubt."""
+    """Its header and data are damaged, so only the index knows its length. Without it, its inner frames look valid."""
     records = [b"before", framed(RECORDS[:20]), b"after", b"last"]
     async with asyncrec.open_sharded_writer(tmp_path / "set", num_shards=1) as writer:
         await writer.write_many(records)

@@ -1,4 +1,4 @@
-"""`reshard`: the same records in other shards, all or nothing; orders by seed and by group."""
+"""`reshard` writes the same records to other shards, all or nothing, optionally shuffled by a seed or grouped."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_fault_at_any_operation_leaves_no_committed_shards(tmp_path: Path)
         for k in range(len(calm.operations)):
             target = f"b{k}/pages"
             flaky = FlakyStorage(storage, {k: Fault("error")})
-            # Behind the commit only the mark and the claim cannot be taken away; a claim is read again.
+            # After the commit, only removing the mark and the claim can fail; reading a claim is retried.
             if k > committed or calm.operations[k][0] in ("open_source", "receive"):
                 await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=flaky)
                 assert await numbers(storage, target) == list(range(30))
@@ -167,7 +167,7 @@ async def test_fault_at_any_operation_leaves_no_committed_shards(tmp_path: Path)
                 await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=flaky)
             left = await data_names(storage, f"b{k}/")
             assert [key for key in left if not key.startswith((f"b{k}/_keys/", f"b{k}/_index/"))] == []
-            with suppress(ObjectNotFoundError):  # it failed before it had begun
+            with suppress(ObjectNotFoundError):  # it failed before the job had begun
                 await asyncrec.recover(target, storage=storage)
             assert await data_names(storage, f"b{k}/") == [], calm.operations[k]
             await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=storage)
@@ -207,7 +207,7 @@ async def test_killed_reshard_is_rerun_and_recovered_without_duplicates(
 async def test_reshard_interrupted_by_dead_store_is_rerun_without_duplicates(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
-    """Whatever it was doing when the store went away for good: what it left is owned, and is made good."""
+    """The store may fail for good during any operation; the leftovers belong to a job and are cleaned up."""
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         await write_pages(storage)
         calm = FlakyStorage(storage)
@@ -223,7 +223,7 @@ async def test_reshard_interrupted_by_dead_store_is_rerun_without_duplicates(
             try:
                 await tools.reshard("pages", target, storage=storage, target_storage=storage, **options)
             except ObjectExistsError:
-                assert when == "after", about  # its last request had been heard
+                assert when == "after", about  # the last request succeeded, but its response was lost
             await asyncrec.recover(target, storage=storage)
             assert await numbers(storage, target) == list(range(30)), about
             report = await tools.verify(target, storage=storage)
@@ -250,7 +250,7 @@ async def test_invalid_options_are_rejected(storage: Storage) -> None:
 
 
 async def keys_by_number(storage: Storage, path: str, records: int) -> dict[int, int]:
-    """Which record each key is for, of those that are found."""
+    """Map the number of each record to the number in its key, for the keys that are found."""
     found = {}
     async with asyncrec.open_dataset(path, storage=storage) as dataset:
         for number in range(records):
@@ -268,7 +268,7 @@ async def test_intact_records_of_damaged_shard_keep_keys(
     await write_pages(storage, compression=compression)
     shard = sorted(key for key in await data_names(storage, "pages") if key.endswith(".tfrecord"))[1]
     size = len(await storage.get(shard))
-    await change(storage, shard, size // 2 + 30)  # in the data of a record
+    await change(storage, shard, size // 2 + 30)  # inside the data of a record
     report = await tools.reshard(
         "pages", "new", on_corrupt="skip", jobs=jobs, shuffle=shuffle, storage=storage, target_storage=storage
     )
@@ -299,7 +299,7 @@ async def test_intact_records_of_damaged_shard_keep_keys(
 async def test_damage_never_assigns_keys_of_other_records(
     storage: Storage, compression: str | asyncrec.CompressionOptions, in_doubt: int
 ) -> None:
-    """What stands behind the damage in a GZIP member loses its key, and nothing else does."""
+    """In a GZIP member, the records after the damage lose their keys; all other records keep theirs."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=storage, compression=compression, max_shard_records=10, schema=SCHEMA
     ) as writer:
@@ -316,7 +316,7 @@ async def test_damage_never_assigns_keys_of_other_records(
         keys = await keys_by_number(storage, f"to{at}", 10) if report.records else {}
         assert keys == {number: number for number in keys}, at
         if not report.losses:
-            assert compression, at  # a byte of a member's header, on which nothing depends
+            assert compression, at  # a byte of a member's header that has no effect
             assert len(keys) == 10
             continue
         assert len(keys) == report.records - report.losses[0].without_key, at

@@ -1,4 +1,4 @@
-"""Schemas are those of the manifest, or fit every record."""
+"""The schema is the one in the manifest, or is inferred so that it fits every record."""
 
 from __future__ import annotations
 

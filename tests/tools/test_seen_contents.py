@@ -1,4 +1,4 @@
-"""Tools hand on the digests of contents beside the keys, as far as the records go on."""
+"""Tools keep the digests of contents with the keys, for the records that they keep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def write(storage: Storage, name: str, host: str, **options: Any) -> None:
 
 
 async def knows(storage: Storage, name: str) -> list[str]:
-    """Which pages a new writer finds the bodies of."""
+    """Return the pages whose bodies a new writer recognizes."""
     options: dict[str, Any] = {"schema": pages.PAGE, "key_feature": "url", "on_duplicate": "write", "seen": "digest"}
     async with asyncrec.open_sharded_writer(name, storage=storage, **options) as writer:
         for number in range(20):

@@ -1,4 +1,4 @@
-"""What a path names, in the order in which it is looked for."""
+"""What a path can refer to, in the order in which the possibilities are tried."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_missing_path_raises_not_found(storage: Storage, path: str) -> Non
 
 
 async def test_uncommitted_data_set_is_reported_as_uncommitted(tmp_path: Path) -> None:
-    """The first minutes of a crawl: no shard is there, and somebody looks."""
+    """During the first minutes of a crawl, no shard has been published yet."""
     await asyncrec.write_records(tmp_path / "crawl.tfrecord", [b"of another"])
     async with asyncrec.open_sharded_writer(tmp_path / "crawl" / "pages") as writer:
         await writer.write(b"a page")
@@ -113,7 +113,7 @@ async def test_uncommitted_data_set_is_reported_as_uncommitted(tmp_path: Path) -
 
 
 async def test_prefix_of_data_set_name_is_not_accepted(storage: Storage) -> None:
-    """A slip of the pen is told: its shards would be read without schema and keys, and the uncommitted among them."""
+    """A mistyped name raises: otherwise its shards, even uncommitted ones, would be read without schema and keys."""
     await fill(storage)
     with pytest.raises(
         ObjectNotFoundError, match=r"data/page: there is no data set with this name; the folder contains data/pages$"
@@ -136,7 +136,7 @@ async def test_folder_without_records_is_not_treated_as_name_prefix(tmp_path: Pa
 
 
 async def test_permission_error_of_store_is_raised(storage: Storage) -> None:
-    """S3 says so of what is missing, to those who may not list: reading what is there goes on to work."""
+    """S3 reports missing objects this way to users who may not list, but reading existing objects still works."""
     await fill(storage)
     refusing = FlakyStorage(storage, {0: Fault("error", error=StoragePermissionError, for_good=True)})
     with pytest.raises(StoragePermissionError):
@@ -146,7 +146,7 @@ async def test_permission_error_of_store_is_raised(storage: Storage) -> None:
 
 @pytest.mark.parametrize("path", ["data/pages", "data/"])
 async def test_shard_objects_are_built_in_thread(storage: Storage, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be a million: a microsecond each is a second."""
+    """There may be a million shards: at a microsecond each, that takes a second."""
     await write_pages(storage, "data/pages")
     threads = []
 

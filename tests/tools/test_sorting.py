@@ -1,4 +1,4 @@
-"""Places to sort by: no two alike, groups side by side, orders kept or drawn by a seed."""
+"""Sort positions are unique, keep groups together, and follow the original order or one drawn by a seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def records(labels: list[object]) -> list[bytes]:
 
 @given(LABELS, st.booleans(), st.integers(0, 3), st.sampled_from([0, 1, 1000]))
 def test_groups_are_contiguous_and_keep_order(labels: list[object], shuffle: bool, seed: int, total: int) -> None:
-    """``total`` may be wrong: it spreads the places, and nothing else."""
+    """``total`` may be wrong: it only affects how far apart the positions are."""
     order = Order(shuffle=shuffle, seed=seed, group_by="label", total=total)
     places = [order.place(number, order.group(record)) for number, record in enumerate(records(labels))]
     assert all(len(place) == 16 for place in places)
@@ -40,7 +40,7 @@ def test_groups_beyond_remembered_count_stay_contiguous() -> None:
     order = Order(shuffle=False, seed=0, group_by="label", total=140_000)
     numbered = [(number * 2_654_435_761 % 70_000, number) for number in range(140_000)]
     places = sorted((order.place(number, group.to_bytes(8, "big")), group) for group, number in numbered)
-    # A digest's first five bytes tell groups apart; here all of their difference is in the last three.
+    # A digest's first five bytes distinguish groups; these digests differ only in their last three.
     remembered = [group for place, group in places if not place.startswith(b"\xff\xff\xff")]
     assert len([1 for _ in groupby(remembered)]) == len(set(remembered)) > 65_000
 

@@ -1,4 +1,4 @@
-"""Tables and labelled folders become splits, each with its share of every label, whose names are in the manifests."""
+"""Tables and labelled folders become splits with the same share of every label; the manifests list the label names."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_repeated_key_is_rejected_with_both_lines(storage: Storage) -> Non
 async def test_number_column_with_text_cells_notes_first_line(
     storage: Storage,
 ) -> None:
-    rows = [f'{n},{n},{n},"a\nb",{n},{n}' for n in range(10)]  # each of two lines
+    rows = [f'{n},{n},{n},"a\nb",{n},{n}' for n in range(10)]  # each row has two lines
     rows[4] = '4,three,4,"a\nb",,x'
     rows[6] = '6,,6.5,"a\nb",6,x'
     await storage.put("x.csv", "\n".join(["whole,slip,real,text,kind,file", *rows]).encode())
@@ -201,7 +201,7 @@ async def test_empty_labels_and_too_many_classes_are_noted(storage: Storage) -> 
 
 
 async def test_json_lines_are_not_mistaken_for_table(storage: Storage) -> None:
-    """Some would be read as a table of one column, named for the first row."""
+    """Otherwise, some would be read as a table with one column, named after the first row."""
     for line in ('{"n": 1}', '{"n": 1, "text": "a, b"}'):
         await storage.put("rows.csv", f"{line}\n{line}\n".encode())
         with pytest.raises(DatasetError, match=r"rows.csv: .*JSON lines.*asyncrec convert"):

@@ -1,4 +1,4 @@
-"""Unfinished files are found by their folder and by their data set, and removed when they are old."""
+"""Unfinished files are found by folder and by data set, and removed once they are old."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_folder_jobs_are_looked_up_once_for_many_files(tmp_path: Path, mon
 
 
 def noting(listed: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that lists a folder, and notes which."""
+    """Wrap a function that lists a folder, to record which folders it lists."""
 
     def noted(path: Any = ".") -> Any:
         listed.append(os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.fspath(path))
@@ -151,7 +151,7 @@ async def test_store_without_upload_list_reports_unsupported(tmp_path: Path) -> 
 
 
 class Bucket(MemoryStorage):
-    """A store that keeps uploads, and does not say how large they are."""
+    """A store that keeps unfinished uploads, but does not report their sizes."""
 
     def __init__(self, *keys: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`verify` finds each kind of damage, and says where; orphans are told, adopted and deleted."""
+"""`verify` finds every kind of damage and its position; orphans are reported, adopted or deleted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def change_a_key(storage: Storage, shard: str) -> None:
 
 
 async def write_the_index_otherwise(storage: Storage, shard: str) -> None:
-    """It says the same, in other bytes."""
+    """Write an index with the same content in different bytes."""
     key = f"_index/{shard}.index"
     await storage.put(key, (await storage.get(key)).replace(b" ", b"  ", 1))
 
@@ -155,7 +155,7 @@ async def test_crash_orphans_are_distinguished_from_replaced_shards(storage: Sto
     shard = await shard_of(storage)
     content = await storage.get(shard)
     await write_pages(storage, mode="replace")
-    await storage.put(shard, content)  # as if its deletion had failed
+    await storage.put(shard, content)  # as if deleting it had failed
     await storage.put("pages-dead-000000.tfrecord", content)
     await storage.put("pages-00000-of-00002.tfrecord", content)
     await storage.put("_index/pages-gone-000003.tfrecord.index", b"")
@@ -180,7 +180,7 @@ async def test_crash_orphans_are_distinguished_from_replaced_shards(storage: Sto
 
 
 async def test_replaced_shard_of_abandoned_writer_is_deleted(storage: Storage) -> None:
-    """Its commit stands where a fence would, and nobody can bring it back."""
+    """The writer's commit is in the log where a fence would be, so the shard cannot be brought back."""
     async with killed(storage, writer_id="gone", max_shard_records=1) as writer:
         await writer.write_many([b"a record"] * 2)
         await writer.commit()
@@ -189,7 +189,7 @@ async def test_replaced_shard_of_abandoned_writer_is_deleted(storage: Storage) -
     shard = await shard_of(storage)
     content = await storage.get(shard)
     await write_pages(storage, mode="replace")
-    await storage.put(shard, content)  # as if its deletion had failed
+    await storage.put(shard, content)  # as if deleting it had failed
     report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
     assert report.deleted == [shard]
     assert (await tools.verify("pages", storage=storage)).orphans == []
@@ -230,7 +230,7 @@ async def test_young_orphans_are_kept(storage: Storage) -> None:
 
 
 async def test_shard_of_unfinished_job_is_kept_at_any_age(storage: Storage) -> None:
-    """At any age: a shard that is published, and whose commit is still to come."""
+    """The shard is published, and its commit is still to come."""
     await write_pages(storage)
     reports: list[tools.VerifyReport] = []
 
@@ -256,7 +256,7 @@ async def test_shard_of_unfinished_job_is_kept_at_any_age(storage: Storage) -> N
 
 
 async def test_tombstone_is_written_before_deletion(storage: Storage) -> None:
-    """So that whoever made it, and is only slow, cannot commit what is no more."""
+    """The tombstone stops a writer that is merely slow from committing a shard that no longer exists."""
     await write_pages(storage)
     await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
     watched = FlakyStorage(storage)
@@ -265,7 +265,7 @@ async def test_tombstone_is_written_before_deletion(storage: Storage) -> None:
     assert len(report.deleted) == 1
     changes = [(operation, key) for operation, key in watched.operations if operation in ("publish", "delete")]
     assert changes == [
-        ("publish", "_manifest/pages/dead-000001.jsonl"),  # in the place of its commit
+        ("publish", "_manifest/pages/dead-000001.jsonl"),  # where its next commit would be
         ("delete", "_index/pages-dead-000000.tfrecord.index"),
         ("delete", "_keys/pages-dead-000000.tfrecord.keys"),
         ("delete", "pages-dead-000000.tfrecord"),
@@ -281,7 +281,7 @@ async def test_tombstone_is_written_before_deletion(storage: Storage) -> None:
 async def test_late_objects_of_abandoned_job_are_deleted(
     storage: Storage,
 ) -> None:
-    """Its tombstone alone is left of it, and then a request arrives that nobody waited for any more."""
+    """Only the job's tombstone is left when one of its requests, long given up on, reaches the store."""
     await dies(storage, writer_id="late")
     await asyncrec.recover("pages", storage=storage, abandon=["late"])
     assert await names(storage) == ["_manifest/pages/late-000001.jsonl"]

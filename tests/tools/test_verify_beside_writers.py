@@ -1,4 +1,4 @@
-"""`verify --delete` beside a writer that lives takes nothing that the writer commits meanwhile."""
+"""`verify --delete` never deletes a shard that a running writer commits in the meantime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Meeting(MemoryStorage):
-    """A writer commits when `verify` has listed what it published, and `verify` goes on when the writer has ended."""
+    """A writer commits after `verify` has listed its published shards; `verify` continues once the writer closes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Meeting(MemoryStorage):
 
 
 class Adopting(MemoryStorage):
-    """Somebody adopts what is in no manifest, when `verify --delete` is about to end its writer."""
+    """Another `verify` adopts the orphans just before `verify --delete` retires their writer."""
 
     adopts = False
 

@@ -1,4 +1,4 @@
-"""`verify` tells a shard of equal size from the one that was committed, and from what its store says it is."""
+"""`verify` distinguishes a shard from another one of equal size, and compares it with its store's metadata."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_verify_detects_another_shard_of_equal_size(storage: Storage) -> N
 
 
 class Mistaken(MemoryStorage):
-    """Says of its objects that they have another checksum."""
+    """Reports wrong checksums for its objects."""
 
     @asynccontextmanager
     async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
@@ -46,7 +46,7 @@ async def test_verify_reports_conflicting_store_metadata() -> None:
 
 
 async def test_verify_of_listed_shards_requests_no_owners() -> None:
-    """That takes requests for each job, and the manifest once more."""
+    """Looking up owners takes requests for each job, and reads the manifest once more."""
     storage = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:
         await writer.write_many([b"1", b"2", b"3", b"4"])

@@ -1,4 +1,4 @@
-"""`watch` shows who is at work on a data set and how each gets on, and takes part in nothing."""
+"""`watch` shows each writer of a data set and its progress, without taking part in the work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def writing(path: object, **options: object) -> AsyncIterator[asyncrec.Sha
 
 
 async def told(watch: tools.Watch, records: int) -> WatchReport:
-    """What is seen once the only writer has said that it took so many records."""
+    """Return the first report in which the only writer says that it has accepted this many records."""
     while True:
         report = await watch.look()
         if report.writers and report.writers[0].status and report.writers[0].status.taken_records == records:
@@ -70,7 +70,7 @@ async def test_watch_shows_unsafe_records_of_disk_writer(tmp_path: Path) -> None
 
 
 async def marked(storage: Storage, writer: str, since: datetime) -> None:
-    """Let the mark of a writer say that it began then."""
+    """Change the start time in a writer's mark."""
     key = f"_manifest/pages/{writer}-000000.jsonl"
     mark = json.loads(await storage.get(key))
     await storage.put(key, json.dumps({**mark, "since": since.isoformat()}).encode())
@@ -95,7 +95,7 @@ async def test_watch_observes_store_writer_through_commits() -> None:
         assert (seen.last_commit, seen.records) == (entry.committed, 50)
         assert seen.records_per_second == report.records_per_second == pytest.approx(0.5)
         assert report.bytes_per_second is None
-        # Nothing but the begin of its log says that it is at work, and that goes with it.
+        # Only the first object of its log shows that the writer is active; it is removed when the writer closes.
         begin = "_manifest/pages/w-000000.jsonl"
         assert [info.key async for info in storage.list_objects(begin)] == [begin]
     assert [info.key async for info in storage.list_objects(begin)] == []
@@ -193,7 +193,7 @@ async def test_spool_folder_can_be_watched(tmp_path: Path, storage: Storage) -> 
 
 
 class UntoldDisk:
-    """A disk that takes no status."""
+    """A disk on which no status can be written."""
 
     def __init__(self, tried: list[str]) -> None:
         self._tried = tried
@@ -258,7 +258,7 @@ async def test_feature_without_value_is_counted_separately(storage: Storage) -> 
 async def test_watch_of_store_folder_ignores_local_spool(
     tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That a spool of this machine has the same name says nothing."""
+    """A local spool with the same name is unrelated."""
     monkeypatch.chdir(tmp_path)
     async with writing("pages", storage=storage, spool="spool") as writer:
         await writer.write(b"a record")
@@ -286,7 +286,7 @@ async def test_local_writer_without_status_is_silent(tmp_path: Path) -> None:
 async def test_writer_without_status_is_silent_after_one_minute(
     tmp_path: Path, kind: str, seconds: float, state: str
 ) -> None:
-    """It was stopped before its first report. A job that is whole, such as a copy, makes none."""
+    """The writer stopped before its first report. Jobs that commit everything at once, such as a copy, never report."""
     storage = LocalStorage(tmp_path, system=UntoldDisk([]))
     async with writing("pages", storage=storage, writer_id="w") as writer:
         await writer.write(b"a record")

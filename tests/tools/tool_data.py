@@ -1,4 +1,4 @@
-"""What the tests of the tools run on; imported by name, by the line in conftest.py."""
+"""Data and helpers for the tests of the tools; conftest.py makes this module importable by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = asyncrec.Schema(
 
 
 class WatchedDisk:
-    """`os`, but that ``reading`` is called with the position of each read of a file, before it."""
+    """Like `os`, but it calls ``reading`` with the position before each read of a file."""
 
     def __init__(self, reading: Callable[[int], None]) -> None:
         self._reading = reading
@@ -51,7 +51,7 @@ def example(number: int) -> bytes:
 
 
 async def write_pages(storage: Storage, path: str = "pages", *, records: int = 30, **options: Any) -> None:
-    """A data set of shards of ten records, with keys, closed."""
+    """Write a data set with keys, in shards of ten records, and close it."""
     async with asyncrec.open_sharded_writer(
         path, storage=storage, **({"max_shard_records": 10, "schema": SCHEMA, "metadata": {"made": "here"}} | options)
     ) as writer:
@@ -64,12 +64,12 @@ async def names(storage: Storage, prefix: str = "") -> list[str]:
 
 
 async def data_names(storage: Storage, prefix: str = "") -> list[str]:
-    """All but manifests."""
+    """Return the names of all objects except the manifest's."""
     return [key for key in await names(storage, prefix) if "_manifest" not in key.split("/")]
 
 
 async def change(storage: Storage, key: str, at: int, value: int | None = None) -> None:
-    """Flip a bit of an object, or set a byte."""
+    """Flip one bit of an object, or set a byte."""
     content = bytearray(await storage.get(key))
     content[at] = content[at] ^ 1 if value is None else value
     await storage.put(key, content)
@@ -97,7 +97,7 @@ anyio.run(main)
 
 
 async def killed(folder: Path, call: str, *, shards: int) -> None:
-    """Another process calls a tool in this folder, and is killed when so many shards are published and not listed."""
+    """Run a tool in another process, which is killed once this many shards are published but not yet listed."""
     command = [sys.executable, "-c", _KILLED.format(call=call, shards=shards)]
     done = await anyio.to_thread.run_sync(lambda: subprocess.run(command, cwd=folder, check=False))
     assert done.returncode == 9

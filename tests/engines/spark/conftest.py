@@ -1,4 +1,4 @@
-"""Spark, started once: on two processors, where a task that fails is tried a second time."""
+"""Start Spark once, with two processors and two attempts for each task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-# Of the workers, which begin as another Python does.
+# For the workers, which are started by a separate Python.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 

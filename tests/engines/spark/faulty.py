@@ -1,4 +1,4 @@
-"""`FaultySource`: the data source, with something that goes wrong while it writes. Imported by Spark's workers."""
+"""`FaultySource`: the data source with a fault while it writes. Spark's workers import this module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def die() -> None:
 
 
 class FaultyWriter(Writer):
-    """One that has a ``fault``; in a task, the first time."""
+    """A writer with a ``fault``, which occurs in a task only the first time."""
 
     fault = ""
     flag = ""

@@ -1,4 +1,4 @@
-"""A Spark of this machine, as small as it goes."""
+"""Start the smallest possible Spark on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the how-tos of Spark and Beam show runs from top to bottom, and prints what they say."""
+"""The code of the Spark and Beam how-to pages runs from top to bottom, and prints what they show."""
 
 from __future__ import annotations
 

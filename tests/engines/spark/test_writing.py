@@ -1,4 +1,4 @@
-"""What Spark writes is there once, or not at all, whatever dies on the way."""
+"""What Spark writes is stored exactly once or not at all, whichever process dies meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(spark: Any) -> Any:
 
 
 def check_clean(path: Path) -> None:
-    """What is committed is whole, and nothing else is there, now or behind a recovery."""
+    """Check that the committed data is intact, and that nothing else is left, even after a recovery."""
     assert blocking.recover(path).shards == ()
     report = anyio.run(lambda: verify(path, min_age=0))
     assert report.ok
@@ -87,7 +87,7 @@ def test_failed_task_reruns_without_leftovers(spark: Any, tmp_path: Path, fault:
 def test_failed_job_leaves_no_data_and_reruns(spark: Any, tmp_path: Path, fault: str, told: str) -> None:
     with pytest.raises(Exception, match=told):
         spoilt(rows(spark), tmp_path / "d", fault, job_id="job")
-    if fault != "raises":  # then Spark does not wait for the other tasks, and what they make comes later
+    if fault != "raises":  # if it raises, Spark does not wait for the other tasks, whose output may come later
         check_nothing(tmp_path / "d")
     save(rows(spark), tmp_path / "d", job_id="job")
     assert ids(tmp_path / "d") == list(range(ROWS))

@@ -99,7 +99,7 @@ class TestPace:
 class TestSite:
     @pytest.fixture
     def anyio_backend(self) -> str:
-        return "asyncio"  # aiohttp
+        return "asyncio"  # aiohttp needs asyncio
 
     @pytest.fixture(autouse=True)
     def _no_proxy(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ class TestSite:
                 assert site.allows(f"{server.url}private/a.html")
 
     async def test_site_with_failing_robots_txt_is_not_crawled(self) -> None:
-        """RFC 9309, section 2.3.1.4."""
+        """RFC 9309, section 2.3.1.4, requires this."""
         with SiteServer({"/robots.txt": (503, {}, b"")}) as server:
             with pytest.raises(SiteUnreachable, match=r"robots\.txt answers with status 503"):
                 async with open_site(server.url, delay=0):

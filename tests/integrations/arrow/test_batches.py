@@ -1,4 +1,4 @@
-"""Records become batches, and batches records, and nothing is lost on the way."""
+"""Records are converted to batches and back without loss."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_every_entry_converts_to_its_column() -> None:
             "sparse": {"indices": [[0, 3], [1, 2]], "values": [3.0, 0.5]},
         }
     ]
-    assert batch.column("tags").to_pylist() == [None, ["t0"], None, []]  # absent is null, and empty is empty
-    assert batch.column("flag").to_pylist() == [True, False, True, False]  # a default stands for what is absent
+    assert batch.column("tags").to_pylist() == [None, ["t0"], None, []]  # absent becomes null; empty stays empty
+    assert batch.column("flag").to_pylist() == [True, False, True, False]  # the default replaces a missing value
     batch.validate(full=True)
 
 
@@ -115,7 +115,7 @@ def test_misfit_record_error_matches_decode_batch(bad: dict[str, object], schema
 
 
 def test_batch_follows_requested_arrow_schema() -> None:
-    """A column of one value that may be null is one where the record has it."""
+    """A column with one nullable value contains the record's value, or null if the record has none."""
     wanted = pa.schema(
         [pa.field("n", pa.int32()), pa.field("s", pa.large_string()), pa.field("t", pa.timestamp("ms"), nullable=False)]
     )

@@ -1,4 +1,4 @@
-"""Arrow's readers give the newest version of each key, in each part and to each worker, and read no more."""
+"""Arrow's readers return the newest version of each key, in each part and to each worker, and read nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def numbers(path: Any, **options: Any) -> list[int]:
     return found
 
 
-# Of 100 pages, each third comes again; the second version is newer for each other one of these.
+# 100 pages. Every third one has a second version; for every other one of those, the second version is newer.
 VERSIONS: list[tuple[str | None, int]] = [(f"{n}", 2) for n in range(100)]
 VERSIONS += [(f"{n}", 3 if n % 6 == 0 else 1) for n in range(0, 100, 3)]
 NEWEST = [n for n in range(100) if n % 6] + [100 + n // 3 for n in range(0, 100, 6)]

@@ -1,4 +1,4 @@
-"""What `open_batches` reads of a file, a data set, a split or a share of it: the records, in their order, bounded."""
+"""`open_batches` reads the records of a file, a data set, a split or a share of one, in order and in bounded memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_batches_have_at_most_requested_bytes(tmp_path: Path) -> None:
     size = len(record(500))
     found = await sizes(tmp_path / "d", batch_bytes=10 * size)
     assert sum(found) == 1000
-    assert max(found) <= 11  # the records of small numbers are shorter
+    assert max(found) <= 11  # records with small numbers are shorter
     assert await sizes(tmp_path / "d", batch_bytes=1) == [1] * 1000
     assert await sizes(tmp_path / "d", batch_bytes=10 * size, batch_rows=4) == [4] * 250
 

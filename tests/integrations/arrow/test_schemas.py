@@ -1,4 +1,4 @@
-"""A Schema becomes Arrow's, with itself in the metadata, and any Arrow schema of what features hold becomes one."""
+"""A Schema converts to an Arrow schema with itself in the metadata, and suitable Arrow schemas convert to a Schema."""
 
 from __future__ import annotations
 

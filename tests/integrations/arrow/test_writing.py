@@ -1,4 +1,4 @@
-"""Batches are written as records of a data set, whose manifest says what they were."""
+"""Batches are written as records of a data set, and the manifest describes their types."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_forbidden_null_is_reported_with_remedy(tmp_path: Path) -> None:
     ids=["a column", "a value", "a key"],
 )
 async def test_row_number_counts_from_start_of_input(tmp_path: Path, last: dict[str, Any], fault: str) -> None:
-    """Which is written in pieces, and comes in chunks."""
+    """The input is written in pieces, and arrives in chunks."""
     arrow = pa.schema({"url": pa.string(), "n": pa.uint64(), "body": pa.binary()})
     rows = [{"url": "x", "n": 1, "body": bytes(1000)}] * 2005
     table = pa.Table.from_pylist([*rows, {**last, "body": b""}], arrow)

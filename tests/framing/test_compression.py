@@ -664,7 +664,7 @@ def test_meaningless_tensorflow_options_are_rejected_with_reason(name: str) -> N
 
 
 def test_compression_levels_select_supporting_library(engine: str) -> None:
-    """zlib marks its fastest and best levels in the GZIP header; its system is Unix (3), and isal's is unknown (255)."""
+    """zlib marks its fastest and best levels in the GZIP header. Its system is Unix (3); isal's is unknown (255)."""
 
     def system(**options: Any) -> int:
         return compress([[b"x"]], type="GZIP", **options)[9]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NoReturn
 
 import aiohttp
@@ -37,11 +37,13 @@ class Body:
 
     Attributes:
         sha256: the hash in hexadecimal, or `None` if payloads are not signed.
+        moved: called before each block and after the last one, to report progress.
     """
 
     sha256: str | None = None
 
     def __init__(self, data: Buffer) -> None:
+        self.moved: Callable[[], object] = lambda: None
         self._data = memoryview(data)
         self._position = 0
 
@@ -61,8 +63,11 @@ class Body:
         return self._position
 
     def blocks(self) -> Iterator[memoryview]:
-        view = self._data
-        return (view[begin : begin + _BLOCK] for begin in range(0, len(view), _BLOCK))
+        """Yield the body in blocks. The client asks for the next block when it has sent the last one."""
+        for begin in range(0, len(self._data), _BLOCK):
+            self.moved()
+            yield self._data[begin : begin + _BLOCK]
+        self.moved()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for block in self.blocks():

@@ -17,6 +17,7 @@ from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageErro
 from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
 from asyncrec.storage.http import parse_content_range, parse_http_date
 
+from .body import Body
 from .client import Connection
 from .download import Download
 from .errors import Condition, Limited, UploadGoneError
@@ -85,15 +86,18 @@ class Bucket:
     def what(self, operation: str, key: str = "") -> str:
         return f"{operation} {self.shown(key)}"
 
-    async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
-        """Make one attempt at an SDK request that transfers ``size`` bytes.
+    async def call(self, name: str, what: str, **params: Any) -> dict[str, Any]:
+        """Make one attempt at an SDK request. The time limit restarts with each block of a `Body` that is sent.
 
         Raises:
             StorageError: the translated error.
             TransientStorageError: also if the time limit has expired, or if the response is from another server.
         """
         condition: Condition = "none" if "IfNoneMatch" in params else ""
-        with Limited(what, condition, self._patience, size):
+        limited = Limited(what, condition, self._patience, 0)
+        if isinstance(body := params.get("Body"), Body):
+            body.moved = limited.extend
+        with limited:
             try:
                 answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
             except ClientError as error:

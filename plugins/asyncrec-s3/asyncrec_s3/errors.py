@@ -191,8 +191,8 @@ def scrub(error: BaseException) -> None:
             one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if details.get(key)}
 
 
-# The rate in bytes per second below which a transfer counts as stalled. Socket timeouts do not detect a store that
-# stops reading, or that sends a byte from time to time.
+# The rate in bytes per second below which a download counts as stalled. Socket timeouts do not detect a store that
+# sends a byte from time to time.
 _SLOWEST = 64 << 10
 
 
@@ -203,7 +203,7 @@ class Limited:
         what: the operation and its object, for error messages.
         condition: the condition of the request, which determines the error if it is not met.
         patience: the maximum seconds without a byte, including the time to connect.
-        size: the number of bytes that the request transfers.
+        size: the number of bytes to receive, which may take longer. A request body calls `extend` instead.
 
     Raises:
         StorageError: the translated error.
@@ -213,6 +213,7 @@ class Limited:
     def __init__(self, what: str, condition: Condition, patience: float, size: int) -> None:
         self._what = what
         self._condition = condition
+        self._patience = patience
         self._seconds = patience + size / _SLOWEST
         self._scope = anyio.CancelScope()
 
@@ -220,9 +221,13 @@ class Limited:
         self._scope.deadline = anyio.current_time() + self._seconds
         self._scope.__enter__()
 
+    def extend(self) -> None:
+        """Restart the time limit, because the request made progress."""
+        self._scope.deadline = max(self._scope.deadline, anyio.current_time() + self._patience)
+
     def __exit__(self, exc_type: Any, exc: BaseException | None, traceback: Any) -> None:
         self._scope.__exit__(exc_type, exc, traceback)
         if self._scope.cancelled_caught:
-            raise TransientStorageError(f"{self._what}: the request did not finish within {self._seconds:.0f} s")
+            raise TransientStorageError(f"{self._what}: the request made no progress for {self._seconds:.0f} s")
         if isinstance(exc, Exception) and not isinstance(exc, StorageError):
             raise translate(exc, self._what, condition=self._condition) from exc

@@ -203,7 +203,6 @@ class S3Sink(ByteSink):
             return await self._bucket.call(
                 "put_object",
                 what,
-                size=len(data),
                 Key=self._key,
                 Body=await body_of(data, hashed=self._shared.options.payload_signing, limiter=threads),
                 Metadata=writer_metadata(self._writer),

@@ -243,7 +243,6 @@ class MultipartUpload:
         answer = await self._bucket.call(
             "upload_part",
             what,
-            size=len(data),
             Key=self._key,
             UploadId=self._id,
             PartNumber=number,

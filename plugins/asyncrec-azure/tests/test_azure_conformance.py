@@ -74,6 +74,9 @@ class TestAzureStorage(AzureCases):
     def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
         return self.azure.answered_by_another(number, body)
 
+    def answered_by_static_page(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
+        return self.azure.answered_by_static_page(number, body)
+
     @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:
         lost = 0

@@ -60,7 +60,7 @@ class Orphan:
         key: the key in the data set's folder.
         kind: ``"shard"``; ``"index"`` or ``"keys"`` if there is no such shard; ``"positions"`` for the positions of a
             shard; or ``"run"`` for a run of keys that no checkpoint names.
-        refused: the reason why the object must not be adopted; `None` for a shard that may be adopted if it is complete.
+        refused: why the object must not be adopted; `None` for a shard that may be adopted if it is complete.
         owner: the id of the object's job if that job has not ended; such an object is left to `asyncrec.recover`.
         recent: whether the object is younger than the required age.
     """

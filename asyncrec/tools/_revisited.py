@@ -92,7 +92,7 @@ class _Pages:
     names: list[tuple[str, str]]
 
     def revisits_of(self, lost: list[NDArray[np.uint64]]) -> list[str]:
-        """Return the URLs and dates of the kept revisits that refer to one of these bodies, by any of its identities."""
+        """Return the URLs and dates of the kept revisits that refer to one of these bodies by any of its identities."""
         refer = np.any([np.isin(own, bodies) for own, bodies in zip(self.bodies, lost, strict=True)], axis=0)
         rows = np.flatnonzero(self.revisits & ~self.chosen & refer).tolist()
         return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]

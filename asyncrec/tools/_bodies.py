@@ -1,11 +1,12 @@
-"""Preserve the body that a page shares with revisits, under any key, if the page is deleted.
+"""When a page is deleted, keep the body that it shares with revisits, whatever their keys are.
 
-If only the page were deleted, its revisits would have no body. Instead, the body moves to the earliest committed of the
-remaining revisits, which becomes a page. The move is committed before anything is deleted. If the process is killed in
-between, the body is stored twice but not lost. The other revisits are not changed, because readers find the body by its
-digest. `WithContents` selects all records that share a body with a selected record, so no body has to move.
+Deleting only the page would leave its revisits without a body. Instead, the body moves to the earliest committed
+revisit that remains, and that revisit becomes a page. The move is committed before anything is deleted, so if the
+process is killed in between, the body is stored twice but not lost. The other revisits do not change, because readers
+find the body by its digest. With `WithContents`, all records that share a body with a deleted record are deleted too,
+so no body has to move.
 
-These records are identified by the digests stored beside the keys, so only records that change are read.
+Records that share a body are found by the digests stored next to their keys, so only records that change are read.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from asyncrec.pages._revisits import resolved
 from asyncrec.tools._forgotten import ByDigests, Found
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# The limits of a piece. Its pages are held in memory until their shards are written.
+# The maximum size of a piece, whose pages stay in memory until their shards are written, and its maximum shard count.
 _PIECE_BYTES = 64 << 20
 _PIECE_SHARDS = 256
 
 
 class Finder(Protocol):
-    """A finder of the records to delete."""
+    """An object that finds the records to delete."""
 
     def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]: ...
 
@@ -46,14 +47,14 @@ class Finder(Protocol):
 
 
 class WithContents:
-    """A finder of the records found by another finder, and of all records that share a body with them."""
+    """A finder that adds, to the records that ``finder`` finds, all records that share a body with one of them."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
         self._digests: set[bytes] = set()
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of ``shards`` with the records to delete from it. Raises the errors of the other finder."""
+        """Yield every shard with the numbers of the records to delete from it. Raises what the other finder raises."""
         found: dict[str, NDArray[np.int64]] = {}
         async with aclosing(self._finder.find(selection, shards)) as chosen:
             async for shard, records in chosen:
@@ -68,7 +69,7 @@ class WithContents:
                 yield shard, records if own is None else np.union1d(own, records)
 
     def end(self) -> None:
-        """Declare that all shards were examined."""
+        """End the search of the other finder, after all shards have been examined."""
         self._finder.end()
 
 
@@ -86,7 +87,7 @@ class Piece:
 
     Attributes:
         shards: the shards whose revisits receive the bodies.
-        moved: the new pages with their digests, by the key of the shard and the number of the record in it.
+        moved: the new pages with their digests, by the shard's key and then by the record's number in the shard.
     """
 
     shards: list[SelectedShard] = field(default_factory=list)
@@ -94,18 +95,20 @@ class Piece:
 
 
 def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
-    """Return whether any shard with keys, or with ``everywhere`` every such shard, has content digests. Blocks."""
+    """Return whether any shard that has keys (with ``everywhere``, every one) also has content digests. Blocks."""
     lists = [dataset.manifest.shards for dataset in selection.datasets]
     having = [shards.with_contents[shards.keyed] for shards in lists]
     return all(each.all() for each in having) if everywhere else any(each.any() for each in having)
 
 
 async def next_move(selection: Selection, finder: Finder, shards: Sequence[SelectedShard]) -> Piece | None:
-    """Return the bodies that must move before the records that ``finder`` finds in ``shards`` are deleted, if any.
+    """Return the next bodies to move before the records that ``finder`` finds in ``shards`` are deleted.
+
+    Return `None` if no body has to move.
 
     Raises:
-        ValueError: the digest of a shared body is not that of its page, so readers would not find the moved body.
-        Other errors: those of the finder, and of reading the pages.
+        ValueError: a shared body is not identified by its page's digest, so readers could not find it after a move.
+        Other errors: those that the finder raises, or that reading the pages raises.
     """
     (dataset,) = selection.datasets
     if not await in_thread(has_contents, selection):
@@ -133,7 +136,7 @@ async def _heirs(
     rows: dict[str, int],
     starts: NDArray[np.int64],
 ) -> dict[bytes, _Place]:
-    """Return the earliest committed remaining revisit, if any, for each body whose pages are all deleted."""
+    """Return, for each body whose pages are all to be deleted, the earliest committed revisit that remains, if any."""
     order = await in_thread(CommitOrder, selection.datasets[0].manifest.shards)
     wanted = {each for digest in bodies for each in shared_digests(digest)}
     staying: set[bytes] = set()
@@ -177,13 +180,13 @@ async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[byte
 
 
 def _kind(shard: SelectedShard) -> tuple[str, bool]:
-    """Return the options that all shards of a job must share."""
+    """Return the options that must be equal for all shards of a job: the compression, and whether it writes indexes."""
     assert shard.entry is not None, "a manifest lists the shard"
     return shard.entry.compression, shard.entry.index is not None
 
 
 def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
-    """Return a revisit as a page with its own body. Blocks."""
+    """Return a revisit as a page of its own, with the body copied from the page ``body``. Blocks."""
     original, page = page_in(body, schema), page_in(revisit, schema)
     if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
         raise ArgumentValueError(
@@ -202,7 +205,7 @@ async def _digests_of(dataset: Dataset, place: _Place) -> bytes:
 
 
 async def _contents_of(selection: Selection, shard: SelectedShard, records: NDArray[np.int64]) -> list[bytes]:
-    """Return the digests of the contents of some records of a shard."""
+    """Return the content digests of the given records of a shard (`NO_KEY` for each if the shard has none)."""
     if shard.entry is None or shard.entry.key_bytes != PAIR_BYTES:
         return [NO_KEY] * len(records)
     content = await load_digests(selection.datasets[0].folder, shard.entry)
@@ -215,7 +218,7 @@ async def _contents_of(selection: Selection, shard: SelectedShard, records: NDAr
 
 
 async def _having(selection: Selection, shards: Sequence[SelectedShard], digests: set[bytes]) -> AsyncGenerator[Found]:
-    """Yield each of ``shards`` with the numbers of its records whose contents have one of ``digests``."""
+    """Yield every shard with the numbers of those of its records whose content digest is in ``digests``."""
     if not digests:
         for shard in shards:
             yield shard, np.empty(0, np.int64)

@@ -21,7 +21,7 @@ from asyncrec.tools._read_through import read_through
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedShard
 
-# The maximum length of a line in an index, which has three numbers of at most 20 digits.
+# The maximum length of a line in an index. A line has three numbers of at most 20 digits each.
 _MOST_LINE = 64
 
 
@@ -35,7 +35,7 @@ class Problem:
             shard), or ``"unreadable"`` (the store did not return the shard, so its state is unknown).
         message: a sentence that describes the problem.
         offset: the position in the decompressed stream.
-        record: the number of whole records of the shard before the problem.
+        record: the number of complete records in the shard before the problem.
     """
 
     kind: str
@@ -52,8 +52,8 @@ class ShardReport:
     """The result of `check_shard`.
 
     Attributes:
-        records: the number of whole records in the shard.
-        bytes: the number of bytes, as stored.
+        records: the number of complete records in the shard.
+        bytes: the size of the shard in the store.
         crc32c: the checksum of all bytes; `None` if the shard was not read to its end.
     """
 
@@ -79,9 +79,9 @@ class ShardReport:
 async def check_shard(
     storage: Storage, shard: SelectedShard, *, advance: Callable[[int], None] = lambda size: None
 ) -> ShardReport:
-    """Read a whole shard, and compare it with its manifest entry, its index and its keys.
+    """Read an entire shard, and compare it with its manifest entry, its index and its keys.
 
-    ``advance`` is called with the number of bytes read since the last call. Problems are reported, not raised.
+    ``advance`` is called with the number of bytes read since its last call. Problems are reported, not raised.
     """
     report = ShardReport(path=shard.display_path)
     indexed = shard.entry is not None and shard.entry.index is not None

@@ -1,8 +1,8 @@
-"""`compact` joins small shards, merges the manifest into a checkpoint, and deletes objects replaced long ago.
+"""`compact` joins small shards, merges the manifest into a checkpoint, and deletes objects that were replaced long ago.
 
-A crawl that commits every minute creates thousands of shards, each of which a reader must request or open. Shards are
-joined one piece at a time (`_rewriting`). Other calls skip a piece that is being joined. Readers can continue to read
-the old shards, which are kept for a grace period (docs/design/compacting-shards.md).
+A crawl that commits every minute creates thousands of shards, and readers must request or open every one of them.
+Neighbouring shards are joined one piece at a time (`_rewriting`); pieces that another call is joining are skipped.
+Readers can continue to read the old shards, which are kept for a grace period (docs/design/compacting-shards.md).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs, s
 from asyncrec.tools._rewriting import MOST_AT_ONCE, Joining, clear_replaced, end_dead, entry_of, rewrite
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-# The maximum number of successive plans that fail because other processes remove the same shards.
+# Give up after this many plans in a row have failed because other processes removed the same shards.
 _ATTEMPTS = 20
-# If two jobs have begun to join the same shards, one gives way. The other checks this many times, this far apart.
+# If two jobs begin to join the same shards, one gives way, and the other looks this often, at this interval in seconds.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# A job on another machine that may be alive keeps its shards for this many seconds after it began.
+# A job on another machine may be alive or dead; its shards are left to it until this many seconds after it began.
 _LEFT_SECONDS = 3600.0
 
 
@@ -179,7 +179,7 @@ class _Wanted:
     grace: float
 
     async def plan(self, selection: Selection) -> tuple[list[Piece], Duplicates]:
-        """Return the pieces of work and the records to leave out."""
+        """Return the pieces to join, and the duplicate records to leave out."""
         kind = None if self.compression is None else self.compression.type
         dropped = await find_duplicates(selection, self.newest) if self.drops else NO_DUPLICATES
         until = format_micros(round((time.time() - self.grace) * 1e6))
@@ -188,7 +188,7 @@ class _Wanted:
             return shard in dropped or self.sort_by not in (None, entry_of(shard).extra.get(SORTED))
 
         def stays(shard: SelectedShard) -> bool:
-            """Return whether a shard is too young to sort, because a follower may know only some of its records."""
+            """Return whether a shard is too young to sort: a follower may have read only some of its records."""
             return self.sort_by is not None and max(since for _, since in times_of(entry_of(shard))) > until
 
         plan = partial(planned, max_bytes=self.max_bytes, compression=kind, concerned=concerned, stays=stays)
@@ -200,7 +200,7 @@ class _Wanted:
 
 
 class _Joining:
-    """One call of `compact`, which plans and processes pieces, and plans again if other processes interfered."""
+    """One call of `compact`. It plans the pieces, joins them, and plans again if other processes interfered."""
 
     def __init__(self, selection: Selection, wanted: _Wanted, report: CompactReport, tasks: int) -> None:
         self._selection = selection
@@ -240,7 +240,7 @@ class _Joining:
             before = self._report.commits
             failure = await self._go_through(pieces)
             if failure is None:
-                break  # ignore later commits, because a busy writer would otherwise keep this call from ending
+                break  # ignore later commits, because with a busy writer this call might otherwise never finish
             old, self._selection = self._selection, await reselected(self._selection)
             if before < self._report.commits:
                 attempts_left = _ATTEMPTS
@@ -265,7 +265,7 @@ class _Joining:
             except ConflictError as error:
                 failure = error
                 if _removals(await reselected(self._selection)) <= self._seen_removals:
-                    break  # no shards were removed, so an unfinished job holds the turn that every piece needs
+                    break  # no shards were removed, so an unfinished job still has the turn that every piece needs
             except ObjectNotFoundError as error:
                 failure = error
             except (FormatError, DatasetError) as error:
@@ -302,11 +302,11 @@ class _Joining:
             self._advance(piece.bytes)
 
     async def _goes_on(self, piece: Piece, job: Job) -> bool:
-        """Return whether this job may continue with a piece, because no other job works on the piece.
+        """Return whether this job may continue with a piece, because no other job is working on it.
 
-        Suppose that jobs A and B both check, see no other job, and begin. Each then checks again. If they see each
-        other, the job with the larger id gives way. If only A sees B, then B checked before A began and is already
-        working, so A does not wait long.
+        Two jobs, A and B, may both check, see no other job, and begin, so each checks again after it has begun. If
+        they see each other, the job with the larger id gives way. If only A sees B, then B made its second check before
+        A began and is already working, so A does not wait long.
         """
         for look in range(_LOOKS):
             if look:
@@ -341,7 +341,7 @@ def _removals(selection: Selection) -> int:
 
 
 def _is_old(job: FoundJob) -> bool:
-    """Return whether a job is too old to wait for. Even if it is alive, only one of the two jobs wins the turn."""
+    """Return whether a job began too long ago to wait for. Even if it is still alive, only one job can win the turn."""
     if not job.header.since:
         return True
     return (datetime.now(UTC) - datetime.fromisoformat(job.header.since)).total_seconds() > _LEFT_SECONDS

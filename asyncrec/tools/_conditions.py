@@ -1,7 +1,8 @@
 """`Where` is a condition on records, such as ``label=3`` or ``text contains cat``. `Conditions` combines several.
 
-A feature that no record has, or a value that a feature cannot have, is an error rather than an empty result. The error
-is raised at once if a schema lists the features; otherwise when a record shows the mismatch, or after the last record.
+A condition on a feature that no record has, or with a value that the feature cannot have, raises an error rather than
+selecting nothing. If a schema lists the features, the error is raised at once; otherwise, it is raised when a record
+shows the mismatch, or after the last record.
 """
 
 from __future__ import annotations
@@ -95,11 +96,11 @@ class Where:
 
 
 class Conditions:
-    """Several conditions that must all hold, and the names of the features found in the records of one pass.
+    """Several conditions that must all hold. It also collects the names of the features that the records have.
 
     Args:
-        features: the features in the schema, by name, with their kind on the wire; `None` without a schema.
-        path: the path of the records, for messages.
+        features: the wire type of each feature in the schema, by name; `None` if there is no schema.
+        path: the path of the records, for error messages.
 
     Attributes:
         known: whether the schema lists all features.
@@ -124,7 +125,7 @@ class Conditions:
         """Return the positions of the records for which all conditions hold. Blocks, because each record is parsed.
 
         Raises:
-            ValueError: a feature cannot have the value of a condition, or none of the first records has any feature.
+            ValueError: a feature cannot have the value of a condition, or no record up to now has had any features.
         """
         found = []
         for at, record in enumerate(records):
@@ -147,7 +148,7 @@ class Conditions:
         return found
 
     def end(self) -> None:
-        """Declare that all records were examined.
+        """Check, after the last record, that the feature of each condition was found.
 
         Raises:
             ValueError: there were records, but none of them had the feature of a condition.
@@ -161,7 +162,7 @@ class Conditions:
 
 @lru_cache(maxsize=256)
 def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[Sequence[Any]], bool]:
-    """Return a function that tests the values of a feature. For ``!=``, it tests for the value that must be absent."""
+    """Return a function that tests the values of a feature. For ``!=``, it tests ``=``, and the caller negates it."""
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(
@@ -200,7 +201,7 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
         number = float(text)
         if kind == INT64:
             return int(text) if text.strip().lstrip("+-").isdigit() else number
-        with np.errstate(over="ignore"):  # a value beyond the range of float32 becomes infinite, as when written
+        with np.errstate(over="ignore"):  # a value beyond the range of float32 becomes infinite, as it does in a file
             return float(np.float32(number))
     except ValueError:
         raise ArgumentValueError(
@@ -209,4 +210,4 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # as Python decodes invalid UTF-8 in command lines
+    return text.encode("utf-8", "surrogateescape")  # Python decodes invalid UTF-8 in command lines in this way

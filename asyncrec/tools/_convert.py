@@ -1,12 +1,12 @@
-"""`convert` converts files of other formats to records, and records to such files.
+"""`convert` converts files in other formats to records, and records to files in other formats.
 
-In a conversion to records, each source file is a job of its own, with an id derived from the file's name. The file is
-committed as a whole or not at all. Therefore, an interrupted conversion that is run again skips the finished files, and
-two concurrent conversions write no file twice. The format defines the key of a record (for a page of a WARC file, its
-URL); otherwise the key is ``<file>#<number>``. The metadata of the data set contains the version of each converted file
-(size and etag) and the number of its bad parts. A file that has changed since its conversion is rejected.
+When files are converted to records, each file is a separate job, with an id derived from the file's name. A file is
+committed completely or not at all, so an interrupted conversion skips the finished files when it is run again, and two
+concurrent conversions never write the same file twice. The format defines the key of a record (the URL, for a page in a
+WARC file); otherwise the key is ``<file>#<number>``. The data set's metadata records the version of each converted file
+(its size and etag) and the number of bad parts in it. A file that has changed since it was converted is rejected.
 
-Bad parts of a source are skipped and reported. `asyncrec.tools._formats` lists the formats.
+Bad parts of a source file are skipped and reported. `asyncrec.tools._formats` lists the formats.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ async def _files(
 
 @dataclass(frozen=True, slots=True)
 class _Importer:
-    """A converter of files of one format to shards of the data set ``name`` in ``folder``."""
+    """Converts files in one format to shards of the data set ``name`` in ``folder``."""
 
     store: Storage
     kind: Format
@@ -223,7 +223,7 @@ class _Importer:
     max_record_bytes: int
 
     async def convert(self, file: str, info: ObjectInfo) -> ConvertReport:
-        """Convert one file as a job with the file's id, unless it has already been converted."""
+        """Convert one file, in a job with an id derived from the file's name, unless it has been converted already."""
         if (done := self.before.done(file, info)) is not None:
             return done
         base = "c" + hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
@@ -265,7 +265,7 @@ async def _free_id(folder: Storage, name: str, base: str, *, replaced: Collectio
         closing = await load_closing(folder, name, writer)
         if closing is None:
             settled = await settle_dead(folder, name, writer)
-            closing = await load_closing(folder, name, writer)  # the job may have completed meanwhile
+            closing = await load_closing(folder, name, writer)  # the job may have finished just now
             if closing is None and not settled:
                 return writer
         if closing is not None and not closing.abandoned and writer not in replaced:
@@ -304,7 +304,7 @@ class _Converting:
 async def _reading(
     kind: Format, store: Storage, info: ObjectInfo, path: str, max_record_bytes: int
 ) -> AsyncIterator[AsyncIterator[Converted]]:
-    """Yield an iterator over the records of the version of a file that ``info`` describes."""
+    """Open the version of a file that ``info`` describes, and yield an iterator over its records."""
     assert kind.open is not None, "the format can be read"
     opening = open_file_of(store, info.key, path=path, info=info, max_record_bytes=max_record_bytes)
     async with opening as file, kind.open(file) as reading:

@@ -16,7 +16,7 @@ from asyncrec.plugins._kinds import BadMember, Converted
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.tools._report_json import json_of
 
-# The maximum number of invalid parts that a report lists. Further parts are only counted.
+# The maximum number of invalid parts that a report lists. The others are only counted.
 _MOST_TOLD = 1000
 
 
@@ -51,7 +51,7 @@ class ConvertReport:
         self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
 
     def join(self, other: ConvertReport) -> None:
-        """Add the report on the next files."""
+        """Add the report on the files that come next to this report."""
         self.records += other.records
         self.files += other.files
         self.done_before += other.done_before
@@ -80,10 +80,10 @@ class ConvertedBefore:
                 self._versions.setdefault(value["file"], []).append(value)
 
     def check(self, files: Sequence[tuple[str, ObjectInfo]]) -> None:
-        """Check that the data set has no other version of these files.
+        """Check that no earlier version of these files has been converted into the data set.
 
         Raises:
-            DatasetError: the data set has another version of a file.
+            DatasetError: a different version of a file was converted.
         """
         changed = [found for found in files if found[0] in self._versions and self.done(*found) is None]
         if changed:
@@ -102,10 +102,10 @@ class ConvertedBefore:
         return None
 
     def ended(self, file: str, info: ObjectInfo, metadata: Mapping[str, Any]) -> ConvertReport:
-        """Return the report on a file whose job another process has ended with this metadata.
+        """Return the report on a file that another process has converted. ``metadata`` is the metadata of that job.
 
         Raises:
-            DatasetError: the job converted another version of the file.
+            DatasetError: the job converted a different version of the file.
         """
         other = ConvertedBefore(metadata, source=self._source, target=self.target)
         other.check([(file, info)])

@@ -1,4 +1,4 @@
-"""`copy_object` copies one object between stores and verifies it. `is_there` and `is_same` check whether to copy it."""
+"""`copy_object` copies and verifies one object. `is_there` and `is_same` tell whether the target already has it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Item:
 
     Attributes:
         source, target: the keys of the object in the two stores.
-        size, crc32c: the size and checksum in a manifest, or `None`.
+        size, crc32c: the size and checksum that a manifest gives, or `None`.
         listed: whether the manifest at the target already names the object.
     """
 
@@ -61,7 +61,7 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     here = await source.head(item.source)
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
-        # Not every store keeps checksums. Reading the objects takes no longer than copying again.
+        # Not every store keeps checksums. Reading both objects takes no longer than copying the object again.
         stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
         if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
             return True

@@ -1,8 +1,8 @@
-"""`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
+"""`copy` copies files and data sets from one store to another, byte for byte, and verifies the checksums as it reads.
 
-Each shard of a data set is copied with its index and its keys. The manifest is written last, so an interrupted copy is
-not yet a data set, and another call can continue the copy. Identical objects at the target are kept. If an object named
-in the manifest at the target is missing, it is restored without a commit.
+Each shard of a data set is copied together with its index and its keys. The manifest is written last, so an interrupted
+copy is not yet a data set, and another call can continue it. Objects that the target already has are not copied again.
+If an object that the target's manifest lists is missing, it is restored without a commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
-# The number of objects to copy at once, which hides the latency of both stores. Each copy needs memory for two chunks.
+# The number of objects to copy at once, to hide the latency of both stores. Each copy needs memory for two chunks.
 _CONCURRENT = 4
 
 
@@ -120,7 +120,7 @@ async def copy(
             if there:
                 report.kept.append(display_path)
                 return False
-            # Await the size before reading the sum, because other tasks also add to the sum.
+            # Not ``report.bytes += await ...``: other tasks change the sum while this one waits.
             size = await copy_object(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(display_path)
@@ -142,7 +142,7 @@ async def copy(
 
 
 def _target(selection: Selection, key: str, target: str) -> str:
-    """Return the key of an object's copy, which is the target plus the part of the object's key below the selection."""
+    """Return the key of an object's copy: the target's key, followed by the object's path relative to the selection."""
     if selection.kind == "file":
         return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
     below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
@@ -155,7 +155,7 @@ def _target(selection: Selection, key: str, target: str) -> str:
 async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
-    """Copy a data set. ``alone`` is true if the call copies only this data set, so the target is its new name."""
+    """Copy a data set. ``alone`` means that the call copies only this data set, so the caller chose its new name."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         below = join(join(store.root, at), dataset.name)
@@ -196,7 +196,7 @@ async def _copy_dataset(
 
 
 def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
-    """Return the entries of copied shards with new commit times, which keep the original order of commits. Blocks."""
+    """Return the entries of copied shards with new commit times that keep the original order of commits. Blocks."""
     origins = {entry.path: origins_of(entry, name) for entry in entries}
     turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
     for _, path, at in turns:
@@ -208,7 +208,7 @@ def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Return whether a data set already has the carried progress and releases of all sources, or newer ones."""
+    """Return whether a data set has the progress and releases in ``carried``, or newer ones, for every source."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
@@ -221,7 +221,7 @@ async def _heal(
     one: Callable[..., Any],
     parallelism: int,
 ) -> None:
-    """Restore the missing objects that the manifest at the target lists.
+    """Restore objects that are missing at the target although its manifest lists them.
 
     Raises:
         ConflictError: the data set was replaced during the copy; the restored objects have been deleted again.
@@ -236,8 +236,8 @@ async def _heal(
     await concurrently(shard, pairs, tasks=parallelism)
     if not put_back:
         return
-    # A job that replaces the data set commits, and then deletes the old shards. Shards restored after that deletion are
-    # in no manifest, so this process must delete them.
+    # A job that replaces the data set first commits, and then deletes the old shards. Shards that were restored after
+    # that deletion are in no manifest, so this process must delete them.
     name = at.rpartition("/")[2]
     now = await load_manifest(folder, name, path=at)
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
@@ -257,10 +257,10 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Reject a new data set with the name of a folder, because the caller meant a data set in the folder. Blocks.
+    """Reject a new data set that has the name of a folder: the caller probably meant a data set inside it. Blocks.
 
     Raises:
-        ObjectExistsError: there is such a folder.
+        ObjectExistsError: there is a folder with this name.
     """
     if os.path.isdir(folder):
         raise ObjectExistsError(
@@ -277,7 +277,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
     """Return the entries that the data set at the target lacks.
 
     Raises:
-        ObjectExistsError: the target is another data set.
+        ObjectExistsError: the target is a different data set.
     """
     have = {_identity(entry) for entry in there.shards} if there else set()
     if have - {_identity(entry) for entry in entries}:

@@ -1,4 +1,4 @@
-"""`count` counts records by means of manifests or valid indexes, or by reading lengths."""
+"""`count` counts records from manifests, from valid indexes, or by reading the lengths of the records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-# The number of shards to count at once in a remote store. Counting the records of a shard with an index is cheap.
+# The number of shards to count at once in a remote store. Counting is cheap if a shard has an index.
 _FAR = 16
 
 
@@ -108,7 +108,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """Return the number of records of each shard, in order, from the manifest if possible, otherwise by `counted`."""
+    """Return the number of records in each shard, in order: from the manifest if it lists them, else from `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)
@@ -119,7 +119,7 @@ async def counts_of(
 
 
 async def counted(selection: Selection, shard: SelectedShard) -> int:
-    """Return the number of records of a shard, by its index or by reading it."""
+    """Return the number of records in a shard, from its index or, if it has none, by reading the shard."""
     folder, entry, index = await _looked_up(selection, shard)
     if index is not None:
         return len(index)
@@ -127,7 +127,7 @@ async def counted(selection: Selection, shard: SelectedShard) -> int:
 
 
 async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:
-    """Return the number of records of a shard, from its index; `None` if it has no index."""
+    """Return the number of records in a shard according to its index, or `None` if it has no index."""
     _, _, index = await _looked_up(selection, shard)
     return None if index is None else len(index)
 
@@ -138,17 +138,18 @@ async def _looked_up(selection: Selection, shard: SelectedShard) -> tuple[Storag
     return folder, entry, await read_index(folder, entry, count_known=False)
 
 
-# A feature with more values, such as a URL, is not a class. This many short values need a few megabytes of memory.
+# A feature with more different values, such as a URL, is not a class. Counts of this many short values take a few
+# megabytes of memory.
 MOST_VALUES = 10_000
-# The maximum number of names that a message lists for records without a schema.
+# The maximum number of feature names that an error message lists if there is no schema.
 _MOST_NAMED = 30
 
-# The value counted for a record: `None` if it lacks the feature, and a list as text if it has several values.
+# The value under which a record is counted: `None` if it lacks the feature, or a list as text if it has several values.
 CountedValue: TypeAlias = int | float | str | None
 
 
 class CountsBy:
-    """A counter of the records of a selection that meet all of ``where``, by the value of ``by``, in bounded memory.
+    """Counts the records of a selection that meet all conditions, by their value of ``by``, in bounded memory.
 
     Attributes:
         side_by_side: whether shards may be counted in any order.
@@ -169,10 +170,10 @@ class CountsBy:
         self._seen: dict[str, None] = {}
 
     async def count(self, shard: SelectedShard) -> int:
-        """Count the records of a shard. Return the number of those that meet the conditions.
+        """Count the records of a shard, and return how many of them meet the conditions.
 
         Raises:
-            ValueError: there are more values than `MOST_VALUES`, or a condition does not fit the feature's values.
+            ValueError: there are more than `MOST_VALUES` different values, or a condition does not fit the feature.
         """
         found = 0
         async with open_shard(self._selection, shard) as reader:
@@ -189,10 +190,10 @@ class CountsBy:
         return found
 
     def end(self) -> Mapping[CountedValue, int] | None:
-        """Return the counts, the most frequent value first; `None` without ``by``.
+        """Return the counts, with the most frequent value first, or `None` if ``by`` is `None`.
 
         Raises:
-            ValueError: there were records, but none with the feature.
+            ValueError: there were records, but none had the feature.
         """
         if self._conditions is not None:
             self._conditions.end()

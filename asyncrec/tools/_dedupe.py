@@ -1,9 +1,9 @@
-"""`dedupe` writes one of several equal records to a new data set. Records are compared by content, key or a feature.
+"""`dedupe` writes one of each group of equal records to a new data set, comparing them by content, key or a feature.
 
 The order of the records does not show which record is the oldest. Records are in the order of the shards' names, which
 contain the time at which their writers were opened, so a writer that stays open for a long time commits new records
-under a name that sorts early. Therefore, the first of several records is the one that was committed first or, within a
-shard, written first.
+under a name that sorts early. Therefore, the first of several equal records is the one that was committed first or,
+within a shard, written first.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _kept(identities: Identities, count: int, keep: str, selection: Selection) -
 
 
 def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Return a function that maps record numbers to places in the order of commits. Blocks."""
+    """Return a function that maps record numbers to their positions in the order of commits. Blocks."""
     entries = [shard.entry for shard in selection.shards]
     known = [entry for entry in entries if entry is not None]
     if len(known) < len(entries):

@@ -4,7 +4,7 @@ Suppose that a page has to be taken down. If its record were only marked as dele
 for the mark forever, and the bytes would remain. Therefore, the affected shards are rewritten, one piece at a time. A
 piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends
 with one segment that adds the new shards and removes the old ones. Then the old shards and everything derived from them
-are deleted. docs/design/deleting-records.md explains the reasons, and the effects of races.
+are deleted. docs/design/deleting-records.md explains the reasons, and what happens if processes race.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from asyncrec.tools._rewriting import MOST_AT_ONCE, Moved, end_dead, entry_of, r
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
 _NONE = np.empty(0, np.int64)
-# The limits of a piece of work. If the process is killed, one piece is lost. A piece needs this much additional space.
+# The maximum size of a piece. If the process is killed, at most one piece has to be repeated. Rewriting a piece
+# temporarily needs this much additional space.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# The maximum number of plans. The remaining work is planned again if another process removes or replaces shards.
+# The maximum number of plans. Whenever another process removes or replaces shards, the remaining work is planned again.
 _ATTEMPTS = 5
 
 
@@ -133,8 +134,8 @@ async def delete(
 class _Deleting:
     """One call of `delete`.
 
-    The call lists the shards and processes them. If it has committed, it lists them once more, and processes the new
-    shards. Then it stops, because with a busy writer, there would always be new shards.
+    The call lists the shards and processes them. If it has committed anything, it lists the shards once more, and
+    processes the new ones. Then it stops, because a busy writer would always have added new shards.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class _Deleting:
         self._finder.end()
 
     async def _move_bodies(self) -> None:
-        """Move each body that remaining revisits need to one of these revisits."""
+        """Move each body that the remaining revisits need into one of those revisits."""
         while True:
             new = [shard for shard in self._selection.shards if shard.key not in self._seen]
             piece = await next_move(self._selection, self._finder, new)
@@ -192,7 +193,7 @@ class _Deleting:
             self._selection = await reselected(self._selection)
 
     async def _go_through(self) -> None:
-        """Process the shards that have not yet been processed."""
+        """Delete the records in all shards that have not been processed yet."""
         pieces: dict[tuple[str, bool], list[Found]] = {}
 
         async def rewrite(piece: list[Found]) -> None:
@@ -222,7 +223,7 @@ class _Deleting:
     async def _rewrite(self, piece: Sequence[Found], moved: Moved | None = None) -> list[str]:
         """Rewrite the shards of a piece, and commit the new shards in their place. Return the keys of the new shards.
 
-        ``moved`` contains replacements for some records.
+        ``moved`` contains the records that are replaced by pages with their bodies.
 
         Raises:
             ConflictError: another process has already replaced the shards; nothing was changed.
@@ -294,7 +295,7 @@ def _removals(selection: Selection) -> int:
 
 
 async def _clear_up(selection: Selection, report: DeleteReport) -> None:
-    """Delete outdated runs of keys, and leftovers of removed shards. Report unlisted objects and unfinished jobs."""
+    """Delete outdated runs of keys and leftovers of removed shards. Report unlisted objects and unfinished jobs."""
     (dataset,) = selection.datasets
     folder, name = dataset.folder, dataset.name
     runs = await clean_runs(folder, name, path=selection.path)

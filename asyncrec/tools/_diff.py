@@ -25,7 +25,8 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 
-# The maximum numbers of record numbers and of keys to report for each kind. For each key, a record must be read.
+# The maximum numbers of record numbers and keys that are reported for each kind of difference. Finding a key requires
+# reading its record.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
 
@@ -125,7 +126,7 @@ async def diff(
 
 
 async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
-    """Return the keys, or the values of the feature in ``by``, of the first ten records as text. Reads these records.
+    """Read the first ten records, and return their keys, or their values of the feature in ``by``, as text.
 
     A shard stores only the digests of keys, so the text of a key is taken from the feature with the same digest.
     """
@@ -150,7 +151,7 @@ def _name_of(record: bytes, by: str, digest: bytes) -> str:
 
 
 def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
-    """Return the only value of a feature as text, even if it is bytes; ``""`` for any other number of values."""
+    """Return the value of a feature as text, even if it is bytes, or ``""`` if it does not have exactly one value."""
     kind, payload = feature
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) != 1:
@@ -159,7 +160,7 @@ def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
 
 
 def _compare(identities: Identities, report: DiffReport) -> None:
-    """Compare all groups of rows and count the differences. Blocks."""
+    """Compare the rows of all groups, and add the differences to the report. Blocks."""
     for rows in identities.groups():
         if len(rows):
             _count(rows, report)
@@ -175,7 +176,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     of_second = rows["side"] == 1
     in_second = np.add.reduceat(of_second.astype(np.int64), starts)
     in_first = np.diff(np.append(starts, len(rows))) - in_second
-    # The sum of the digests of contents represents all rows of a group, in any order.
+    # The sum of the content digests identifies the contents of a group of rows, whatever their order.
     signed = np.where(of_second, np.uint64(0) - rows["content"], rows["content"])
     differs = np.add.reduceat(signed, starts) != 0
     both = (in_first > 0) & (in_second > 0)
@@ -184,7 +185,8 @@ def _count(rows: Rows, report: DiffReport) -> None:
     report.only_first += int(surplus[surplus > 0].sum())
     report.only_second -= int(surplus[surplus < 0].sum())
     report.changed += int(changed.sum())
-    # In each group, rows of the first side precede those of the second, and surplus rows are the last of their side.
+    # In each group, rows from the first side come before those from the second, and surplus rows are the last on their
+    # side.
     second = starts + in_first
     report.only_first_numbers += _told(rows, (second - surplus)[surplus > 0], surplus[surplus > 0])
     report.only_second_numbers += _told(rows, (second + in_second + surplus)[surplus < 0], -surplus[surplus < 0])

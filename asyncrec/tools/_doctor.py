@@ -4,8 +4,8 @@ It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below
 read-only store, it reads the file at the path.
 
 If two writers create the same small object, exactly one must succeed. Otherwise, the check fails, because the store
-cannot hold data sets. If two writers create the same object in several parts, only one should succeed. Otherwise, the
-check reports the limitation but does not fail, because data sets depend only on small objects.
+cannot be used for data sets. If two writers create the same object in several parts, only one should succeed.
+Otherwise, the check reports the limitation but does not fail, because data sets depend only on small objects.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def doctor(
 
 
 class _Enough(Exception):
-    """An error that makes a sink abandon its object."""
+    """Raised inside a sink's context to make the sink abandon its object."""
 
 
 class _Doctor:
@@ -102,7 +102,7 @@ class _Doctor:
         self._loop = HeldLoop()
 
     async def run(self) -> bool:
-        """Run all checks. Return whether the store answers."""
+        """Run all checks, and return whether the store responds."""
         async with TaskScope() as scope:
             scope.start_soon(self._loop.watch)
             try:
@@ -145,7 +145,7 @@ class _Doctor:
                         try:
                             await self._folder.delete(key)
                         except StorageError:
-                            break  # a check has reported the error
+                            break  # one of the checks has already reported this error
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
         self._loop.trying(name)
@@ -233,7 +233,7 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "the store rejected both writers, as if the object already existed"
-        # One race proves nothing, because the later writer may have checked in time. Use the store's own test, if any.
+        # One race proves nothing, because the losing writer may just have been late. Use the store's own test, if any.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
@@ -329,7 +329,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """Return a check that states which records of a rolling writer are lost on this store by a kill -9."""
+    """Return a check that states which records of a rolling writer on this store a kill -9 can lose."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

@@ -24,7 +24,7 @@ _AT_ONCE = 1 << 16
 
 
 class Duplicates:
-    """The records of a data set to leave out, by shard.
+    """The records to leave out of a data set, by shard.
 
     Attributes:
         rule: the rule that decides which record of a key is kept. Two jobs with different rules could each leave out
@@ -32,14 +32,14 @@ class Duplicates:
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """``firsts`` has the first record number of each shard with duplicates; ``kept`` has the records to keep."""
+        """``firsts`` maps each shard with duplicates to its first record number; ``kept`` has the records to keep."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule
 
     @classmethod
     def but(cls, kept: RecordSet, selection: Selection, rule: str) -> Duplicates:
-        """Return all records of a data set except ``kept``. Blocks."""
+        """Return an object that leaves out all records of a data set except ``kept``. Blocks."""
         counts = selection.datasets[0].manifest.shards.counts
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         having = np.flatnonzero(np.diff(kept.ranks(starts)) < counts).tolist()
@@ -50,7 +50,7 @@ class Duplicates:
         return shard.key in self._firsts
 
     def of(self, shards: Sequence[SelectedShard]) -> list[Found]:
-        """Return each shard with the numbers of its records to leave out. Blocks."""
+        """Return each shard with the numbers of the records to leave out of it. Blocks."""
         return [(shard, self._of(shard)) for shard in shards]
 
     def _of(self, shard: SelectedShard) -> NDArray[np.int64]:
@@ -65,7 +65,7 @@ NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
 
 
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
-    """Return all records except one of each key: the first committed, or the newest by the feature ``newest``.
+    """Return all records to leave out, which leaves one for each key: the first committed, or the newest by ``newest``.
 
     Only keys are read. Above 64 MiB, they are sorted with temporary files, with 40 bytes for each record. With
     ``newest``, records whose keys occur more than once are also read. If records may be revisits, all are read.

@@ -18,13 +18,13 @@ from asyncrec.tools._schema import infer_schema
 from asyncrec.tools._selection import Selection
 
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
-# Records are passed to an encoder in batches of this many, or as soon as they have this many bytes.
+# Records are passed to an encoder as soon as there are this many of them, or they have this many bytes in total.
 _BATCH = 1024
 _BATCH_BYTES = 64 << 20
 
 
 async def export(selection: Selection, store: Storage, key: str, to: Format, progress: Progress) -> int:
-    """Write all records to the file ``key``. Return the number of records.
+    """Write all records to the file ``key``, and return the number of records.
 
     Raises:
         ObjectExistsError: the file exists.
@@ -65,7 +65,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
     """Return the encoded bytes of some records. Blocks.
 
     Raises:
-        SchemaError, DecodeError: a record does not fit the format; the message contains its number among all records.
+        SchemaError, DecodeError: a record does not fit the format; the message has its number in the selection.
     """
     try:
         return encoder.encode([each.data for each in records])

@@ -2,12 +2,12 @@
 
 Suppose that a topic is deleted and created again under its old name. Position 0 is now a new message, but the data set
 considers it stored. The position cannot be deleted from the commits, because commits are never changed, and a live
-writer records its position in its next commit.
+writer would record its position again in its next commit.
 
-Therefore, this call becomes an owner like any other (`asyncrec._shards.ownership.sources`). It ends the last owner's
-log, wins the next turn, and records the position -1 in the only segment of its own log, which also ends that log. It
-creates no other object, so it needs no mark. If the process dies after winning the turn, the next owner finds neither a
-mark nor the end of the log, and ends the log with a tombstone.
+Therefore, this call becomes the owner of the source as a writer would (`asyncrec._shards.ownership.sources`). It ends
+the last owner's log, wins the next turn, and records the position -1 in the only segment of its own log, which also
+ends that log. It creates no other object, so it needs no mark. If the process dies after winning the turn, the next
+owner finds neither a mark nor the end of the log, and ends the log with a tombstone.
 """
 
 from __future__ import annotations

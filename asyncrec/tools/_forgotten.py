@@ -1,8 +1,8 @@
-"""Find the records of a data set to delete, by their keys or by conditions on their contents.
+"""Find the records to delete from a data set, by their keys or by conditions on their contents.
 
-Keys are looked up in the runs that a checkpoint names, by reading one block for each key. For shards in no run, the
-shards' own keys files are read, one part at a time. These files must be intact, because the position of a key shows to
-which record it belongs. For conditions, all records are read.
+Keys are looked up in the runs that a checkpoint names, by reading one block for each key. If a shard is in no run, its
+own keys file is read, one part at a time. The file must be intact, because the position of a key in it shows which
+record the key belongs to. To test conditions, all records are read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BLOCKS = 64
 
 
 class ByDigests:
-    """A finder of the records whose keys, or with ``contents`` whose contents, have one of several digests.
+    """Finds the records whose keys have one of several digests or, with ``contents``, whose contents do.
 
     Attributes:
         count: the number of different digests.
@@ -57,11 +57,11 @@ class ByDigests:
 
     @property
     def found(self) -> int:
-        """The number of digests that were found in the shards searched so far."""
+        """The number of digests that have been found in the shards searched up to now."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of ``shards`` with the numbers of its records to delete.
+        """Yield every shard with the numbers of the records to delete from it.
 
         Raises:
             DatasetError: the keys of a shard are damaged.
@@ -91,10 +91,10 @@ class ByDigests:
                 yield shard, records
 
     def end(self) -> None:
-        """Declare that all shards were examined."""
+        """Do nothing after all shards have been examined: a digest may be missing from all of them."""
 
     async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
-        """Return the records that have one of the digests according to a run, with the row of their shard."""
+        """Return the records that a run lists with one of the digests, as pairs of a shard's row and record numbers."""
         blocks = {block for first in self._wanted[:, 0].tolist() for block in range(*run.tail.blocks_of(first))}
         # Read adjacent blocks together.
         parts = [[block for _, block in some] for _, some in groupby(enumerate(sorted(blocks)), lambda e: e[1] - e[0])]
@@ -110,7 +110,7 @@ class ByDigests:
         return [(row, found.records[found.shards == row]) for row in np.unique(found.shards).tolist()]
 
     async def _in_shard(self, selection: Selection, shard: SelectedShard) -> NDArray[np.int64]:
-        """Return the numbers of the records that have one of the digests according to the shard's keys file."""
+        """Return the numbers of the records that the shard's keys file lists with one of the digests."""
         keys = shard.entry.keys if shard.entry is not None else None
         if shard.entry is None or keys is None or (self._contents and shard.entry.key_bytes != PAIR_BYTES):
             return _NONE
@@ -132,7 +132,7 @@ class ByDigests:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask of the digests to find. Blocks."""
+        """Return a mask of the elements of ``digests`` to find, and note that they were found. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
@@ -145,7 +145,7 @@ class ByDigests:
 
 
 class ByKeys(ByDigests):
-    """A finder of the records that have one of several keys."""
+    """Finds the records that have one of several keys."""
 
     def __init__(self, keys: Iterable[str | bytes]) -> None:
         """Compute the digests of the keys. Blocks.
@@ -167,13 +167,13 @@ class ByKeys(ByDigests):
 
 
 class ByConditions:
-    """A finder of the records for which all of several conditions hold."""
+    """Finds the records for which all conditions hold."""
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield each of ``shards`` with the numbers of its records to delete, which are found by reading all records.
+        """Read all records, and yield every shard with the numbers of the records to delete from it.
 
         Raises:
             FormatError: a shard is damaged.
@@ -190,10 +190,10 @@ class ByConditions:
             yield shard, np.concatenate(found)
 
     def end(self) -> None:
-        """Declare that all shards were examined.
+        """Check, after all shards have been examined, that the feature of each condition was found.
 
         Raises:
-            ValueError: there were records, but none has the feature of a condition.
+            ValueError: there were records, but none of them had the feature of a condition.
         """
         self._conditions.end()
 

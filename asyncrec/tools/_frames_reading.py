@@ -1,8 +1,8 @@
-"""`FramedRecords` iterates over all records of a selection, in their frames if possible.
+"""`FramedRecords` iterates over all records of a selection, leaving them in their frames if possible.
 
 A shard is read in frames if it is an uncompressed local file and the C extension is installed. Each block is then read
-and verified in one hop to a worker thread, without creating record objects. Other shards, and the records after damage,
-are read by a `RecordReader`.
+and verified in one call in a worker thread, without creating an object for each record. Other shards, and the rest of a
+shard after corrupt data, are read by a `RecordReader`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.tools._keyed_records import ShardsInTurn
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# The size of a block that is read in one hop to a thread. A longer record is read in a block of its own.
+# The size of a block, which is read in one call in a worker thread. A longer record is read in a block of its own.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -55,12 +55,12 @@ class FramedRecords(ShardsInTurn):
 
 
 class _FrameReader:
-    """A reader of one shard from its beginning, in batches. Only one task may use it, and not after a cancellation."""
+    """Reads one shard in batches, from its beginning. Only one task may use it, and only until a call is cancelled."""
 
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
     ) -> None:
-        """``file`` is the file of the shard, if it can be read in frames."""
+        """``file`` is the shard's file, or `None` if the shard cannot be read in frames."""
         self._selection = selection
         self._shard = shard
         self._stack = stack
@@ -99,7 +99,7 @@ class _FrameReader:
         return None if found is None else KeyedBatch(found.records)
 
     def _next_frames(self, file: OpenFile) -> FramedBatch | None:
-        """Read whole frames. Return `None` at the end, or if no valid frame follows. Blocks."""
+        """Read the next complete frames. Return `None` at the end or if the next frame is not valid. Blocks."""
         size = _BLOCK_BYTES
         while left := file.info.size - self._offset:
             with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):

@@ -84,7 +84,7 @@ async def from_csv(
 
 
 def _refuse_json_lines(content: bytes, path: str) -> None:
-    """Reject JSON lines, which could be mistaken for a table with a single column named by the first line.
+    """Reject a JSON lines file, which could be mistaken for a table whose first line names its only column.
 
     Raises:
         DatasetError: the first line is a JSON object.
@@ -100,10 +100,10 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
 
 
 class _Table:
-    """The contents of a CSV file with a header, and the type of each column. Blocks.
+    """The contents of a CSV file with a header, and the type of each column. Creating a table blocks.
 
     Args:
-        folder: the folder of the file, to which the paths in the columns ``files`` are relative.
+        folder: the folder of the CSV file. Paths in the columns ``files`` are relative to it.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class _Table:
 
 
 class _Column:
-    """The type of a column, determined cell by cell, and facts for the report.
+    """The type of a column, determined cell by cell, and what the report may say about the column.
 
     Attributes:
         numbers, texts: the number of cells that are numbers, and of cells that are other text.

@@ -1,8 +1,8 @@
 """`Identities` finds records with equal content, keys or values of a feature, and groups them in bounded memory.
 
 Each record is a row of a table: a digest of its identity (16 bytes), a digest of its content (8 bytes), its number, and
-its side. Above the memory limit, rows are written to files by the first byte of the identity, and the files are grouped
-one at a time.
+its side (`diff` compares two). If the rows exceed the memory limit, they are distributed over files by the first byte
+of the identity, and the files are grouped one at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Features = Mapping[str, Raw]
 _EMPTY_EXAMPLES = (b"", b"\n\0")
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
-# The total size of rows, 1.6 million of them, above which they are written to files.
+# If all rows take more memory than this (about 1.6 million rows), they are written to files.
 _MEMORY = 64 << 20
 
 
@@ -55,7 +55,8 @@ class Identities:
 
     Args:
         by: ``"content"``, ``"key"``, or ``"feature:"`` and the name of a feature (`check_by`).
-        newest_by: the feature with the age of a record. If passed, rows have a field ``age``, which sorts by age.
+        newest_by: a feature by whose values records are older or newer. If it is passed, each row has a field ``age``,
+            and sorting by this field sorts by age.
         ignore: features that are not part of a record's content in comparisons.
         every: also add the records without a key, or without the feature in ``by``. They are equal if their contents
             are.

@@ -62,9 +62,9 @@ class WriterInfo:
 
     Attributes:
         state: ``"closed"`` if the writer ended normally; ``"recovered"`` if it died and its records were committed by
-            another process; ``"died"`` if it died without any records; ``"given up"`` if it was given up. A writer that
-            has not ended is ``"alive"``, ``"dead"``, ``"unknown"`` if this machine cannot determine its state, or
-            ``"open"`` if the writer has no mark to check.
+            another process; ``"died"`` if it died without any records; ``"given up"`` if another process gave it up. A
+            writer that has not ended is ``"alive"``, ``"dead"``, ``"unknown"`` if this machine cannot determine its
+            state, or ``"open"`` if it has no mark to check.
         shards, records: the number of shards and of records that the writer committed.
         job: the description that the writer stored when it began; `None` if the writer has ended.
     """
@@ -199,7 +199,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """Return the report on a data set to which a writer has not yet committed, or `None` if there is no writer."""
+    """Return the report on a data set that has a writer but no commits yet, or `None` if it has no writer either."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):
@@ -241,7 +241,7 @@ async def _described(selection: Selection, dataset: SelectedDataset, orphans: li
 
 
 async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
-    """Return the writers that have committed or ended, and the jobs that have not ended, alive or dead."""
+    """Return the writers that have committed or ended, and all jobs that have not ended, whether alive or dead."""
     unfinished = {job.header.writer: (UnfinishedJob.of(job.header), state) for job, state in await census(folder, name)}
     writers = []
     for each in manifest.writers.values():

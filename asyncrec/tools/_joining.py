@@ -1,10 +1,10 @@
-"""Choose the shards to join, which are runs of small neighbours.
+"""Choose which shards to join: runs of small neighbouring shards.
 
 If every call joined all shards smaller than the limit, a data set that grows by 20 MB each night would be rewritten
-each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard is small only if it is smaller than half the limit. If a
-run fills less than half a shard, a shard at its ends is excluded if it is larger than all other shards of the run
-together. Most bytes are then rewritten only into a shard that is at least twice as large. A joined shard is not joined
-again until shards are added.
+each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard counts as small only if it is smaller than half the limit.
+If a run would fill less than half a shard, its first or last shard is left out if that shard is larger than all others
+in the run together. Most bytes are then only rewritten into a shard that is at least twice as large as their old one. A
+joined shard is not joined again until shards are added.
 
 All functions here are pure.
 """
@@ -18,8 +18,8 @@ from asyncrec._shards.manifest.names import maker_of
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.tools._selection import SelectedShard
 
-# The limits of a piece of work. If the process is killed, the work on at most one piece is lost. A piece needs as much
-# additional storage, and a kilobyte of memory for the entry of each joined shard.
+# The maximum size of a piece. If the process is killed, the work on at most one piece is lost. Joining a piece needs
+# that much additional storage, and a kilobyte of memory for the entry of each joined shard.
 _PIECE_SHARDS = 1 << 14
 _PIECE_BYTES = 1 << 30
 
@@ -36,7 +36,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Shards with consecutive names that are rewritten together, with one new shard for each group."""
+    """Shards with consecutive names that are rewritten together. Each group becomes one new shard."""
 
     kind: Kind
     groups: list[Run]
@@ -91,7 +91,7 @@ def _groups(
     stays: Callable[[SelectedShard], bool],
     max_bytes: int,
 ) -> Iterator[tuple[Kind, Run]]:
-    """Yield the groups of shards, each of which becomes one new shard, with the options of the group."""
+    """Yield each group of shards that is to become one new shard, with the options of the new shard."""
     run: Run = []
     size, kind = 0, None
 
@@ -124,7 +124,7 @@ def _groups(
 
 
 def _worth(run: Run, must: Callable[[SelectedShard], bool], *, full: bool) -> Iterator[Run]:
-    """Yield the part of a run that is worth joining, and each other shard that must be rewritten as its own group."""
+    """Yield the part of a run that is worth joining, and all other shards that must be rewritten, each as one group."""
     low, high, total = 0, len(run), sum(shard.size for shard in run)
     while not full and high - low > 1 and 2 * run[low].size > total:
         total -= run[low].size

@@ -113,7 +113,7 @@ async def write_new(
 
     Args:
         made: a description of how the records were made, for the metadata of the data set.
-        carries: whether the progress of the selections also holds for the target, because it has all their records.
+        carries: whether to store the selections' progress in the target, because it contains all their records.
 
     Raises:
         ObjectExistsError: the target already exists.
@@ -165,7 +165,7 @@ async def write_chosen(
     count: int | None = None,
     carries: bool = False,
 ) -> WriteReport:
-    """Write the records that ``choose`` selects from all records of a selection. Return a complete report.
+    """Write the records that ``choose`` picks from all records of a selection, and return a complete report.
 
     Args:
         made, carries: as for `write_new`, which also lists the errors.
@@ -190,7 +190,7 @@ def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
 
 
 async def kept_compression(given: KeptCompression, selections: Sequence[Selection]) -> CompressionOptions:
-    """Return the requested compression. For ``"keep"``, return the compression of most records in the sources."""
+    """Return the requested compression. ``"keep"`` is the compression that most records of the sources have."""
     if given != "keep":
         return parse_compression(given)
     counts = await in_thread(_records_by_compression, selections)
@@ -203,7 +203,7 @@ async def kept_compression(given: KeptCompression, selections: Sequence[Selectio
 
 
 def _records_by_compression(selections: Sequence[Selection]) -> Counter[str]:
-    """Return the number of records with each compression, according to the manifests. Blocks if shards are many."""
+    """Return the number of records with each compression, from the manifests. Blocks if there are many shards."""
     counts: Counter[str] = Counter()
     for selection in selections:
         for shard in selection.shards:
@@ -218,7 +218,7 @@ def has_keys(selection: Selection) -> bool:
 
 
 class ShardsInTurn:
-    """A base class of iterators that opens the shards of a selection one at a time, with keys if any shard has keys.
+    """A base class for iterators. It opens the shards of a selection one by one, with keys if any shard has keys.
 
     If the iteration ends early, ``stack`` closes the open shard.
     """
@@ -236,7 +236,7 @@ class ShardsInTurn:
         self._keys: ShardKeys | None = None
 
     async def _open(self, shard: SelectedShard) -> None:
-        """Open the records of a shard within the stack."""
+        """Open a shard for reading, and add it to the stack, which closes it."""
         raise NotImplementedError
 
     async def _has_shard(self) -> bool:
@@ -265,11 +265,11 @@ class KeyedRecords(ShardsInTurn):
     If the iteration ends early, ``stack`` closes the open shard.
 
     Args:
-        count: the number of records counted before, if the caller relies on it. If a different number of records is
-            read, DatasetError is raised.
-        losses: if passed, damaged records are skipped, and the loss of each shard is added to this list.
+        count: the number of records that an earlier pass counted, if the caller relies on it. If a different number of
+            records is read, DatasetError is raised.
+        losses: if passed, damaged records are skipped, and a description of what a shard lost is added to this list.
     Attributes:
-        given: the number of records returned so far.
+        given: the number of records that have been returned.
     """
 
     def __init__(

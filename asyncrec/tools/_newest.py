@@ -35,7 +35,7 @@ async def newest_records(selection: Selection, newest: str, *, keyless: bool = F
     Args:
         keyless: return all records, instead of raising DatasetError, if shards have keys files but no record has a key.
 
-    Raises: as `keyed_dataset`, and FormatError if a record is damaged.
+    Raises: as for `keyed_dataset`, and FormatError if a record is damaged.
     """
     async with keyed_dataset(selection, newest) as dataset:
         assert dataset.newest_versions is not None, "newest was passed"

@@ -2,8 +2,8 @@
 
 The name of an object contains the id of its job, except for plain fixed shards, whose job is found by its claim. The
 job's mark exists until the job has ended (`_shards.ownership.marks`). The objects of an unfinished job belong to that
-job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user removed the mark, only the age of
-the object matters: a whole rolling shard may be adopted, and objects may be deleted after a tombstone is written.
+job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user has removed the mark, only the age
+of the object counts: a complete rolling shard may be adopted, and objects may be deleted after a tombstone is written.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset
 
-# Except for fixed shards, a commit publishes its segment much less than this many seconds after the shard.
+# A shard is committed long before it is this many seconds old, unless it is a fixed shard.
 MIN_AGE = 3600.0
-# The number of objects to look up in one hop to a thread. Each look-up takes about 30 microseconds.
+# The number of objects to look up in one call in a worker thread. Each look-up takes about 30 microseconds.
 _LOOKED_AT_ONCE = 1000
 # The number of shards to read at once in order to adopt them.
 _READ_AT_ONCE = 4
@@ -60,8 +60,8 @@ class Orphan:
         key: the key in the data set's folder.
         kind: ``"shard"``; ``"index"`` or ``"keys"`` if there is no such shard; ``"positions"`` for the positions of a
             shard; or ``"run"`` for a run of keys that no checkpoint names.
-        refused: the reason why the object must not be adopted; `None` for a shard that may be adopted if it is whole.
-        owner: the id of the object's job, if the job has not ended; such an object is left to `asyncrec.recover`.
+        refused: why the object must not be adopted; `None` for a shard that may be adopted if it is complete.
+        owner: the id of the object's job if that job has not ended; such an object is left to `asyncrec.recover`.
         recent: whether the object is younger than the required age.
     """
 
@@ -112,7 +112,7 @@ async def _without_replaced(dataset: SelectedDataset, orphans: list[Orphan], min
 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
-    """Return the runs of keys that no checkpoint names. A recent run may be named by a checkpoint not yet published."""
+    """Return the runs of keys that no checkpoint names. A checkpoint that names a recent run may be published soon."""
     prefix = manifest_prefix(dataset.name)
     named = {run.name for run in dataset.manifest.shards.runs}
     there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
@@ -164,8 +164,8 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # The order matters. If a job has no mark by now, the history has all its commits, even those after the manifest was
-    # read and the folder listed.
+    # The order of these calls matters. If a job has no mark now, the history that is loaded next contains all its
+    # commits, including those made after the manifest was read and the folder was listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
     found = await in_thread(_unlisted, found, (await merged(name, history)).shards)
@@ -213,7 +213,7 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Commit whole rolling shards to the data set on behalf of their writers.
+    """Commit complete rolling shards to the data set on behalf of their writers.
 
     Raises:
         ConflictError: the writer of a shard has committed another shard in the meantime, or was abandoned.
@@ -247,10 +247,10 @@ async def _entry_of(
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
     """Delete the orphans that belong to no job, with the index and the keys of each shard. Return the deleted orphans.
 
-    First, the writers of the objects are ended. Their earlier commits remain, but they can commit nothing more.
+    First, the writers of the objects are ended, so that they cannot commit anything more. Their earlier commits remain.
 
-    The claims of ended jobs are also deleted, except claims on plain names, because a job that was given up may be
-    alive, and may still publish a shard with such a name.
+    The claims of ended jobs are also deleted, except claims on plain names, because a job that was given up may still
+    be alive and publish a shard with such a name.
     """
     folder, name = dataset.folder, dataset.name
     free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]
@@ -283,7 +283,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return the objects that the manifest still does not list. Blocks."""
+    """Return those of the objects found that are not in the current manifest either. Blocks."""
     return [
         each
         for each in found
@@ -292,7 +292,7 @@ def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:
-    """Return the ids of the jobs that have not ended, by the stems of their names."""
+    """Return the id of each job that has not ended, by the stems of its shards' names."""
     headers = [job.header for job in await find_jobs(folder, name)]
     owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}
     plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}

@@ -22,12 +22,12 @@ from asyncrec.tools._doctor_report import Check
 
 
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
-    """Let several writers create one key exclusively, each sending all its bytes before the first writer publishes.
+    """Have several writers create the same key exclusively. All send all their bytes before any of them publishes.
 
-    Return the numbers of the writers that succeeded, which is exactly one if the store supports exclusive creation.
+    Return the numbers of the writers that succeeded. If the store supports exclusive creation, this is exactly one.
 
     Raises:
-        StorageError: a writer failed, but not because the object exists.
+        StorageError: a writer failed for a reason other than that the object exists.
     """
     won: list[int] = []
     failed: list[StorageError] = []
@@ -70,7 +70,7 @@ _TICK = 0.005
 
 
 class HeldLoop:
-    """A monitor that measures how long checks block the event loop. `watch` is the task to run during the checks.
+    """Measures how long the checks block the event loop. Run `watch` as a task during the checks.
 
     Attributes:
         longest: the longest time in seconds for which the event loop was blocked, and the check that blocked it.

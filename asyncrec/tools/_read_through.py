@@ -1,8 +1,8 @@
-"""`read_through` reads one shard to its end, and returns its properties and its damage.
+"""`read_through` reads one shard to its end, and returns its properties and a description of any damage.
 
 In the usual case of an intact shard, the records are only scanned, without creating an object for each record. A
 damaged shard is read again by a reader that skips and reports the damage, so all damage is reported by the same code.
-This reader reads through a `ChecksummedStorage`, which computes the CRC32C of the shard.
+This reader uses a `ChecksummedStorage`, which computes the CRC32C of the shard as it is read.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class ReadThrough:
     """The result of `read_through`.
 
     Attributes:
-        records: the number of whole records in the shard.
+        records: the number of complete records in the shard.
         info: the store's description of the shard.
         crc32c: the checksum of the shard's bytes; `None` if the shard was not read to its end.
-        damage: the damage that was skipped.
-        error: the error that stopped the reader, although the reader skips damage; otherwise `None`.
+        damage: the damaged ranges that were skipped.
+        error: the error at which even the reader that skips damage had to stop, or `None`.
         index: a function that returns the index. It blocks, and may be called only if ``sizes`` was true.
     """
 
@@ -81,7 +81,7 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
 
 
 def _behind(done: int, advance: Advance) -> Advance:
-    """Return a function that reports all but the first ``done`` bytes to ``advance``."""
+    """Return a function that passes sizes to ``advance``, except the first ``done`` bytes, which it already knows."""
     left = done
 
     def on(size: int) -> None:
@@ -129,7 +129,7 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
 
 
 class _Counts:
-    """A counter of the records that a reader returns, and with ``sizes``, of the length of each record."""
+    """Counts the records that a reader returns and, with ``sizes``, notes the length of each record."""
 
     def __init__(self, *, sizes: bool) -> None:
         self.records = 0
@@ -164,13 +164,13 @@ _MOST_ON_LOOP = 1 << 20
 
 
 class ChecksummedStorage(ReadOnlyStorage):
-    """A wrapper around a storage that computes the checksum of one object, which is read from its beginning.
+    """Wraps a storage backend to compute the checksum of one object while it is read from its beginning.
 
-    Only one reader may read at a time. A range that the reader reads again, because it arrived damaged, counts once.
+    Only one reader may read at a time. A range that is read again because it arrived damaged counts only once.
 
     Attributes:
         crc32c: the checksum of the bytes ``[0, position)``.
-        position: the number of bytes read so far.
+        position: the number of bytes that have been read.
         info: the store's description of the object; `None` until the object is opened.
     """
 
@@ -201,7 +201,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         """Add ``block``, which was read at the offset ``start``, to the checksum."""
         new = self.position - start
         if not 0 <= new < len(block):
-            return  # the block has already been included, or it follows a gap, at which the checksum ends
+            return  # the block has already been counted, or it lies beyond a gap, at which the checksum ends
         rest = memoryview(block)[new:]
         if len(rest) > _MOST_ON_LOOP:
             self.crc32c = await in_thread(crc32c, rest, self.crc32c)

@@ -2,7 +2,7 @@
 
 By default, records keep their order. ``shuffle`` puts them in a random order that depends on the seed and on their
 original order. ``group_by`` puts records with equal values of a feature next to each other, as required by samplers
-that interleave shards by class. Both options sort by a hash, and spill to disk above the memory limit.
+that interleave shards by class. Both options sort by a hash, and use temporary files above the memory limit.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ LeavesOut: TypeAlias = "Callable[[list[bytes], int], NDArray[np.bool_]]"
 
 
 async def revisits_among(selection: Selection, kept: RecordSet) -> list[str]:
-    """Return the result of `revisits_without` for the records that are not in ``kept``."""
+    """Return the result of `revisits_without` if all records that are not in ``kept`` are left out."""
 
     def left_out(records: list[bytes], first: int) -> NDArray[np.bool_]:
         return ~kept.has(np.arange(first, first + len(records), dtype=np.int64))
@@ -54,7 +54,7 @@ async def revisits_among(selection: Selection, kept: RecordSet) -> list[str]:
 async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[str]:
     """Return the URLs and dates of up to three revisits that would lose their bodies, for an error message.
 
-    Raises: as `KeyedRecords` and ``leaves_out``.
+    Raises: as for `KeyedRecords` and ``leaves_out``.
     """
     known = features_of(selection.schema)
     if known is not None and not known.keys() >= set(_NAMES):
@@ -93,7 +93,7 @@ class _Pages:
     names: list[tuple[str, str]]
 
     def revisits_of(self, lost: list[NDArray[np.uint64]]) -> list[str]:
-        """Return the names of the revisits that are kept and refer to one of these bodies, identified in any way."""
+        """Return the URLs and dates of the kept revisits that refer to one of these bodies by any of its identities."""
         refer = np.any([np.isin(own, bodies) for own, bodies in zip(self.bodies, lost, strict=True)], axis=0)
         rows = np.flatnonzero(self.revisits & ~self.chosen & refer).tolist()
         return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]
@@ -113,7 +113,7 @@ class _Bodies:
         self.needed.append(bodies[~pages.chosen & pages.revisits])
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return the needed bodies that are left out and that no other page keeps. Blocks."""
+        """Return the bodies that are needed but left out, unless another page that is kept has them. Blocks."""
         chosen, stay, needed = (
             np.unique(np.concatenate([_NONE, *each])) for each in (self.chosen, self.stay, self.needed)
         )

@@ -1,4 +1,4 @@
-"""`rewrite` publishes new shards of a data set in the place of old ones, and commits them, for `delete` and `compact`.
+"""`rewrite` replaces shards of a data set with new ones, and commits the change, for `delete` and `compact`.
 
 Each piece of work is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of
 removals, and ends with one segment that adds the new shards and removes the old ones. Once the job has won its place,
@@ -47,7 +47,7 @@ Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
 
 # The number of shards to write at once. Each needs memory for a few chunks.
 MOST_AT_ONCE = 4
-# The total size of a shard's records above which temporary files are used to sort them.
+# If the records of a shard are larger than this in total, they are sorted with temporary files.
 _SORTED_BYTES = 64 << 20
 
 
@@ -70,7 +70,7 @@ class Rewritten:
 
     Attributes:
         job: the id of the job.
-        old, new: the entries of the old shards, and those of the new shards.
+        old, new: the entries of the old and of the new shards.
         place: the place of the job in the log of removals.
     """
 
@@ -90,14 +90,14 @@ async def rewrite(
     moved: Moved | None = None,
     goes_on: Callable[[Job], Awaitable[bool]] | None = None,
 ) -> Rewritten | None:
-    """Write one shard for each group of shards, leaving out some of their records, and replace the group with it.
+    """Replace each group of shards with one new shard, leaving out some of their records.
 
     Args:
         groups: groups of shards of one data set, each shard with the numbers of the records to leave out.
-        tasks: the number of shards to write at once; 1 if they are sorted.
+        tasks: the number of shards to write at once. Sorted shards are written one at a time.
         joining: the options for joining shards. If passed, the old shards are kept for their readers; otherwise they
             are deleted after the commit.
-        moved: replacements for some records.
+        moved: records that replace some of the old records.
         goes_on: called once the job is open. If it returns false, nothing is written, and `rewrite` returns `None`.
 
     Raises:
@@ -155,7 +155,7 @@ def refuse_unnamed(selection: Selection, shards: Sequence[SelectedShard]) -> Non
 async def _write(
     selection: Selection, job: Job, joining: Joining | None, moved: Moved, group: Sequence[Found]
 ) -> ShardEntry | None:
-    """Publish the remaining records of a group as one new shard. Return `None` if no record remains."""
+    """Publish the remaining records of a group as one new shard. Return its entry, or `None` if no record remains."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
         return None
@@ -190,9 +190,9 @@ async def _write(
 async def _sorted(selection: Selection, group: Sequence[Found], sort_by: str) -> AsyncGenerator[Batch]:
     """Yield the records of `_records`, sorted by a feature.
 
-    The records are read twice, first for the values of the feature, and then to be sorted with temporary files.
+    The records are read twice: first to get the values of the feature, and then to sort them with temporary files.
 
-    Raises: as `_records` and `ByFeature`.
+    Raises: as for `_records` and `ByFeature`.
     """
     order = ByFeature(sort_by, selection.schema, selection.path)
     key_bytes = max(entry_of(shard).key_bytes for shard, _ in group)
@@ -302,7 +302,7 @@ async def removed_among(
 async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
     """Delete the objects that were removed from the data set at least ``grace`` seconds ago. Return their paths.
 
-    The removals are dated by the store's clock, and compared with this machine's clock.
+    The times of the removals come from the store's clock, and are compared with this machine's clock.
     """
     (dataset,) = selection.datasets
     until = time.time() - grace

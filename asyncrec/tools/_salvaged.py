@@ -1,7 +1,8 @@
-"""`SalvagedShard` reads the intact records of a damaged shard, finds their numbers (for keys), and reports the loss.
+"""`SalvagedShard` reads the intact records of a damaged shard, finds their numbers, and reports what was lost.
 
-A key is stored by the number of its record, but it is unknown how many records were lost by damage. The number is found
-by the record's offset in the index. A record whose number is uncertain gets no key rather than a wrong key.
+The number of a record is needed to find its key, but counting is not enough, because it is unknown how many records
+were lost. Instead, the record's offset is looked up in the index. If a record's number is uncertain, the record gets no
+key rather than a wrong one.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class ShardLoss:
 
 
 class SalvagedShard:
-    """A reader of the intact records of a shard, returned by `open_salvaged`.
+    """Reads the intact records of a shard. Opened by `open_salvaged`.
 
     Attributes:
         reader: a reader that returns the intact records.
-        without_key: the number of records so far whose number is uncertain.
+        without_key: the number of records passed to `numbers` whose own number is uncertain.
     """
 
     def __init__(self, shard: SelectedShard, reader: RecordReader, index: RecordIndex | None) -> None:
@@ -90,7 +91,7 @@ class SalvagedShard:
         stats = self.reader.stats()
         if len(damage) < stats.lost_ranges + stats.ambiguous_ranges:
             return [-1] * len(sizes)  # the list of damage is incomplete
-        # The records of a member are consecutive up to its first damage.
+        # The records of a member are consecutive up to the first damage in that member.
         ends = {each.member_offset: each.records_before for each in reversed(damage) if each.member_offset is not None}
         rows_of: dict[int, int] = {}
         found = []
@@ -104,7 +105,7 @@ class SalvagedShard:
         return found
 
     def loss(self) -> ShardLoss | None:
-        """Return the loss once the shard has been read to its end, or `None` if nothing was lost."""
+        """Return what was lost, or `None` if nothing was. Call this after the shard has been read to its end."""
         stats = self.reader.stats()
         entry = self._shard.entry
         missing = None if entry is None else max(entry.records - stats.records, 0)

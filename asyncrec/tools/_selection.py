@@ -176,7 +176,7 @@ def _limited(selection: Selection, limit: int) -> Selection:
 
 
 async def reselected(selection: Selection) -> Selection:
-    """Select the data set of a selection again, in its present state."""
+    """Select the data set of a selection again, in its current state."""
     (dataset,) = selection.datasets
     again = await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
     return _limited(again, selection.limit)
@@ -256,7 +256,10 @@ async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) 
 
 
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Return the objects except those that a job on ``key``, which has no manifest, has published but not committed."""
+    """Return ``found`` without the objects that a job has published, but not committed, to the data set at ``key``.
+
+    That data set has no manifest yet.
+    """
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = folder_at(store, prefix)
     below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
@@ -265,7 +268,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
 
 
 async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
-    """Select the data sets and record files below a prefix. Return `None` if there is no object."""
+    """Select the data sets and record files below a prefix. Return `None` if no object is there."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
     made: set[str] = set()  # names of data sets that a job has begun

@@ -70,7 +70,7 @@ def _position(first: int, index: RecordIndex | None) -> Position:
 
 
 def key_bytes_of(*selections: Selection) -> int:
-    """Return the size of the digests of one record, which include a content digest if any shard has content digests."""
+    """Return the size of the digests of a record, which includes a content digest if any shard has content digests."""
     entries = (shard.entry for selection in selections for shard in selection.shards if shard.entry is not None)
     return PAIR_BYTES if any(entry.key_bytes == PAIR_BYTES for entry in entries) else KEY_BYTES
 
@@ -80,7 +80,7 @@ _PASSED_AT_ONCE = 1 << 16
 
 
 class ShardKeys:
-    """A reader of a shard's keys, which returns empty keys if there is no keys file. An async context manager."""
+    """Reads a shard's keys. It is an async context manager. If the shard has no keys file, all keys are empty."""
 
     def __init__(self, selection: Selection, shard: SelectedShard, *, width: int = KEY_BYTES) -> None:
         """``width`` is the size of the digests of one record: `KEY_BYTES`, or `PAIR_BYTES` with content digests."""
@@ -114,7 +114,7 @@ class ShardKeys:
         return [data[at : at + self._width] for at in range(0, len(data), self._width)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """Return the keys of records by their numbers, which must ascend from call to call; an empty key for `None`."""
+        """Return the keys of records by their numbers, which must ascend across all calls. `None` gets an empty key."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

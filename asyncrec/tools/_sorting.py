@@ -1,4 +1,4 @@
-"""`Sorter` sorts records by their places, by means of `HashShuffler`, for `reshard` and `compact`.
+"""`Sorter` sorts records for `reshard` and `compact` with a `HashShuffler`. The bytes to sort by are called places.
 
 All methods except those of `Sorted` block.
 """
@@ -21,14 +21,14 @@ from asyncrec.example._age import Age
 from asyncrec.example._by_name import features_in
 from asyncrec.example._wire import parse_example
 
-# The maximum number of groups to remember, which takes about 10 MiB. Further groups are in the order of a hash.
+# The maximum number of groups to remember, which takes about 10 MiB. The other groups are in the order of a hash.
 _MOST_GROUPS = 0xFF00
 # The number of leading bytes by which text is sorted.
 _VALUE_BYTES = 128
 
 
 class Order:
-    """The place of each record in a shuffled or grouped order, which is 16 bytes to sort by, distinct for each record.
+    """Computes the place of each record in a shuffled or grouped order: 16 bytes that are different for each record.
 
     Records are distributed to files by the first byte of their places, and by the next byte if a file is too large. To
     spread places evenly over all byte values, the first 255 groups have one byte each, and record numbers are scaled by
@@ -67,9 +67,9 @@ class Order:
         return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
 
     def _prefix(self, group: bytes) -> bytes:
-        """Return the bytes with which all places of a group begin, in the order of the groups' first records.
+        """Return the bytes with which all places of a group begin.
 
-        These bytes are never a prefix of another group's bytes.
+        They sort in the order of the groups' first records, and are never a prefix of another group's bytes.
         """
         prefix = self._groups.get(group)
         if prefix is None:
@@ -85,12 +85,12 @@ class Order:
 
 
 class ByFeature:
-    """The place of each record in the order of a feature's values. Records with equal values keep their order.
+    """Computes the place of each record in the order of a feature's values. Records with equal values keep their order.
 
     Records without a value come first. All records must be passed to `show` before the first is placed. This needs 8
     bytes of memory for each record, plus, until `end`, at most 128 bytes for its value.
 
-    Raises: as `Age`.
+    Raises: as for `Age`.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
@@ -100,7 +100,7 @@ class ByFeature:
         self._ranks: NDArray[np.int64] | None = None
 
     def show(self, records: Sequence[bytes]) -> None:
-        """Keep the values of the next records. Blocks."""
+        """Remember the values of the next records. Blocks."""
         values = (self._value.value(features_in(each)) or b"" for each in records)
         self._values.append(np.array([value[:_VALUE_BYTES] for value in values], np.bytes_))
 
@@ -135,7 +135,7 @@ class _Placing(HashShuffler):
 
 
 class Sorter:
-    """A sorter of records by their places. Its methods block.
+    """Sorts records by their places. Its methods block.
 
     Args:
         key_bytes: the number of bytes of digests that are stored before each record.
@@ -181,7 +181,7 @@ class Sorter:
 
 
 class Sorted:
-    """An async iterator over a sorter's batches, each of which is created in a worker thread."""
+    """An async iterator over a sorter's batches. Each batch is created in a worker thread."""
 
     def __init__(self, sorter: Sorter) -> None:
         self._batches = sorter.batches()

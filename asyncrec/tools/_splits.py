@@ -1,4 +1,6 @@
-"""`write_splits` distributes examples to train, eval and test, and writes them, for `from_csv` and `from_folder`.
+"""`write_splits` distributes examples over train, eval and test splits, and writes them.
+
+`from_csv` and `from_folder` use it.
 
     target/train-<writer>-000000.tfrecord ...   with _manifest/train/ and _index/, the data set target/train
     target/eval-...   target/test-...
@@ -74,13 +76,14 @@ class ExampleParts:
 
 
 class ExampleSource(Protocol):
-    """Numbered examples, held in memory except for the contents of their files.
+    """Numbered examples. They are kept in memory, except for the contents of the files that they refer to.
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
         key: the feature with the keys of the records; `None` if records have no keys.
         notes: the ``notes`` of the report.
-        strata: the stratum of each example. Every split gets its share of each stratum. Reading this attribute blocks.
+        strata: the stratum (such as the class) of each example. Every split gets its share of each stratum. Reading
+            this attribute blocks.
         schema: the schema of the records.
     """
 
@@ -113,7 +116,7 @@ class SplitOptions(NamedTuple):
 async def write_splits(
     source: ExampleSource, files: Storage, options: SplitOptions, report: SplitsReport, progress: Progress
 ) -> None:
-    """Distribute the examples of a source to the splits, write them, and complete the report.
+    """Distribute the examples of a source over the splits, write them, and complete the report.
 
     Args:
         files: the storage of the files that the examples refer to.

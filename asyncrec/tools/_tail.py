@@ -37,7 +37,7 @@ class TailStream:
     ) -> None:
         self.selection = selection
         self._stack = stack
-        # One object tests all records, so new records may lack a feature that earlier records had.
+        # The same object tests all records, so new records may lack a feature if earlier ones had it.
         self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
         self._interval = interval
         self._last = last
@@ -86,7 +86,7 @@ class TailStream:
         return at >= 0 and number < self._wanted[at][1]
 
     async def _look(self) -> None:
-        """Reload the manifest, and begin to read the records committed since the last look."""
+        """Reload the manifest, and begin to read the records that were committed since it was last loaded."""
         before = self.selection.datasets[0].manifest.id
         self.selection = await reselected(self.selection)
         if self.selection.datasets[0].manifest.id == before:
@@ -99,9 +99,9 @@ class TailStream:
             self._read(list(new), starts)
 
     def _new(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the ranges of record numbers that are new since the last look, by the position of the shard. Blocks.
+        """Return the ranges of numbers of records that are new since the last call, by the shard's position. Blocks.
 
-        A shard may have replaced several shards. Records of shards that were already known are not returned again.
+        A shard may have replaced several others. Records from shards that were known before are not new.
 
         Raises:
             DatasetError: new records were sorted among known records.

@@ -1,7 +1,7 @@
-"""`Formats` holds the formats of `asyncrec.tools.convert`: the built-in JSON lines and CSV, and those of plugins.
+"""`Formats` lists the formats for `asyncrec.tools.convert`: the built-in JSON lines and CSV, and those of plugins.
 
-The built-in formats are found without loading plugins. No plugin can claim their names or suffixes, or those of
-TFRecord files. For a known format that is not installed, the error names the package to install.
+The built-in formats are found without loading plugins. A plugin cannot use their names or suffixes, or those of
+TFRecord files. If a known format is not installed, the error names the package to install.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"(\.[a-z0-9_-]+)+")
 
 
 class Formats:
-    """The formats of this process. Plugins are loaded once, when they are first needed."""
+    """The formats that this process knows. Plugins are loaded once, when they are first needed."""
 
     def __init__(self, plugins: Plugins = PLUGINS) -> None:
         self._plugins = plugins
@@ -43,11 +43,11 @@ class Formats:
         self._loading = threading.Lock()
 
     async def look_for(self, source: str, target: str = RECORDS) -> None:
-        """Add the formats of plugins, unless both sides of a conversion are built in.
+        """Add the formats of plugins, unless both sides of a conversion have built-in formats.
 
-        Each side is the name of a format or of a file. A name without a suffix is a data set if it is the target, or if
-        it is the source and the target has a built-in format. Otherwise, it is a folder of files that may have any
-        format.
+        ``source`` and ``target`` are names of formats or of files. A name without a suffix is a data set if it is the
+        target, or if it is the source and the target has a built-in format. Otherwise, it is a folder, whose files may
+        have any format.
         """
         writes_records = target == RECORDS or self._of_built_in(target) is None
         to_known = self._is_known(target) or "." not in _base(target)
@@ -62,7 +62,7 @@ class Formats:
         return self._suffixes.get(found, RECORDS)
 
     def known(self) -> str:
-        """Return the suffixes of all formats, for a message."""
+        """Return the suffixes of all formats, for an error message."""
         return ", ".join(sorted(self._suffixes))
 
     def get(self, name: str) -> Format:

@@ -21,7 +21,7 @@ from asyncrec.tools._json_values import lists_of, to_json
 
 
 class CsvEncoder:
-    """An encoder of records to the bytes of a CSV file. Blocks."""
+    """Encodes records as the bytes of a CSV file. The methods block."""
 
     def __init__(self, columns: Sequence[str], *, lists: frozenset[str], compressed: bool) -> None:
         self._columns = list(columns)

@@ -1,7 +1,7 @@
 """The JSON lines format: one JSON object per line, which becomes one record, in a plain or GZIP file.
 
-A line is reported and skipped if it is not a JSON object, has a value that fits no feature, or has more values than fit
-into memory. Because three bytes (``[],``) become an object of 64 bytes, values are counted before a line is parsed.
+A line is reported and skipped if it is not a JSON object, has a value that fits no feature, or has too many values to
+fit in memory. Three bytes (``[],``) become a Python object of 64 bytes, so values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.tools._json_values import from_json, lists_of, to_json
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
-# The approximate size of a Python value. All values of a line together may take as much memory as the largest record.
+# The approximate size of a Python value. In total, the values in a line may take as much memory as the largest record.
 _VALUE_BYTES = 64
 
 
@@ -56,10 +56,10 @@ class _Lines:
 
 
 class _Parser:
-    """A parser that receives blocks of bytes and returns records. Blocks.
+    """A parser that is fed chunks of bytes and returns records. Feeding it blocks the thread.
 
     Attributes:
-        pending: whether the bytes fed so far contain more records.
+        pending: whether the bytes that it was fed may contain more records.
         lost: whether the rest of the file cannot be read.
     """
 
@@ -76,7 +76,7 @@ class _Parser:
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """Return the records that a block completes. ``b""`` marks the end; `None` continues with pending records."""
+        """Return the records that end in a block. Pass ``b""`` at the end of the file, `None` for pending records."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:
@@ -143,7 +143,7 @@ class _Parser:
 
 
 class JsonLinesEncoder:
-    """An encoder of records to the bytes of a JSON lines file. Blocks."""
+    """Encodes records as the bytes of a JSON lines file. The methods block."""
 
     def __init__(self, *, lists: Collection[str], compressed: bool) -> None:
         self._lists = lists

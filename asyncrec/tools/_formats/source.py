@@ -48,7 +48,7 @@ class StoredFile:
 async def open_file_of(
     storage: Storage, key: str, *, path: str, info: ObjectInfo | None = None, max_record_bytes: int
 ) -> AsyncIterator[StoredFile]:
-    """Open the version ``info`` of the file at ``key``, to be read by a format. Error messages contain ``path``.
+    """Open the version of the file at ``key`` that ``info`` describes, for a format. Error messages contain ``path``.
 
     Raises: as for `ResumingSource`, here and in ``receive``.
     """

@@ -10,11 +10,13 @@ from typing import Any
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing import joint_job
 from asyncrec._shards.writing.joint_job import JobShare
-from asyncrec.blocking._owner import Handle, as_context
+from asyncrec.blocking._owner import Handle, as_call, as_context
 from asyncrec.example._schema import Schema
-from asyncrec.integrations.arrow import Part, schema_of
+from asyncrec.integrations.arrow import Part, _column_types, schema_of
+from asyncrec.integrations.arrow._column_types import ColumnTypes
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
+from asyncrec.storage._url import redact
 
 PART_BYTES = 128 << 20  # the size of a task's part; the same as Ray's block size and Spark's split size
 _GZIP_FACTOR = 4  # the approximate compression ratio of web pages, to estimate the number of tasks
@@ -75,10 +77,34 @@ class DriverJob(Handle[joint_job.JointJob]):
 open_driver_job = as_context(joint_job.open_joint_job, DriverJob)
 
 
+_agreed_types, check_types = as_call(_column_types.agreed_types), as_call(_column_types.check_types)
+
+
+def agree_on_types(
+    path: str | os.PathLike[str],
+    schema: Schema | None,
+    metadata: Mapping[str, Any],
+    *,
+    mode: str,
+    storage_options: dict[str, Any] | None = None,
+) -> ColumnTypes:
+    """Return the types with which to write to a data set. The driver must call `check_types` before it commits.
+
+    Args:
+        path: the path of the data set.
+        schema: the schema of the records; by default, the schema of each batch.
+        metadata: the metadata for the manifest, with the Arrow schema of the batches if it is known.
+        mode: ``"append"``, ``"new"`` or ``"replace"``.
+        storage_options: options for the backend.
+    """
+    types = ColumnTypes(redact(os.fspath(path)), schema, metadata, mode=mode)
+    return _agreed_types(path, types, storage_options=storage_options)
+
+
 def write_share(
     share: JobShare,
     batches: Iterable[Any],
-    schema: Schema | None,
+    types: ColumnTypes,
     *,
     part: int,
     narrow: bool,
@@ -90,15 +116,16 @@ def write_share(
     Args:
         share: what the job's tasks need to know about the job.
         batches: the rows, as Tables or RecordBatches.
-        schema: the schema of the records; by default, the schema of each batch.
+        types: the types of the columns, and the schema of the records; by default, the schema of each batch.
         part: the number of the task, which determines the order of the shards in the data set.
         narrow: whether to round float64 to float32.
         limits: ``max_shard_bytes`` and ``max_shard_records``.
         storage_options: options for the backend.
     """
     with _open_share(share, part=part, storage_options=storage_options, **limits) as opened:
-        for batch in batches:
-            told = schema or schema_of(batch.schema, nulls=null_columns(batch))
+        for given in batches:
+            batch = types.cast(given)
+            told = types.schema or schema_of(batch.schema, nulls=null_columns(batch))
             for first, piece in pieces(batch):
                 opened.write(records_from(piece, told, narrow=narrow, first=first))
     return opened.entries

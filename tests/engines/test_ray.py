@@ -256,6 +256,18 @@ def test_write_modes_match_writer_modes(tmp_path: Path) -> None:
     assert len(ids(tmp_path / "d")) == 20
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_appended_times_are_cast_to_stored_unit(tmp_path: Path, known: bool) -> None:
+    write_batches(tmp_path / "d", pa.table({"when": pa.array([7_000_000], pa.timestamp("us"))}))
+    rows = pa.table({"when": pa.array([8000, 9000], pa.timestamp("ms"))})
+    schema = None if known else Schema({"when": FixedLen((), "int64")})
+    write_asyncrec(ray.data.from_arrow(rows), tmp_path / "d", schema=schema)
+    found = read_batches(tmp_path / "d").read_all().column("when").combine_chunks().sort()
+    assert found.equals(pa.array([7_000_000, 8_000_000, 9_000_000], pa.timestamp("us")))
+    with pytest.raises(SchemaError, match=r"'when' is duration\[us\].*stores timestamp\[us\]"):
+        write_asyncrec(ray.data.from_arrow(pa.table({"when": pa.array([1], pa.duration("us"))})), tmp_path / "d")
+
+
 DRIVER = """
 import os, signal, sys, threading, time
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -15,7 +15,8 @@ from asyncrec._arguments import Size
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.example._schema import Schema
-from asyncrec.integrations._engines import DriverJob, open_driver_job, write_share
+from asyncrec.integrations._engines import DriverJob, agree_on_types, check_types, open_driver_job, write_share
+from asyncrec.integrations.arrow._column_types import ColumnTypes
 from asyncrec.integrations.arrow._writing import schemas_of
 
 __all__ = ["AsyncrecDatasink", "DriverJob", "WriteReport", "write_asyncrec"]
@@ -78,6 +79,7 @@ def write_asyncrec(
         options: the options of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
 
     Raises:
+        SchemaError: a column holds times, and the data set stores another kind of times in it, or plain integers.
         ConflictError: a run with this id is alive, or another job has replaced the data set in the meantime.
         ObjectExistsError: the data set exists, with ``mode="new"``.
         StorageError, DatasetError: the commit failed.
@@ -88,13 +90,14 @@ def write_asyncrec(
     kept = dict(metadata or {})
     if told is not None:
         records, kept = schemas_of(told, kept)
+    types = agree_on_types(path, records, kept, mode=mode, storage_options=storage_options)
     with open_driver_job(
         path,
         job_id=job_id,
         mode=mode,
         take_over=take_over,
         schema=None if records is None else records.to_json(),
-        metadata=kept,
+        metadata=types.metadata,
         compression=compression,
         index=index,
         storage_options=storage_options,
@@ -103,7 +106,7 @@ def write_asyncrec(
         if not repeated:
             sink = AsyncrecDatasink(
                 job,
-                records,
+                types,
                 narrow=narrow,
                 max_shard_bytes=max_shard_bytes,
                 max_shard_records=max_shard_records,
@@ -128,7 +131,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
     def __init__(
         self,
         job: DriverJob,
-        schema: Schema | None,
+        types: ColumnTypes,
         *,
         narrow: bool = True,
         max_shard_bytes: Size | None = None,
@@ -138,7 +141,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
     ) -> None:
         self._job: DriverJob | None = job
         self._share = job.share
-        self._schema = schema
+        self._types = types
         self._narrow = narrow
         self._limits: dict[str, Any] = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
         self._min_rows = min_rows_per_write
@@ -162,7 +165,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         return write_share(
             self._share,
             (BlockAccessor.for_block(block).to_arrow() for block in blocks),
-            self._schema,
+            self._types,
             part=int(ctx.task_idx),
             narrow=self._narrow,
             limits=self._limits,
@@ -172,6 +175,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
     def on_write_complete(self, write_result: Any) -> None:
         """Commit the shards. Ray calls this in the driver."""
         assert self._job is not None, "Ray calls this in the driver"
+        check_types(self._share.path, self._types, storage_options=self._storage_options)
         entries = [entry for returned in write_result.write_returns for entry in returned]
         self._job.commit(entries, int(write_result.num_rows))
 

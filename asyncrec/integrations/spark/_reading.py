@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from asyncrec.errors import SchemaError
 from asyncrec.integrations._engines import PART_BYTES, groups, seen_from_tasks
 from asyncrec.integrations.arrow import BatchMaker, Part, Plan, plan_batches, read_parts
+from asyncrec.integrations.arrow._units import leaf_of
 from asyncrec.integrations.spark._types import arrow_of, spark_schema
 
 _MOST_PARTITIONS = 10_000  # each partition needs an object in Spark's driver, and a task
@@ -73,7 +74,7 @@ def _between(stored: Any, wanted: Any) -> Any:
     for field, asked in zip(stored, wanted, strict=True):
         if pa.types.is_list(field.type) and not pa.types.is_nested(asked.type):
             field = pa.field(field.name, field.type.value_type, nullable=True)
-        if pa.types.is_temporal(asked.type) and pa.types.is_integer(field.type):
+        if pa.types.is_temporal(leaf_of(asked.type)) and pa.types.is_integer(leaf_of(field.type)):
             raise SchemaError(
                 f"column {field.name!r} is stored as {field.type} without a time unit, so it cannot be read as a "
                 "time; read it as it is stored, and convert it in Spark"

@@ -14,7 +14,7 @@ from asyncrec._shards.writing.detached_job import DetachedJob, begin_detached_jo
 from asyncrec._shards.writing.job import Mode
 from asyncrec.blocking._owner import as_call
 from asyncrec.errors import ArgumentValueError
-from asyncrec.integrations._engines import seen_from_tasks, write_share
+from asyncrec.integrations._engines import agree_on_types, check_types, seen_from_tasks, write_share
 from asyncrec.integrations.arrow._writing import schemas_of
 from asyncrec.integrations.spark._types import arrow_of
 
@@ -46,16 +46,17 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
                 'option if_exists: cannot be combined with mode("overwrite"), which already replaces the data set'
             )
         records, metadata = schemas_of(options.get("schema", arrow_of(schema)), options.get("metadata"))
-        self._schema = records
         self._narrow = options.get("narrow", True)
         self._limits = {name: options.get(name) for name in ("max_shard_bytes", "max_shard_records")}
         self._storage_options = options.get("storage_options")
+        path, mode = seen_from_tasks(options["path"]), "replace" if overwrite else _MODES[exists]
+        self._types = agree_on_types(path, records, metadata, mode=mode, storage_options=self._storage_options)
         told = ("job_id", "compression", "index", "storage_options")
         self._job = _begin(
-            seen_from_tasks(options["path"]),
-            mode="replace" if overwrite else _MODES[exists],
+            path,
+            mode=mode,
             schema=records.to_json(),
-            metadata=metadata,
+            metadata=self._types.metadata,
             **{name: options[name] for name in told if name in options},
         )
 
@@ -74,7 +75,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         entries = write_share(
             self._job.share,
             counted(),
-            self._schema,
+            self._types,
             part=TaskContext.get().partitionId(),
             narrow=self._narrow,
             limits=self._limits,
@@ -84,6 +85,8 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
 
     def commit(self, messages: Sequence[_Made | None]) -> None:
         """Commit the shards of one attempt at each task, or nothing at all. Spark calls this in the driver."""
+        if self._job.header is not None:
+            check_types(self._job.share.path, self._types, storage_options=self._storage_options)
         made = [message for message in messages if message is not None]
         entries = [entry for message in made for entry in message.entries]
         rows = sum(message.rows for message in made)

@@ -129,6 +129,8 @@ def test_reader_schema_selects_columns_and_types(spark: Any, tmp_path: Path) -> 
         read.schema("other int").load(str(tmp_path / "d")).collect()
     with pytest.raises(Exception, match="without a time unit"):
         read.schema("id timestamp").load(str(tmp_path / "d")).collect()
+    with pytest.raises(Exception, match="without a time unit"):
+        read.schema("maybe array<timestamp>").load(str(tmp_path / "d")).collect()
 
 
 def test_records_without_schema_require_reader_schema(spark: Any, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from asyncrec import FixedLen, Schema, VarLen, blocking
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.integrations.arrow import read_batches
+from asyncrec.integrations.arrow import read_batches, write_batches
 from asyncrec.tools import verify
 
 pytestmark = pytest.mark.timeout(600)
@@ -135,6 +135,21 @@ def test_concurrent_runs_of_one_job_commit_once(spark: Any, tmp_path: Path) -> N
     assert ids(tmp_path / "d") == list(range(ROWS))
     anyio.run(lambda: verify(tmp_path / "d", delete=True, min_age=0))
     check_clean(tmp_path / "d")
+
+
+def test_appended_times_are_cast_to_stored_unit(spark: Any, tmp_path: Path) -> None:
+    stored = pa.table({"when": pa.array([7000], pa.timestamp("ms"))})
+    write_batches(tmp_path / "d", stored)
+    save(spark.sql("select timestamp_ntz'1970-01-01 00:00:08' as when"), tmp_path / "d")
+    found = read_batches(tmp_path / "d").read_all().column("when").combine_chunks().sort()
+    assert found.equals(pa.array([7000, 8000], pa.timestamp("ms")))
+    for wrong, fault in (
+        ("timestamp_ntz'1970-01-01 00:00:08.000001'", "would lose data"),
+        ("timestamp'1970-01-01 00:00:08'", r"'when' is timestamp\[us, tz=UTC\]"),
+    ):
+        with pytest.raises(Exception, match=fault):
+            save(spark.sql(f"select {wrong} as when"), tmp_path / "d")
+    assert len(read_batches(tmp_path / "d").read_all()) == 2
 
 
 def test_recover_abandons_job_of_killed_driver_on_request(tmp_path: Path) -> None:

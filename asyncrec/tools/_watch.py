@@ -42,8 +42,8 @@ from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 # If a writer has not updated its status for five intervals, its lock is checked. If the lock shows that the writer is
 # alive, it was stopped or its event loop is blocked, so the last speed in its status is no longer valid.
 _LATE_SECONDS = 5 * STATUS_SECONDS
-# If a writer has no status yet, its lock is checked after this many seconds. Before a writer writes its first status, it
-# reads existing data, such as many keys.
+# If a writer has no status yet, its lock is checked after this many seconds. Before its first status, a writer reads
+# existing data, such as many keys.
 _OPENING_SECONDS = 60.0
 
 

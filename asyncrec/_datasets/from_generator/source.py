@@ -153,7 +153,7 @@ async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
 
 
 def _is_async(func: Callable[..., object]) -> bool:
-    """Return whether ``func`` or its ``__call__`` is an async function or generator, so that calling it never blocks."""
+    """Return whether ``func`` or its ``__call__`` is an async function or generator, so that a call never blocks."""
     while isinstance(func, partial):
         func = func.func
     return any(

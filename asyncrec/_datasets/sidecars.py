@@ -90,7 +90,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """Merge the tables. If a size varies, it becomes -1, and the feature is not dense. If types differ, the last wins."""
+    """Merge the tables. A size that varies becomes -1, and its feature is not dense. If types differ, the last wins."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():

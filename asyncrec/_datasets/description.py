@@ -102,7 +102,8 @@ class Description:
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
         """Set the shapes in pixels, height first, of the features that contain the bytes of an image file.
 
-        datum's table gives these shapes, which datum needs to decode the images, instead of that of the stored scalar.
+        datum's table gives these shapes instead of the shape of the stored scalar, because datum needs them to decode
+        the images.
         """
         self._images = shapes
 

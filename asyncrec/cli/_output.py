@@ -153,7 +153,7 @@ def _styled(text: str, style: Style) -> str:
 
 
 def _fitted(line: str, width: int | None, head: str, below: str) -> list[str]:
-    """Return ``head`` and ``line``, wrapped between words if too long. Paths are not split, so that they can be copied."""
+    """Return ``head`` and ``line``, wrapped between words if too long. Paths are kept whole, so they can be copied."""
     whole = (head + line).rstrip()
     if width is None or len(whole) <= width:
         return [whole]

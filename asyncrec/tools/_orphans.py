@@ -283,7 +283,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return those of the objects found that are not in the current manifest either. Blocks."""
+    """Return the objects in ``found`` that the current manifest does not list, either. Blocks."""
     return [
         each
         for each in found

@@ -142,7 +142,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """Return the age of a status by both machines' clocks or, if longer, the time since it was seen to change."""
+        """Return the age of a status by both machines' clocks, or the time since it was seen to change, if longer."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -221,9 +221,9 @@ def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:
     return manifest.records, manifest.bytes, last
 
 
-# The number of records to read from each shard. It is small, so that a look is fast and does not slow down the writers.
+# The number of records to read from each shard. It is small, so that a report is fast and does not slow down writers.
 _RECORDS = 1000
-# The number of shards to read in one look, the newest first.
+# The number of shards to read for one report, the newest first.
 _SHARDS = 4
 # The maximum number of values to count separately. If a feature, such as a URL, has more, the others share one count.
 _VALUES = 1000
@@ -233,7 +233,7 @@ _OTHERS = "others"
 
 
 class ClassCounts:
-    """Counts the records that have been read by their value of ``feature``."""
+    """Counts the records that were read, by their value of ``feature``."""
 
     def __init__(self, feature: str) -> None:
         self._feature = feature

@@ -1,4 +1,4 @@
-"""`DatasetWriter` makes one split from a generator of examples. The split is shuffled, sharded and described."""
+"""`DatasetWriter` makes one split from a generator of examples: it shuffles and shards them, and describes them."""
 
 from __future__ import annotations
 

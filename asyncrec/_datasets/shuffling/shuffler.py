@@ -1,4 +1,4 @@
-"""`HashShuffler` sorts records by the hashes of their keys. The result does not depend on the order they came in.
+"""`HashShuffler` sorts records by the hashes of their keys. The result does not depend on their original order.
 
 The hash is ``md5(salt + key)``, 128 bits, with the key as text or bytes. This is the scheme of datum and TFDS, so
 records have the same order as in datum. The salt is the split's name, so that equal keys have different positions in

@@ -108,7 +108,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """Return the number of records in each shard, in order, from the manifest if it lists the shard, or by `counted`."""
+    """Return the number of records in each shard, in order, from the manifest if it lists the shard or by `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)

@@ -1,4 +1,4 @@
-"""Make shuffled, sharded and described data sets from examples, and read them back.
+"""Shuffle examples, write them as sharded data sets with a description of their features, and read them back.
 
 A package or module imports only from those above it in this list.
 

@@ -1,8 +1,8 @@
 """`Description` describes the features of all examples of a split, as a `Schema` and as datum's table of types and
 shapes.
 
-All examples are considered, not only the last. Types of the same stored kind are merged. A feature whose length varies
-becomes VarLen. A contradiction raises an error that names the feature and two examples.
+It considers all examples, not only the last one. Types that are stored as the same kind are merged, and a feature whose
+length varies becomes a VarLen. If examples contradict each other, the error names the feature and two of the examples.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# The number of kinds of examples to remember, so that an example of a known kind needs only a look-up. If lengths vary,
-# there are many kinds.
+# The number of combinations of types and shapes to remember. An example with a known combination needs only a look-up.
+# If lengths vary, there are many combinations.
 _REMEMBERED = 4096
 
 
@@ -103,7 +103,8 @@ class Description:
     def see_images(self, shapes: Mapping[str, list[int]]) -> None:
         """Set the shapes in pixels, height first, of the features that contain the bytes of an image file.
 
-        datum's table has these shapes instead of the shape of the stored scalar. datum needs them to decode the images.
+        datum's table gives these shapes instead of the shape of the stored scalar, because datum needs them to decode
+        the images.
         """
         self._images = shapes
 
@@ -124,7 +125,7 @@ class Description:
         return Schema(entries)
 
     def table(self) -> FeatureTable:
-        """Return datum's table. A size that varies between examples is -1, and its feature is not dense."""
+        """Return datum's table. If a size varies between examples, it is -1, and the feature is not dense."""
         if self._opaque:
             return {}
         return {
@@ -208,9 +209,9 @@ class Description:
 
 
 def schema_of_table(table: Mapping[str, Any]) -> Schema:
-    """Return the schema that datum's table describes, for a data set without another schema.
+    """Return the schema that datum's table describes, for a data set that has no other schema.
 
-    datum stores a dense string as one value. Its shape in the table is that of the decoded image.
+    datum stores a dense string as one value, and gives the shape of the decoded image as its shape in the table.
 
     Raises:
         SchemaError: the table cannot be read.
@@ -273,7 +274,7 @@ def _dtype_of(array: Any) -> str | None:
 def _count(kind: int, payload: bytes | list[bytes]) -> int:
     if isinstance(payload, list):
         return len(payload)
-    # Each packed varint ends with its only byte whose highest bit is clear.
+    # The highest bit is clear only in the last byte of each packed varint.
     return len(payload) // 4 if kind == FLOAT else int((np.frombuffer(payload, np.uint8) < 0x80).sum())
 
 

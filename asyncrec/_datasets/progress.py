@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-# The eye cannot see faster updates, and drawing the bar takes as long as processing a hundred examples.
+# The minimum time between updates. Nothing faster is visible, and drawing the bar takes as long as processing a hundred
+# examples.
 _SECONDS_BETWEEN = 0.1
 
 

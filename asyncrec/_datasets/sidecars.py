@@ -1,10 +1,10 @@
-"""Write datum's two JSON files beside the shards. They are derived from the manifests, which remain authoritative.
+"""Write datum's two JSON files next to the shards. They are derived from the manifests, which remain authoritative.
 
 ``shard_info.json`` contains ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json`` contains the
-features of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both describe a whole folder, to which
-several writers may write splits at once. Each writer therefore derives both files from the manifests of all splits, and
-checks both again after writing, so the last writer has read every manifest committed before. Entries of splits without
-a manifest, which datum itself wrote, are kept.
+features of all splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both files describe an entire folder,
+and several writers may write splits to it at once. Therefore, each writer derives both files from the manifests of all
+splits, and checks both again after writing, so that the last writer has read every manifest that was committed before.
+Entries of splits that have no manifest, because datum itself wrote them, are kept.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
 
 
 def _is_of_output(error: Exception) -> bool:
-    """Return whether writing to stdout raised the error, in which case flushing the buffered data fails again."""
+    """Return whether the error was raised by writing to stdout. If so, flushing the buffered data fails again."""
     if not isinstance(error, OSError):
         return False
     try:

@@ -64,7 +64,7 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
 
 
 def _whose(error: BaseException) -> str:
-    """Return the origin of an unexpected error: asyncrec, the plugin that raised the error, or either of the two."""
+    """Return where the bug behind an unexpected error may be: in asyncrec, in a plugin, or in either of the two."""
     from importlib.metadata import entry_points
 
     plugins = {}

@@ -1,10 +1,10 @@
 """`Installed` finds commands: the built-in ones (`COMMANDS`) and those of plugins.
 
 The built-in command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (with ``_`` for ``-``), which
-is imported when the command is called. A new built-in command needs a module and a line here. The line determines the
-command's position and description in ``asyncrec --help``.
+is imported when the command is called. A new built-in command needs a module and a line in `SECTIONS`, which determines
+its position and description in ``asyncrec --help``.
 
-A built-in command is found without loading plugins, and no plugin can use its name. For a known command that is not
+A built-in command is found without loading plugins, and no plugin can use its name. If a known command is not
 installed, `Installed.missing` returns a message that names the package to install.
 """
 
@@ -88,7 +88,7 @@ _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 class Installed:
-    """The commands of this process. Plugins are loaded once, when their commands are first needed."""
+    """The commands that this process can run. Plugins are loaded once, when their commands are first needed."""
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self._plugins = plugins

@@ -81,7 +81,7 @@ def pairs(values: Mapping[str, object]) -> None:
 
 
 def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> None:
-    """Print names, each padded to its width, and then ``text``, with its other lines indented below the first."""
+    """Print names, each padded to its width, followed by ``text``, whose other lines are indented below its first."""
     head = " " * indent + "".join(f"{clean(name, line=True).ljust(size)}  " for name, size in columns)
     width = _width()
     below = " " * (len(head) if width is None or 2 * len(head) <= width else indent + 4)
@@ -153,7 +153,7 @@ def _styled(text: str, style: Style) -> str:
 
 
 def _fitted(line: str, width: int | None, head: str, below: str) -> list[str]:
-    """Return ``head`` and ``line``, wrapped between words if too long. Paths are not split, so users can copy them."""
+    """Return ``head`` and ``line``, wrapped between words if too long. Paths are kept whole, so they can be copied."""
     whole = (head + line).rstrip()
     if width is None or len(whole) <= width:
         return [whole]

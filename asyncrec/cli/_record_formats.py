@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "example", "json", "hex", "text", "raw")
 
-# How much of a value is shown in the formats for users. Other formats show complete values.
+# How much of a value the human-readable formats show. The other formats show complete values.
 _MOST_VALUES = 8
 _MOST_CHARACTERS = 200
 _HEX_BYTES = 256
 
 
 class Printer:
-    """A printer of records to stdout.
+    """Prints records to stdout.
 
     Args:
         schema: the schema of the data set, which determines the order of the features, which of them are shown as text,
@@ -54,7 +54,7 @@ class Printer:
         self._schema = schema
         self._only = only
         self._whole = whole
-        self._features: set[str] = set()  # the features found in records so far, if ``only`` is passed
+        self._features: set[str] = set()  # the features found in the records, if ``only`` is passed
 
     def show(self, found: FoundRecord) -> None:
         """Print one record."""
@@ -160,7 +160,7 @@ def _features_of(record: bytes) -> set[str]:
 
 
 def _values_of(record: bytes, name: str) -> list[Any]:
-    """Return the values of a feature, or of all steps of a feature list; an empty list if there is no such feature."""
+    """Return the values of a feature, or of all steps of a feature list, or an empty list if there is neither."""
     from asyncrec.errors import DecodeError
     from asyncrec.example._codec import decode_sequence_example
 
@@ -188,7 +188,7 @@ def _title(found: FoundRecord) -> None:
 
 
 def _described(value: Any, is_text: bool) -> tuple[str, str]:
-    """Return the type and the values of a feature as text for users."""
+    """Return the type and the values of a feature as human-readable text."""
     if isinstance(value, list):
         kind, texts = "str" if is_text else "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
     else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[_Format, typer.Option("-f", "--format", help="Output format; auto shows the features of Examples.")]
-# For commands in which -f has another meaning, such as tail.
+# For commands in which -f means something else, such as tail.
 LongFormat = Annotated[_Format, typer.Option("--format", help="Output format; auto shows the features of Examples.")]
 Features = Annotated[
     list[str] | None, feature_option("Show only this feature. Can be repeated.", "--feature", metavar="NAME")
@@ -169,13 +169,13 @@ def show_record(
     run_async(run)
 
 
-# The maximum number of bodies in memory at once.
+# The maximum number of bodies to keep in memory at once.
 AT_ONCE = 16
 
 
 @asynccontextmanager
 async def resolving(path: str, storage_option: list[str] | None) -> AsyncIterator[Resolve]:
-    """Open the data set that contains the bodies, and yield a function that resolves the revisits among records.
+    """Open the data set that contains the bodies, and yield a function that resolves the revisits in a list of records.
 
     Raises:
         UsageError: the path means stdin.

@@ -40,7 +40,7 @@ def give_up_output() -> None:
 class Warnings(logging.Handler):
     """A context manager that prints logged warnings, such as those of retried requests, as lines on stderr.
 
-    This includes warnings of other packages, in which Python would not escape control characters.
+    This includes warnings from other packages, whose control characters Python would not escape.
 
     Attributes:
         reported: the messages that were printed.

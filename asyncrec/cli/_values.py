@@ -59,7 +59,7 @@ def stores(
 
 
 def parse_compression(text: str) -> Any:
-    """Return the library's name for a compression, which is passed in upper or lower case. ``"keep"`` is unchanged."""
+    """Return the library's name for a compression, given in upper or lower case. ``"keep"`` is not changed."""
     lower = text.lower()
     return lower if lower == "keep" else "" if lower == "none" else lower.upper()
 

@@ -127,7 +127,7 @@ async def _look(
 
 
 class _View:
-    """An output for reports.
+    """A way to show reports.
 
     Attributes:
         last: the last report that was shown.
@@ -144,7 +144,7 @@ class _View:
 
 
 class _Lines(_View):
-    """An output that prints each report as a line of JSON."""
+    """Prints each report as a line of JSON."""
 
     def show(self, report: WatchReport) -> None:
         print_json(report.to_json())
@@ -153,7 +153,7 @@ class _Lines(_View):
 
 
 class _Screen(_View):
-    """An output that overwrites the screen with each report or, if stdout is not a terminal, prints each report."""
+    """Overwrites the screen with each report or, if stdout is not a terminal, prints the reports one after another."""
 
     def __init__(self, *, moving: bool) -> None:
         self._moves = moving and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"

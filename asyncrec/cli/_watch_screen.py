@@ -86,7 +86,7 @@ def _speed(report: WatchReport) -> str:
 
 
 def _of_dead(report: WatchReport, width: int) -> list[str]:
-    """Return the commands that recover the records of dead writers, wrapped rather than cut, so users can copy them."""
+    """Return the commands that recover dead writers' records, wrapped rather than cut so that users can copy them."""
     dead = [(writer.recover, writer.spool) for writer in report.writers if writer.state == "dead"]
     if not dead:
         return []

@@ -33,7 +33,7 @@ from asyncrec.pages._revisits import resolved
 from asyncrec.tools._forgotten import ByDigests, Found
 from asyncrec.tools._selection import SelectedShard, Selection
 
-# The maximum size of a piece, whose pages stay in memory until their shards are written, and its maximum shard count.
+# The maximum size of a piece. Its pages stay in memory until their shards are written.
 _PIECE_BYTES = 64 << 20
 _PIECE_SHARDS = 256
 
@@ -47,7 +47,7 @@ class Finder(Protocol):
 
 
 class WithContents:
-    """A finder that adds, to the records that ``finder`` finds, all records that share a body with one of them."""
+    """A finder that also finds all records that share a body with a record found by ``finder``."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -136,7 +136,7 @@ async def _heirs(
     rows: dict[str, int],
     starts: NDArray[np.int64],
 ) -> dict[bytes, _Place]:
-    """Return, for each body whose pages are all to be deleted, the earliest committed revisit that remains, if any."""
+    """Map each body whose pages will all be deleted to the earliest committed revisit that remains, if there is one."""
     order = await in_thread(CommitOrder, selection.datasets[0].manifest.shards)
     wanted = {each for digest in bodies for each in shared_digests(digest)}
     staying: set[bytes] = set()

@@ -94,7 +94,7 @@ def _found(selection: Selection, dataset: Dataset, number: int, data: bytes) -> 
 
 @contextmanager
 def _of_converted(dataset: Dataset) -> Iterator[None]:
-    """Add a note to the error for a missing key if the data set was converted: it shows what such keys look like."""
+    """If the data set was converted, add a note to the error for a missing key that shows what its keys look like."""
     try:
         yield
     except RecordKeyError as error:

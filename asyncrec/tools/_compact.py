@@ -44,9 +44,9 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 
 # Give up after this many plans in a row have failed because other processes removed the same shards.
 _ATTEMPTS = 20
-# If two jobs begin to join the same shards, one gives way, and the other looks this often, at this interval in seconds.
+# If two jobs begin to join the same shards, one gives way. The other checks this many times, this many seconds apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# A job on another machine may be alive or dead; its shards are left to it until this many seconds after it began.
+# If it is unknown whether a job is alive, its shards are left to it until this many seconds after it began.
 _LEFT_SECONDS = 3600.0
 
 
@@ -320,7 +320,7 @@ class _Joining:
         return False
 
     async def _at_work(self, piece: Piece) -> list[FoundJob]:
-        """Return the jobs that are joining shards of a piece. Dead jobs are ended first."""
+        """Return the jobs that are joining shards of a piece. Jobs that turn out to be dead are ended and left out."""
         (dataset,) = self._selection.datasets
         paths = [entry_of(shard).path for shard in piece.shards]
         found = []

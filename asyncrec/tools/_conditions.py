@@ -96,7 +96,7 @@ class Where:
 
 
 class Conditions:
-    """Several conditions that must all hold. It also collects the names of the features that the records have.
+    """A set of conditions that must all hold. It also collects the names of the features that the records have.
 
     Args:
         features: the wire type of each feature in the schema, by name; `None` if there is no schema.

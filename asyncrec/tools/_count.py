@@ -108,7 +108,7 @@ async def count(
 async def counts_of(
     selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
 ) -> list[int]:
-    """Return the number of records in each shard, in order: from the manifest if it lists them, else from `counted`."""
+    """Return the number of records in each shard, in order, from the manifest if it lists the shard or by `counted`."""
 
     async def look(shard: SelectedShard) -> int:
         records = shard.entry.records if shard.entry else await counted(selection, shard)
@@ -138,7 +138,7 @@ async def _looked_up(selection: Selection, shard: SelectedShard) -> tuple[Storag
     return folder, entry, await read_index(folder, entry, count_known=False)
 
 
-# A feature with more different values, such as a URL, is not a class. Counts of this many short values take a few
+# A feature with more distinct values, such as a URL, is not a class. Counting this many short values takes a few
 # megabytes of memory.
 MOST_VALUES = 10_000
 # The maximum number of feature names that an error message lists if there is no schema.

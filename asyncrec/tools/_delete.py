@@ -223,7 +223,7 @@ class _Deleting:
     async def _rewrite(self, piece: Sequence[Found], moved: Moved | None = None) -> list[str]:
         """Rewrite the shards of a piece, and commit the new shards in their place. Return the keys of the new shards.
 
-        ``moved`` contains the records that are replaced by pages with their bodies.
+        ``moved`` contains the pages, with their bodies, that replace revisits in these shards.
 
         Raises:
             ConflictError: another process has already replaced the shards; nothing was changed.

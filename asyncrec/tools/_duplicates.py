@@ -65,7 +65,7 @@ NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
 
 
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
-    """Return all records to leave out, which leaves one for each key: the first committed, or the newest by ``newest``.
+    """Find the records to leave out, so that each key keeps one: the first committed, or the newest by ``newest``.
 
     Only keys are read. Above 64 MiB, they are sorted with temporary files, with 40 bytes for each record. With
     ``newest``, records whose keys occur more than once are also read. If records may be revisits, all are read.

@@ -91,7 +91,7 @@ class ByDigests:
                 yield shard, records
 
     def end(self) -> None:
-        """Do nothing after all shards have been examined: a digest may be missing from all of them."""
+        """Do nothing: it is not an error if no shard has one of the digests."""
 
     async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
         """Return the records that a run lists with one of the digests, as pairs of a shard's row and record numbers."""
@@ -132,7 +132,7 @@ class ByDigests:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask of the elements of ``digests`` to find, and note that they were found. Blocks."""
+        """Return a mask of the wanted ones among ``digests``, and note that these were found. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]

@@ -100,7 +100,7 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
 
 
 class _Table:
-    """The contents of a CSV file with a header, and the type of each column. Creating a table blocks.
+    """The contents of a CSV file with a header, and the type of each column. The constructor blocks.
 
     Args:
         folder: the folder of the CSV file. Paths in the columns ``files`` are relative to it.

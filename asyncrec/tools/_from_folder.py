@@ -65,7 +65,7 @@ async def from_folder(
 
 
 class _Files:
-    """The files below a prefix that are in a label's folder. Other ``names`` are ignored. Creating this blocks."""
+    """The files below a prefix that are in a label's folder. Other ``names`` are ignored. The constructor blocks."""
 
     schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
 

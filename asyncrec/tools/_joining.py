@@ -59,7 +59,7 @@ def planned(
     concerned: Callable[[SelectedShard], bool] = lambda shard: False,
     stays: Callable[[SelectedShard], bool] = lambda shard: False,
 ) -> list[Piece]:
-    """Return the pieces of work for the shards of a data set, in the order of the shards' names.
+    """Divide the work on the shards of a data set into pieces, in the order of the shards' names.
 
     Args:
         max_bytes: the maximum size of a new shard.
@@ -124,7 +124,7 @@ def _groups(
 
 
 def _worth(run: Run, must: Callable[[SelectedShard], bool], *, full: bool) -> Iterator[Run]:
-    """Yield the part of a run that is worth joining, and all other shards that must be rewritten, each as one group."""
+    """Yield the part of a run that is worth joining, and each other shard that must be rewritten, as its own group."""
     low, high, total = 0, len(run), sum(shard.size for shard in run)
     while not full and high - low > 1 and 2 * run[low].size > total:
         total -= run[low].size

@@ -164,8 +164,8 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # The order of these calls matters. If a job has no mark now, the history that is loaded next contains all its
-    # commits, including those made after the manifest was read and the folder was listed.
+    # The order matters. If a job has no mark by now, the history has all its commits, even those after the manifest was
+    # read and the folder listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
     found = await in_thread(_unlisted, found, (await merged(name, history)).shards)
@@ -283,7 +283,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return those of the objects found that are not in the current manifest either. Blocks."""
+    """Return the objects in ``found`` that the current manifest does not list, either. Blocks."""
     return [
         each
         for each in found

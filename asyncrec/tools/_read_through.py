@@ -81,7 +81,7 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
 
 
 def _behind(done: int, advance: Advance) -> Advance:
-    """Return a function that passes sizes to ``advance``, except the first ``done`` bytes, which it already knows."""
+    """Return a function that calls ``advance`` for all but the first ``done`` bytes, which were reported before."""
     left = done
 
     def on(size: int) -> None:

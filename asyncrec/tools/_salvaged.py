@@ -51,7 +51,7 @@ class SalvagedShard:
 
     Attributes:
         reader: a reader that returns the intact records.
-        without_key: the number of records passed to `numbers` whose own number is uncertain.
+        without_key: the number of records that get no key, because their number is uncertain.
     """
 
     def __init__(self, shard: SelectedShard, reader: RecordReader, index: RecordIndex | None) -> None:

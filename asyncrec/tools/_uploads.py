@@ -1,11 +1,11 @@
-"""`uploads` lists objects that were begun but never published, and removes them.
+"""`uploads` lists, and optionally removes, objects that a program began to write but never published.
 
 S3 keeps (and bills) unfinished multipart uploads, and a disk keeps the unfinished files of a killed process. Other
 stores cannot list unfinished objects.
 
 An unfinished object is not removed while its job may be alive. On a disk, it is kept for `asyncrec.recover` even if the
-job has died, because it contains records. An upload to a store cannot be read back, so it is removed if its job is
-proven dead.
+job has died, because it contains records. An unfinished upload to a store cannot be read back, so it is removed once
+its job is proven dead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-# A day, which is longer than the upload of any shard takes, so no active upload is removed.
+# One day. No shard takes that long to upload, so active uploads are not removed.
 _OLDER_THAN = 86400.0
 
 
@@ -149,9 +149,9 @@ def _folder_of(key: str) -> tuple[str, str]:
 
 
 class _Owners:
-    """The jobs to which unfinished objects may belong. The jobs of each folder are listed once, after the objects.
+    """The jobs that may own unfinished objects. The jobs of a folder are listed once, after the objects were listed.
 
-    A job publishes its header or its mark before its objects, so a job that begins later owns none of these objects.
+    A job publishes its header or its mark before its objects, so a job that begins after the listing owns none of them.
     """
 
     def __init__(self, store: Storage, local: LocalStorage | None) -> None:
@@ -160,7 +160,7 @@ class _Owners:
         self._found: dict[str, list[tuple[FoundJob, JobState]]] = {}
 
     async def owner(self, key: str) -> str | None:
-        """Return the reason to keep an unfinished object for its job, or `None` if the object may be removed."""
+        """Return why an unfinished object must be kept for its job, or `None` if the object may be removed."""
         parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = await self._look(parent)

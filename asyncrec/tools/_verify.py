@@ -142,7 +142,7 @@ async def _check_all(
 
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
-    """Check the orphans that may be adopted, and adopt the intact shards."""
+    """Check the orphaned shards that may be adopted, and adopt those that are intact."""
     candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:

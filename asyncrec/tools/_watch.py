@@ -1,8 +1,8 @@
 """`watch` reports on a data set that is being written: its commits, the jobs at work, and their progress.
 
-It reads the manifest, the marks of jobs, and on a disk the status files of writers (`asyncrec._shards.journal.status`),
-and writes nothing. A writer without a disk has no status file, but its commits in the manifest show its progress. After
-the first look, only new segments of the manifest are read.
+It reads the manifest, the marks of jobs and, on a disk, writers' status files (`asyncrec._shards.journal.status`). It
+writes nothing. A writer without a disk has no status file, but its commits in the manifest show its progress. After the
+first report, only new segments of the manifest are read.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import redact
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# If a writer has not reported for five intervals, its lock is checked. If the writer is alive, it was stopped or its
-# event loop is blocked, so the last reported speed is no longer valid.
+# If a writer has not updated its status for five intervals, its lock is checked. If the lock shows that the writer is
+# alive, it was stopped or its event loop is blocked, so the last speed in its status is no longer valid.
 _LATE_SECONDS = 5 * STATUS_SECONDS
-# If a writer has never reported, its lock is checked after this time. Before its first report, a writer reads existing
-# data, such as many keys.
+# If a writer has no status yet, its lock is checked after this many seconds. Before its first status, a writer reads
+# existing data, such as many keys.
 _OPENING_SECONDS = 60.0
 
 
@@ -72,7 +72,7 @@ class Watch:
             ManifestError: the manifest is damaged.
             ValueError: the data set has a schema without the feature ``by``.
         """
-        # Read the jobs before the manifest. If a job ends in between, its records are then found in the manifest.
+        # Read the jobs before the manifest, so that if a job ends in between, its records are found in the manifest.
         found = await self._jobs()
         manifest = await self._manifest.load() if self._manifest is not None else None
         if self._classes is not None and manifest is not None and self._folder is not None:
@@ -142,7 +142,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """Return the age of a status by the clocks of both machines, or the time since it last changed if longer."""
+        """Return the age of a status by both machines' clocks, or the time since it was seen to change, if longer."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -204,12 +204,12 @@ async def watch(
 
 
 def _is_late(header: JobHeader, now: datetime) -> bool:
-    """Return whether a job should have reported by now. A job with a single commit, such as a copy, never reports."""
+    """Return whether a job should have a status by now. A job with a single commit, such as a copy, never has one."""
     return bool(header.since) and header.kind != "whole" and _ago(header.since, now) > _OPENING_SECONDS
 
 
 def _ago(time: str, now: datetime) -> float:
-    """Return the seconds from ``time`` (by any machine's clock) to ``now``; infinity if ``time`` is empty."""
+    """Return the seconds from ``time`` (by any machine's clock) to ``now``, or infinity if ``time`` is empty."""
     return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 
@@ -221,11 +221,11 @@ def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:
     return manifest.records, manifest.bytes, last
 
 
-# The number of records to read from each shard, which is small so that a look is fast and does not slow down writers.
+# The number of records to read from each shard. It is small, so that a report is fast and does not slow down writers.
 _RECORDS = 1000
-# The number of shards to read in one look, the newest first.
+# The number of shards to read for one report, the newest first.
 _SHARDS = 4
-# The number of values to count separately. All further values of a feature, such as a URL, share one count.
+# The maximum number of values to count separately. If a feature, such as a URL, has more, the others share one count.
 _VALUES = 1000
 _SHOWN = 20
 _LONGEST = 40
@@ -233,7 +233,7 @@ _OTHERS = "others"
 
 
 class ClassCounts:
-    """The counts of the records read so far, by the value of ``feature``."""
+    """Counts the records that were read, by their value of ``feature``."""
 
     def __init__(self, feature: str) -> None:
         self._feature = feature
@@ -241,7 +241,7 @@ class ClassCounts:
         self._seen: set[str] = set()
 
     async def count(self, folder: Storage, manifest: Manifest) -> None:
-        """Count records of the newest of the shards that were added since the last call.
+        """Read and count records from the newest shards that were added since the last call.
 
         Raises:
             ValueError: the data set's schema does not have the feature.
@@ -258,7 +258,7 @@ class ClassCounts:
                         await in_thread(self._add, batch.records[:left])
                         left -= len(batch.records)
             except (FormatError, ObjectNotFoundError):
-                continue  # the shard is damaged, which `verify` reports, or it was replaced meanwhile
+                continue  # the shard is damaged, which `verify` reports, or it has just been replaced
 
     def most(self) -> dict[str, int]:
         """Return the most frequent values, and the number of records with each value."""

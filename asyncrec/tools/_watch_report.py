@@ -13,7 +13,7 @@ from asyncrec.tools._report_json import json_of
 
 State = Literal["at work", "ending", "silent", "alive", "unknown", "dead"]
 
-# The attributes of a status that are valid only while the writer reports.
+# The attributes of a status that are valid only as long as the writer keeps updating its status.
 _NOW = "bytes_per_second waiting_for"
 
 

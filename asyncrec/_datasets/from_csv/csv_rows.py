@@ -1,7 +1,7 @@
-"""`CsvRows` holds the rows of a CSV file, as Python's csv module reads them, with their line numbers.
+"""`CsvRows` contains the rows of a CSV file, as Python's csv module reads them, with their line numbers.
 
-The text is stored once, with the positions at which rows begin and end. A row is parsed on demand, because lists of
-strings would take about ten times the memory.
+It stores the text once, with the positions at which rows begin and end, and parses a row when it is needed. Lists of
+strings would take about ten times as much memory.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CsvRows:
 
 
 def csv_line(row: object) -> str:
-    """Return a row as a line of CSV, which is read back as the same strings.
+    """Return a row as a line of CSV. Reading this line returns the same strings.
 
     Raises:
         TypeError: the row is not a list of at least one cell.

@@ -1,9 +1,9 @@
 """`make` turns the description of an example into its records, using the methods of the example's class.
 
-For each example, `make` calls ``from_csv_row``, ``load``, ``to_csv_row`` and ``split``, then ``encode`` and ``release``
-of each part. All of these methods run in one worker-thread call. If a method returns an awaitable, the event loop
-awaits it, and a worker thread then continues. Loading mostly waits for a disk, so several threads overlap it with
-encoding.
+For each example, `make` calls ``from_csv_row``, ``load``, ``to_csv_row`` and ``split``, and then ``encode`` and
+``release`` for each part. All of them run in a single call in a worker thread. If a method returns an awaitable, it is
+awaited in the event loop, and a worker thread then continues. Loading mostly waits for a disk, so several threads are
+used to load some examples while others are encoded.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _Steps = Generator[Any, Any, "Made"]
 
 
 class Origin(Protocol):
-    """The origin of an example, such as a row of a CSV file."""
+    """What an example is made from, such as a row of a CSV file."""
 
     def example(self, kwargs: Mapping[str, Any]) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """Return the example, not yet loaded."""
+        """Return the example, which has not been loaded yet."""
 
     def row(self) -> list[str] | None:
         """Return the CSV row that describes the example, or `None` if the example was not made from a row."""
@@ -36,12 +36,12 @@ class Origin(Protocol):
         """Return the location of the example, for error messages."""
 
     def guess(self) -> str:
-        """Return a sentence about the likely cause of an error in ``from_csv_row``, or an empty string."""
+        """Return a sentence on the likely cause of an error in ``from_csv_row``, or an empty string."""
 
 
 @dataclass(slots=True)
 class Made:
-    """The result of one example: its records and its line for ``examples.csv``, or the reason why it was skipped."""
+    """What became of one example: its records and its line for ``examples.csv``, or the reason why it was skipped."""
 
     records: list[bytes] = field(default_factory=list)
     csv: str = ""
@@ -56,10 +56,10 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """Return the records of one example. If cancelled, return once the running method has returned.
+    """Return the records of one example. A cancellation takes effect when the running method has returned.
 
     Raises:
-        DatasetError: a method raised an exception, which is chained. The message names the method and the example.
+        DatasetError: a method raised an exception, which is the cause. The message names the method and the example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None
@@ -84,7 +84,7 @@ def _advance(steps: _Steps, result: Any, error: Exception | None) -> tuple[bool,
 
 
 def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any], encoding: str) -> _Steps:
-    """Process an example. Yield each awaitable to the caller, which sends back its result."""
+    """Process an example. Each awaitable is yielded to the caller, which awaits it and sends back its result."""
     made = Made()
     doing = "from_csv_row"
     try:

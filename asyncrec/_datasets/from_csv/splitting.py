@@ -1,8 +1,8 @@
 """`deal` assigns examples to splits. `open_splits` writes the shards and ``examples.csv`` of splits, and commits them.
 
-Existing splits do not change before all data has been sent to the store. Then the splits are committed one by one, and
-each replaces the existing split. If the store fails between two of these commits, some splits are new and others old.
-Each split is intact, and a note on the error names the new splits.
+Existing splits do not change until all data has been sent to the store. The new splits are then committed one by one,
+and each replaces the existing split of that name. If the store fails between two of these commits, some splits are new
+and others are old, but each is intact, and a note on the error names the new ones.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
 EXAMPLES_CSV = "examples.csv"
-# The maximum size of the records that wait for the store. Splits are written one at a time, so this is the limit of the
-# whole job. It is enough for several parts of an upload to any cloud. A higher limit would not be faster, because the
-# time to write small shards depends on the store's latency rather than on its bandwidth.
+# The maximum size of the records that wait for the store. Splits are written one at a time, so this limits the entire
+# job. It is enough for several parts of an upload to any cloud. A higher limit would not be faster, because the time to
+# write small shards depends on the store's latency rather than on its bandwidth.
 _MEMORY_LIMIT = 64 << 20
 # Rows of examples.csv are sent to the store in blocks of this many characters.
 _CSV_BLOCK = 64 << 10
@@ -39,14 +39,14 @@ _CSV_BLOCK = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """The plan of one split.
+    """Where and how to write one split.
 
     Attributes:
-        folder: the key of the split's folder; ``""`` is the storage's root.
+        folder: the key of the split's folder; ``""`` is the root of the storage.
         name: the name of the data set in the folder.
         schema: the schema of the records, or `None`.
         metadata: the metadata for the manifest.
-        key_feature: the feature of the schema that holds the keys of the records, if they have keys.
+        key_feature: the feature that contains the keys of the records; `None` if they have no keys.
     """
 
     folder: str
@@ -57,10 +57,10 @@ class SplitPlan:
 
 
 class SplitWriter:
-    """A writer of the records and of the ``examples.csv`` of one split. The rows of the file are written in blocks.
+    """Writes the records and the ``examples.csv`` of one split. The rows of that file are written in blocks.
 
     Attributes:
-        examples, records: the number of examples and of records written so far.
+        examples, records: the number of examples and of records that have been written.
         manifest: the manifest of the split, set once all splits are committed.
     """
 
@@ -86,7 +86,7 @@ class SplitWriter:
             await self._hand_on()
 
     async def send(self) -> None:
-        """Send all data to the store, so that a full disk raises an error before any split is committed."""
+        """Send all data to the store, so that an error such as a full disk is raised before any split is committed."""
         await self._hand_on(final=True)
         if self._csv is not None:
             await self._csv.finish()
@@ -112,7 +112,7 @@ async def open_splits(
 ) -> AsyncIterator[list[SplitWriter]]:
     """Yield a writer for each plan, in order. On exit without an error, commit all splits; otherwise, commit none.
 
-    ``path`` is the store's name in the manifests. Without ``csv``, no ``examples.csv`` is written, and an existing file
+    ``path`` is the display path of the store. If ``csv`` is false, no ``examples.csv`` is written, and an existing file
     is kept.
 
     Raises:
@@ -182,8 +182,8 @@ _ROUNDING = 1e-6
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     """Return the share of each split. One or two ratios are for train and eval, three for train, eval and test.
 
-    A single number is the share of train, and eval gets the rest. Of three ratios, the ratio of eval or test may be 0.
-    That split is then not made.
+    A single number is the share of train, and eval gets the rest. If there are three ratios, that of eval or test may
+    be 0, and that split is not made.
 
     Raises:
         ValueError: any other ratio is not greater than 0, or the sum differs from 1 by more than rounding.
@@ -201,13 +201,13 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
 
 
 def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int) -> dict[str, list[int]]:
-    """Return the numbers of the rows of each split, in shuffled order. Every row is in exactly one split.
+    """Return the row numbers of each split, in shuffled order. Every row is in exactly one split.
 
     ``strata[i]`` is the stratum of row ``i``. The same seed and strata produce the same splits on every machine and
     with every version of Python.
 
-    The rows of one stratum are dealt before those of the next, each row to the split that is furthest below its share.
-    Each split therefore has its share of every stratum, and of all rows, to within two rows, even if strata are small.
+    Rows are dealt one stratum after another, and each row goes to the split that is furthest below its share.
+    Each split therefore gets its share of every stratum, and of all rows, to within two rows, even if strata are small.
     """
     order = list(range(len(strata)))
     random.Random(seed).shuffle(order)

@@ -1,6 +1,6 @@
 """Write the rows of a CSV file, or the examples in a dict, as train, eval and test splits, like TFRecorder's factory.
 
-    save_directory_path/train/train-<writer>-000000.tfrecord ...    and _manifest/, _index/ beside them
+    save_directory_path/train/train-<writer>-000000.tfrecord ...    with _manifest/ and _index/ next to them
     save_directory_path/train/examples.csv                          a row for each example in the split
     save_directory_path/eval/...  save_directory_path/test/...
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("asyncrec.datasets")
 
 # TFRecorder's limit. It suits toy data sets. For training from an object store, shards usually have 100 MB or more.
 _MAX_SHARD_BYTES = 1_000_000
-# Loading mostly waits for a disk. Eight threads keep the disk busy, and hold eight examples in memory.
+# Loading mostly waits for a disk. Eight threads keep the disk busy, and need memory for eight examples.
 _CONCURRENCY = 8
 Path = str | PathLike[str]
 

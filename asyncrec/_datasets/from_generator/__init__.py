@@ -1,1 +1,1 @@
-"""Make data sets from the examples that a generator yields: shuffled, sharded and described."""
+"""Make data sets from the examples that a generator yields: shuffle and shard them, and describe their features."""

@@ -173,7 +173,7 @@ def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def image_shape(file: BinaryIO) -> list[int] | None:
-    """Return the shape of an image, or `None` if it is neither a PNG nor a JPEG, or is truncated before its size."""
+    """Return the shape of an image, or `None` if it is not a PNG or JPEG, or if the file ends before the size."""
     start = file.read(len(_PNG))
     if start == _PNG:
         header = file.read(_HEADER.size)

@@ -87,7 +87,7 @@ class SplitTarget:
         schema = description.schema()
         manifest = await load_manifest(folder, name, path=str(self))
         listed = set(manifest.shards.paths()) if manifest else set()
-        # datum's files that no manifest lists. The pattern ensures that only shards of this split are deleted later.
+        # Files that datum wrote and no manifest lists. The pattern ensures that only shards of this split are deleted.
         its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
         stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
         num_shards = self.num_shards or shard_count(shuffler.size, shuffler.records)

@@ -24,18 +24,19 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# The number of examples in a batch from an asynchronous generator. It makes the thread switch (0.1 ms) negligible.
+# The number of examples in a batch from an asynchronous generator. With so large a batch, the time for switching
+# threads (0.1 ms) is negligible.
 _BATCH = 256
 # The maximum size of the records of a batch, estimated from earlier records.
 _BATCH_BYTES = 1 << 20
 
 
 class Receiver(Protocol):
-    """A receiver of examples. ``prepare`` and ``take`` are called in worker threads, one call at a time."""
+    """Receives examples. ``prepare`` and ``take`` are called in worker threads, one call at a time."""
 
     @property
     def size(self) -> int:
-        """The total number of bytes of the records taken."""
+        """The total size in bytes of the records received."""
 
     def prepare(self, item: Example) -> Example:
         """Check an example, and return it in the form that the serializer needs."""
@@ -52,8 +53,8 @@ async def run(
 ) -> None:
     """Pass every example of ``generator(**kwargs)`` to ``sink``.
 
-    ``generator`` may be any callable, synchronous or asynchronous, that returns an iterable or an async iterable. If
-    cancelled, return after the current example, because a synchronous generator cannot be interrupted.
+    ``generator`` may be any callable, synchronous or asynchronous, that returns an iterable or an async iterable. A
+    cancellation takes effect after the current example, because a synchronous generator cannot be interrupted.
     """
     if _is_async(generator):
         examples = generator(**kwargs)
@@ -152,7 +153,7 @@ async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
 
 
 def _is_async(func: Callable[..., object]) -> bool:
-    """Return whether ``func`` or its ``__call__`` is an async function or generator, so a call never blocks."""
+    """Return whether ``func`` or its ``__call__`` is an async function or generator, so that a call never blocks."""
     while isinstance(func, partial):
         func = func.func
     return any(

@@ -1,4 +1,4 @@
-"""`DatasetWriter` makes one split from a generator of examples. The split is shuffled, sharded and described."""
+"""`DatasetWriter` makes one split from a generator of examples: it shuffles and shards them, and describes them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from asyncrec.storage._base import Storage
 
 
 class ExampleSink:
-    """The receiver of the examples of one split, in the order in which the generator yields them.
+    """Receives the examples of one split in the order in which the generator yields them.
 
-    Each example is checked, described and added to the shuffle. The methods are called in worker threads, one call at a
-    time. See `asyncrec._datasets.from_generator.source.Receiver`.
+    Each example is checked and added to the description, and its record is added to the shuffle. The methods are called
+    in worker threads, one call at a time. See `asyncrec._datasets.from_generator.source.Receiver`.
 
     Args:
         sparse_features: the features whose shapes are stored with them.
-        flattens: whether features are prepared for an Example. Otherwise, they are passed to the serializer unchanged.
-        own_serializer: whether the user passed the serializer. The features are then read from the records.
+        flattens: whether to prepare the features for an Example. If false, the serializer gets them unchanged.
+        own_serializer: whether the serializer is the user's own. If so, the features are read from its records.
         max_record_bytes: the maximum length of a record.
 
     Attributes:
-        taken: the number of examples taken so far.
+        taken: the number of examples that have been received.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ExampleSink:
         return key, prepare(features) if self._flattens else features
 
     def take(self, example: Example, record: bytes) -> None:
-        """Describe an example, and add its record to the shuffle.
+        """Add an example to the description, and its record to the shuffle.
 
         Raises:
             TypeError: the record is not bytes.
@@ -109,7 +109,7 @@ class ExampleSink:
         self._progress.advance()
 
     def finish(self) -> None:
-        """Set the shapes of images to those of the last example, as datum does, from the headers of its files."""
+        """Set the shapes of images to those in the last example, as datum does, by reading the headers of its files."""
         self._description.see_images(image_shapes(flatten(self._last)))
 
 

@@ -245,7 +245,7 @@ def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
 
 
 async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
-    """Read the slices into ``batches``. Run this in a task of its own, which also closes the files if cancelled."""
+    """Read the slices into ``batches``. Run this in a separate task, which also closes the files if it is cancelled."""
     try:
         for each in slices:
             await _feed_slice(folder, each, batches)

@@ -126,7 +126,7 @@ async def generate_dataset(
     opening = {"max_record_bytes": max_record_bytes, "storage": storage, "storage_options": storage_options}
 
     async def feed() -> None:
-        """Read the files into ``batches``. Run this in a task of its own, which also closes the files if cancelled."""
+        """Read the files into ``batches``. Run this in a separate task, which also closes them if it is cancelled."""
         try:
             for path in paths:
                 await _feed_file(path, decode, batches, opening)
@@ -161,7 +161,7 @@ async def _feed_file(
 def _decoded(
     records: list[bytes], decode: _Decode, where: str, before: int
 ) -> tuple[list[tuple[Any, ...]], Exception | None]:
-    """Return the tuples of the records before the first record that cannot be decoded, and its error or `None`."""
+    """Return the tuples of all records up to the first that cannot be decoded, and that record's error, or `None`."""
     tuples: list[tuple[Any, ...]] = []
     for record in records:
         try:
@@ -175,7 +175,7 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
     """Return the common schema of all files, from the manifests of their folders.
 
     Raises:
-        DatasetError: no manifest lists a file with a schema.
+        DatasetError: one of the files is in no manifest, or its manifest has no schema.
         SchemaError: the schemas differ.
     """
     listed: dict[str, dict[str, Manifest]] = {}

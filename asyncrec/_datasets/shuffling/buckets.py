@@ -1,10 +1,10 @@
-"""`BucketFiles` manages the files of a shuffle. Records with their hashes are appended to buckets, and read back.
+"""`BucketFiles` manages the files of a shuffle. Records are appended to buckets with their hashes, and read back later.
 
-Records are stored as TFRecord frames, so data that the disk corrupted is detected rather than returned. The files are
-in a folder of their own, which is created when needed, readable only by this user, and removed with the object or at
-the exit of the process. If a process is killed, the next process that shuffles in the same place removes its folder. A
-locked file marks the folders of running processes. A bucket file is open only while it is written or read. All methods
-block.
+Records are stored as TFRecord frames, so that data which the disk has corrupted is detected rather than returned. The
+files are in a separate folder, which is created when it is needed, is readable only by this user, and is removed with
+the object or when the process exits. If a process is killed, the next process that shuffles in the same place removes
+its folder. A locked file marks the folders of running processes. A bucket file is open only while it is being written
+or read. All methods block.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BucketFiles:
         """Yield the records of a file, in the order in which they were written.
 
         Raises:
-            CorruptRecordError, TruncatedError: the file differs from the data written.
+            CorruptRecordError, TruncatedError: the file differs from what was written to it.
         """
         path = self._path(name)
         decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # no limit, because each record has been in memory

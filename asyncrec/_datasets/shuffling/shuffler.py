@@ -1,13 +1,13 @@
-"""`HashShuffler` orders records by the hashes of their keys. The order does not depend on their original order.
+"""`HashShuffler` sorts records by the hashes of their keys. The result does not depend on their original order.
 
 The hash is ``md5(salt + key)``, 128 bits, with the key as text or bytes. This is the scheme of datum and TFDS, so
-records have the same order as in datum. The salt is the split's name, so equal keys have different positions in two
-splits.
+records have the same order as in datum. The salt is the split's name, so that equal keys have different positions in
+two splits.
 
-Records are held in memory up to a limit. Beyond the limit, all held records are written to bucket files, by the first
-byte of the hash, with one file open at a time. Finally, the buckets are read back and sorted, one after another. A
-bucket that itself exceeds the limit is split again by the next byte, and so on. Any amount of data is therefore sorted
-within the limit, with at most three files open.
+Records are kept in memory up to a limit. When the limit is exceeded, all records in memory are written to bucket files,
+one for each first byte of the hash, with one file open at a time. At the end, the buckets are read back and sorted, one
+after another. A bucket that exceeds the limit is split again by the next byte, and so on. Therefore, any amount of data
+can be sorted within the limit, with at most three files open.
 
 All methods block. Call them in worker threads, from one thread at a time.
 """
@@ -28,11 +28,11 @@ OnDuplicate = Literal["raise", "first", "last"]
 # Large enough for a spill to append about 250 KiB to each of its 256 buckets, but small compared with the memory that
 # training uses.
 MEMORY_LIMIT = 64 << 20
-# The memory of a held record in CPython without the bytes of the record and of its key: dict entry, tuple, hash and
+# The memory that a record takes in CPython in addition to its bytes and those of its key: dict entry, tuple, hash and
 # number. tracemalloc shows about 280 bytes. The rest allows for the growth of the dict.
 _OVERHEAD = 340
-# The number of hashes of spilled records kept, in 16 MiB, to detect duplicates early. Other duplicates are detected
-# while sorting.
+# The number of hashes of spilled records to remember, which takes 16 MiB, in order to detect duplicates early. Other
+# duplicates are detected while sorting.
 _KNOWN_KEYS = 1 << 20
 # The size of a batch: one chunk of most stores, which saves thread switches.
 _BATCH_BYTES = 1 << 20
@@ -54,8 +54,8 @@ class HashShuffler:
 
     Attributes:
         added: the number of records added.
-        records, size: the number of records that will be returned, and of their bytes; exact after `settle`.
-        most_held_bytes: the maximum number of bytes held at once. It exceeds the limit by at most one record.
+        records, size: the number of records that will be returned, and their total size; exact after `settle`.
+        most_held_bytes: the largest number of bytes in memory at any time. It exceeds the limit by at most one record.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class HashShuffler:
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes held now, while records are added."""
+        """The number of bytes in memory now, while records are being added."""
         return self._window.bytes
 
     def settle(self) -> None:
@@ -169,7 +169,7 @@ class HashShuffler:
     # -- for the windows ----------------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
-        """Register that the records with these hashes were moved from memory to disk."""
+        """Note that the records with these hashes were moved from memory to disk."""
         if self._draining or self._on_duplicate != "raise":
             return
         if self._known is None:
@@ -201,9 +201,9 @@ class HashShuffler:
 
 
 class _Window:
-    """The held records whose hashes have a common prefix, and the names of the bucket files of the spilled records.
+    """The records whose hashes share a prefix: those in memory, and the names of the bucket files with the others.
 
-    ``prefix`` is the common prefix in hexadecimal.
+    ``prefix`` is the shared prefix in hexadecimal.
     """
 
     def __init__(self, shuffler: HashShuffler, prefix: str) -> None:
@@ -249,7 +249,7 @@ class _Window:
         self.bytes = 0
 
     def _grouped(self) -> list[tuple[str, list[bytes]]]:
-        """Return the held hashes grouped by bucket, in bucket order.
+        """Return the hashes of the records in memory, grouped by bucket, in the order of the buckets.
 
         Each group is sorted separately, because sorting all hashes at once would hold the GIL for so long that the
         event loop stalls.
@@ -291,14 +291,14 @@ _HALVES = Struct("<QQ").unpack
 
 
 class Fingerprints:
-    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes. Further fingerprints are not stored.
+    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes. When it is full, no more are added.
 
-    False positives have a probability of 2^-60. If that matters, look up the hash itself.
+    A false positive has a probability of 2^-60. If that matters, look up the hash itself.
     """
 
     def __init__(self, capacity: int) -> None:
         slots = 1 << (2 * max(capacity, 1) - 1).bit_length()  # half of the slots stay empty, so searches are short
-        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero marks an empty slot; memory fills gradually
+        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero marks an empty slot; memory is used gradually
         self._mask = slots - 1
         self._room = capacity
 

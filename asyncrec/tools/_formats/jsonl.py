@@ -76,7 +76,7 @@ class _Parser:
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """Return the records that end in a block. Pass ``b""`` at the end of the file, `None` for pending records."""
+        """Return the records that end in ``block``: ``b""`` is the end of the file, and `None` gets pending records."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def test_additional_shard_with_index_takes_four_thread_hops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard's file and its index each take a hop to create and a hop to publish and close; names share one look-up."""
+    """A shard's file and index each take one hop to create and one to publish and close; names share one look-up."""
     run_sync = to_thread.run_sync
     hops = 0
 

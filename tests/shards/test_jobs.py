@@ -461,7 +461,7 @@ class TestDead:
     async def test_last_segment_includes_late_commit_of_dead_writer(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request of the dead writer arrives late. The last segment must list its commit, because it replaces all others."""
+        """A commit of the dead writer arrives late; the log's last segment must include it."""
         process = await dies(storage, "dead", MANIFEST, writer_id="dead")
         assert process.late is not None
         put, late = storage.put, [process.late]
@@ -606,7 +606,7 @@ class TestNames:
             await writer.write(b"x")
 
     async def test_abandoned_writer_keeps_data_set_named_after_its_id(self, storage: Storage) -> None:
-        """``pages-v2-00000-of-00002.tfrecord`` looks like a shard of ``pages`` by ``v2``, but belongs to ``pages-v2``."""
+        """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, but belongs to ``pages-v2``."""
         await write(storage, "old", num_shards=3)
         options = {"writer_id": "v2", "num_shards": 3, "mode": "replace"}
         async with killed(storage, **options) as writer:
@@ -730,7 +730,7 @@ class TestUncommittedShards:
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
     async def test_late_published_shard_is_recovered_with_keys(self) -> None:
-        """Neither the shard's publication nor the writer's tombstone was answered; later, the store carries them out."""
+        """Neither the shard's publication nor the writer's tombstone is answered; later, the store carries them out."""
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):
             await write(

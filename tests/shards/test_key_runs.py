@@ -65,7 +65,7 @@ async def test_skipping_writer_opens_after_checkpoint_in_few_requests() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_key_run_lookups_match_lookups_in_shard_keys(seed: int, small: None) -> None:
-    """Keys are repeated within and across shards; some records have no key; some shards are newer than the checkpoint."""
+    """Keys repeat within and across shards; some records have no key; some shards are newer than the checkpoint."""
     random, storage = Random(seed), Far()
     names = [f"k{n}" for n in range(150)]
     for turn in range(8):

@@ -114,7 +114,7 @@ async def test_foreign_shard_appearing_during_opening_is_kept() -> None:
 
 
 async def test_names_of_abandoned_writer_are_never_reused() -> None:
-    """The writer may be on another machine with a request in flight; abandoning it may fail at any step and be retried."""
+    """The writer may be remote, with a request in flight; abandoning it may fail at any step and then be retried."""
 
     async def race(fails_at: int) -> list[tuple[str, str]]:
         storage = MemoryStorage()

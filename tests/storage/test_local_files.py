@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class OtherFiles(Storage):
-    """A storage as a plugin might define it: it delegates to files in a folder, but asyncrec does not know its class."""
+    """A storage as a plugin might define it: it delegates to files in a folder, with a class unknown to asyncrec."""
 
     flush_level = "spooled"
 

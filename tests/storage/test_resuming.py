@@ -30,7 +30,7 @@ Fault = Callable[[int], Exception | None]
 
 
 class FaultyStorage(MemoryStorage):
-    """A storage where ``open_fault(n)`` and ``receive_fault(n)`` return the error, if any, of the n-th open or receive."""
+    """A storage whose n-th open or receive raises the error that ``open_fault(n)`` or ``receive_fault(n)`` returns."""
 
     def __init__(self, open_fault: Fault = lambda n: None, receive_fault: Fault = lambda n: None) -> None:
         super().__init__()

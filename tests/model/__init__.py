@@ -1,13 +1,13 @@
-"""The protocol of a data set as a program that explores every order of its steps; `docs/protocol.md` has it in words.
+"""A model of the data set protocol: a program that explores every order of its steps.
 
-    objects, store, rules     what lies in a store; what a request does; which rules are in force
-    look, questions           what a process knows from a list, and what it asks of that
+`docs/protocol.md` describes the protocol in prose, and lists at its end what the model does not cover.
+
+    objects, store, rules     the objects in a store; what each request does; which rules are in force
+    look, questions           what a process knows from a listing, and the questions that it asks about it
     winning, writer, ender, turns, checkpoints, readers, sources, folder
                               the actors
-    judge                     the invariants, in every state
+    judge                     the invariants, which are checked in every state
     states, engine            the exploration
-    casts, configurations     who meets whom
+    casts, configurations     which actors are combined
     run                       `make model`
-
-The end of the page lists what the model does not cover.
 """

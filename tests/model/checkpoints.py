@@ -1,9 +1,9 @@
-"""Whoever makes a checkpoint, and deletes what it covers.
+"""Actors that make a checkpoint and delete what it covers.
 
-The problem: M deletes the entries that its checkpoint covers, and a reader, a writer or another maker holds an older
-list. The naive way is to delete what one has covered oneself, at once. But M may have lost the number to N, whose
-checkpoint covers less; so deleting is separate, and goes by the newest checkpoint in a list, whosever it is, once it
-is old enough.
+The problem: M deletes the entries that its checkpoint covers, while a reader, a writer or another maker still uses an
+older listing. The naive solution is that each maker immediately deletes what its own checkpoint covers. But M may have
+lost the checkpoint's number to N, whose checkpoint covers less. Deletion is therefore a separate step, which follows
+the newest checkpoint in a listing, no matter who made it, once that checkpoint is old enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .winning import LOST, WON, Part, create, delete, upload
 
 
 def maker(me: str, how: str = "", pointer: bool = False) -> Part:
-    """Makes a checkpoint from one moment, or from a torn list: ``name`` or ``number`` says how it is cut."""
+    """Make a checkpoint from a consistent listing, or from a torn one, which ``how`` cuts by ``name`` or ``number``."""
     if how:
         parts = yield from gather(how)
         if parts is None:
@@ -44,7 +44,7 @@ def deleter(me: str) -> Part:
 
 
 def _with_pointer(me: str, number: int, content: Checkpoint) -> Part:
-    """The columns first, then the checkpoint that names them, then the pointer to it."""
+    """Create the object with the columns, then the checkpoint that names it, then the pointer to the checkpoint."""
     columns = Name("columns", number=number, token=me)
     if not on("pointer-behind-checkpoint"):
         yield from upload(Name("latest"), Pointer(number))

@@ -1,4 +1,4 @@
-"""Every configuration, by name."""
+"""All configurations, which can be selected by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .states import Configuration
 
 
 def configurations() -> tuple[Configuration, ...]:
-    """Made anew, since what a store begins with is worked out by the rules in force."""
+    """Return all configurations. They are not cached, because initial stores depend on the rules in force."""
     groups = (
         logs.writers_and_enders,
         merging.checkpoints,

@@ -1,13 +1,14 @@
-"""Whoever ends the log of another writer W: a process that opens, recovers, waits for a turn, or continues a source.
+"""Actors that end the log of another writer: processes that open, recover, wait for a turn, or take over a source.
 
-The problem: A takes W for dead, and W may be asleep. The naive way: A marks W as ended, and commits in its own log
-what W had flushed. If A dies between the two, the records are lost, or B commits them too, and A wakes. So the end
-and what it adopts are one object, under W's next number; whoever creates it has ended W for good.
+The problem: A presumes that the writer W is dead, but W may only be asleep. In the naive solution, A marks W as ended,
+and commits in its own log what W had flushed. If A dies between the two, the records are lost; or B commits them, too,
+and then A wakes up. The end of the log and the records that it adopts are therefore one object, under W's next number.
+The process that creates it has ended W for good.
 
-W's flush entries are a sequence of their own, which no reader lists. So two numbers must be won: first a *fence*
-under the next flush number, behind which W acknowledges no flush; then, from a look that is made behind the fence,
-the end. A fence without an end stops no writer for good: W ends its log by itself, and another process uses the fence
-that is there.
+W's flush entries are a separate sequence, which readers do not list. Two numbers must therefore be won: first a *fence*
+under the next flush number, after which W can acknowledge no flush; then, based on a look made after the fence, the
+end. A fence without an end does not stop a writer forever: W can end its own log, and other processes can use the
+existing fence.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Adopted = tuple[Add, ...]
 
 
 def ender(me: str, log: str, how: str = "", attempts: int = 1) -> Part:
-    """Ends a log and clears it. ``how`` is made of words: ``torn`` reads lists in pages; ``published`` takes whole
-    shards as they are, with ``sidecars``; ``long`` writes a list of its own; ``leaves`` does not clear; ``unflushed``
-    knows from the begin that W never flushes.
+    """End a log and delete its leftovers. ``how`` consists of words: ``torn``: listings are read in pages;
+    ``published``: complete shards are adopted as they are, with ``sidecars``; ``long``: the end needs a separate list
+    object; ``leaves``: leftovers are not deleted; ``unflushed``: it is known from the start that W never flushes.
     """
     if not on("adopt-in-end"):
         yield Become(apart, (me, log))
@@ -42,7 +43,7 @@ def ender(me: str, log: str, how: str = "", attempts: int = 1) -> Part:
 
 
 def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
-    """`WON`, or ``ended`` by another, ``nothing`` there, ``void`` if W went on, `LOST` or `UNSETTLED`."""
+    """Return `WON`, `LOST`, `UNSETTLED`, ``ended`` (by others), ``nothing`` (no log) or ``void`` (W continued)."""
     found: Standing | None = yield from _stand(log, how)
     if found is None:
         return "nothing"
@@ -85,7 +86,7 @@ def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
 
 
 def _stand(log: str, how: str) -> Part:
-    """How the log stands, from one moment or from a torn list. Flush entries are listed last, behind the fence."""
+    """Return the log's `Standing`, at one moment or from a torn listing, in which flush entries come last."""
     if "torn" not in how:
         return (yield Ask(questions.standing, (log,)))
     first = yield Ask(questions.page, (0, "number"))
@@ -96,7 +97,7 @@ def _stand(log: str, how: str) -> Part:
 
 
 def _adopt(me: str, log: str, how: str, found: Standing) -> Part:
-    """Shards of what is live in flush entries, under the log's name and this attempt's token. None if unsettled."""
+    """Publish shards, with this attempt's token, of all live flushed records. Return them, or `None` if unsettled."""
     by_shard: dict[int, Records] = {}
     for shard, records in found.live:
         by_shard[shard] = by_shard.get(shard, ()) + records
@@ -114,16 +115,16 @@ def _adopt(me: str, log: str, how: str, found: Standing) -> Part:
 
 
 def clear(log: str) -> Part:
-    """Deletes what nothing names, if the log has an end that counts."""
+    """Delete the log's objects that nothing names, if the log has a valid end."""
     found = yield Ask(questions.garbage_of if on("look-after-end") else questions.unnamed_of, (log,), decides=True)
     yield from delete(found)
 
 
-# -- without `adopt-in-end`: the naive way
+# -- without `adopt-in-end`: the naive solution
 
 
 def apart(me: str, log: str) -> Part:
-    """Ends a log, then commits what it had flushed in a log of its own."""
+    """End a log, and then commit what it had flushed in the actor's own log."""
     found: Standing | None = yield Ask(questions.standing, (log,))
     if found is None or found.ended:
         return "nothing"

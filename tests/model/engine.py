@@ -1,23 +1,22 @@
-"""Explores every order in which the steps of a few processes can happen, and judges each state that is reached.
+"""Explore every order in which the steps of a few processes can happen, and judge each state that is reached.
 
-A process is a generator of requests. Each request is one atomic step, and any other process may step in between. A
-process that sleeps is one that is not scheduled. A request may get no answer: then it is *in flight*, and takes
-effect at any later moment or never, whatever became of its sender.
+A process is a generator of requests. Each request is one atomic step, and any other process may take steps in between.
+A process that sleeps is simply not scheduled. A request may get no answer. It is then *in flight*: it takes effect at
+any later time or never, whatever happens to its sender.
 
-What keeps the number of states small, and why each is sound:
+These techniques keep the number of states small, and are sound for the stated reasons:
 
-- *A crash is no step.* `model.judge` judges every state as if all processes died in it, and lets everything that is
-  in flight arrive afterwards. A crash in the middle adds no schedule: it is a process that is never scheduled again.
-- *Answers are forgotten.* A process is the function it runs, its arguments and the answers since; with `Become` it
-  forgets the answers. A question returns only what the process uses. Equal processes are one.
-- *Reading is one step.* Objects other than shards are never changed in place, so a list and the reading of what it
-  names are one step, unless the configuration is about a name that is used twice or a list that is torn: there they
-  are several.
-- *Twins.* If two processes differ by their names only, a state and its mirror image are one. Everything that is
-  judged is equal in both, since no rule orders names of twins.
-- *Everything is worked out once*: stores, processes and what callers were told are numbered, a state is a tuple of
-  such numbers, and what a request does to a store, an answer to a process, a look and a judgement are remembered by
-  number. States are compared exactly: no two different states share a hash value here.
+- *A crash is not a step.* `model.judge` judges every state as if all processes died in it, and then lets all requests
+  in flight arrive. A crash adds no schedule, because a crashed process is one that is never scheduled again.
+- *Answers are forgotten.* A process is identified by its function, its arguments, and the answers that it got since;
+  `Become` makes it forget the answers. Questions return only what the process uses. Equal processes are merged.
+- *Reading is one step.* Objects other than shards are never changed in place, so listing objects and reading them is
+  one step. The exceptions are configurations about a name that is used twice or about a torn listing.
+- *Twins.* If two processes differ only in their names, a state and its mirror image are merged. Both get the same
+  judgement, because no rule depends on the order of the twins' names.
+- *Everything is computed once.* Stores, processes and reports to callers are numbered, and a state is a tuple of such
+  numbers. The effects of requests and answers, looks and judgements are cached by number. States are compared exactly,
+  not by a hash that different states could share.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Exploration:
         self._judged: dict[tuple[int, int, int], str] = {}
         self._mirrored: dict[tuple[str, int], int] = {}
 
-    # -- what is remembered by number
+    # -- results that are cached by number
 
     def _store(self, number: int) -> Store:
         if number not in self._dicts:
@@ -80,7 +79,7 @@ class Exploration:
     def _run(
         self, function: Callable[..., Steps], arguments: tuple[Any, ...], answers: tuple[Any, ...]
     ) -> tuple[int, tuple[Tell, ...]]:
-        """Give a new generator the answers that the process had, and see what it asks for next."""
+        """Send a new generator the answers that the process has had, and return the process with its next request."""
         told: list[Tell] = []
         while True:
             steps, given = function(*arguments), 0
@@ -130,7 +129,7 @@ class Exploration:
     # -- steps
 
     def _successors(self, state: State) -> Iterator[tuple[str, Any, Any, State]]:
-        """Who steps, the request, the answer, and the state afterwards."""
+        """Yield each possible step: the process, its request, the answer, and the resulting state."""
         store, before, in_flight, told, late, *processes = state
         configuration = self._configuration
         waiting = self._in_flight.things[in_flight]
@@ -158,7 +157,7 @@ class Exploration:
         return self._configuration.allowed(me, request, self._store(state[0]), dict(zip(names, processes, strict=True)))
 
     def _answers(self, request: Request, me: str, state: State) -> Iterator[tuple[Any, int, int, int]]:
-        """Each answer that the request may get, with the store, what is in flight, and how many more may be late."""
+        """Yield each possible answer, with the store, the requests in flight, and how many more answers may be late."""
         store, before, in_flight, told, late = state[:5]
         configuration = self._configuration
         if isinstance(request, Recall):
@@ -216,7 +215,7 @@ class Exploration:
     # -- the exploration
 
     def explore(self, most: int = 0, *, outcomes: bool = False) -> Result:
-        """Breadth first, so that a trace is a shortest one. With ``most``, so many states at most."""
+        """Explore breadth first, so that traces are as short as possible. Visit at most ``most`` states (0: all)."""
         begun = time.process_time()
         configuration = self._configuration
         started = [self._run(actor.function, actor.arguments, ()) for actor in configuration.actors]

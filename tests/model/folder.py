@@ -1,10 +1,10 @@
-"""The same protocol in a local folder, where nothing is late and the power may fail.
+"""The same protocol in a local folder, where no answer is late but the power may fail.
 
-The problem: W links an entry and acknowledges it, and after a power cut the entry is not there; or it is there and
-empty; or it is there, and the shard that it names is not. The naive way is to sync each file. But the name of a file
-is in its folder, which is synced by itself, and two folders keep no order between them. So each process syncs what it
-is about to rely on, whichever process made it: content before the name, shards before the entry, the entry before
-anything is acknowledged or deleted.
+The problem: W links an entry and acknowledges it. After a power cut, the entry is missing; or it exists but is empty;
+or it exists, but the shard that it names does not. The naive solution is to sync each file. But a file's name is part
+of its folder, which must be synced separately, and there is no order between two folders. Each process therefore syncs
+everything that it is about to rely on, no matter which process made it: a file's content before its name, shards before
+the entry that names them, and the entry before anything is acknowledged or deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .winning import LOST, WON, Part
 
 
 def create(name: Name, content: Content) -> Part:
-    """`WON` or `LOST`. A folder answers at once."""
+    """Return `WON` or `LOST`. A folder always answers at once."""
     answer = yield Link(name, content, on("sync-content"))
     if on("sync-entries"):
         yield Sync("entries")
@@ -25,14 +25,14 @@ def create(name: Name, content: Content) -> Part:
 
 
 def publish(add: Add) -> Part:
-    """The journal is the shard: its content was synced while it was written."""
+    """Publish a shard by linking its journal, whose content was synced as it was written."""
     yield Link(add.shard, Data(add.records), True)
     if on("sync-shards-first"):
         yield Sync("shards")
 
 
 def writer(log: str, *records: str) -> Part:
-    """Has a shard ready for each record, commits one after the other, and closes."""
+    """Commit one shard for each record, one after the other, and close the log."""
     yield from create(Name("entry", log), Entry("begin", log))
     adds = tuple(Add(Name("shard", log, at), (record,)) for at, record in enumerate(records))
     for add in adds:
@@ -52,7 +52,7 @@ def writing(log: str, number: int, adds: tuple[Add, ...]) -> Part:
 
 
 def ender(me: str, log: str) -> Part:
-    """Holds the dead writer's lock, and takes the shards that it has published as they are."""
+    """End a dead writer's log while holding its lock, and adopt the shards that it has published."""
     found: questions.Standing | None = yield Ask(questions.standing, (log,))
     if found is None or found.ended:
         return "nothing"
@@ -68,7 +68,7 @@ def ender(me: str, log: str) -> Part:
 
 
 def remover(me: str) -> Part:
-    """Replaces what is there."""
+    """Replace the existing data."""
     yield from create(Name("entry", me), Entry("begin", me))
     (turn, _, _), shards = yield Ask(questions.turn_and_snapshot)
     removes = tuple(name for name, *_ in shards)
@@ -97,7 +97,7 @@ def maker() -> Part:
 
 
 def deleter() -> Part:
-    """Another process may have made the newest checkpoint, and not have synced it yet."""
+    """Delete covered objects. The newest checkpoint is synced first, because its maker may not have done so yet."""
     names = yield Ask(questions.covered)
     if on("sync-before-delete"):
         yield Sync("entries")
@@ -107,7 +107,7 @@ def deleter() -> Part:
 
 
 def power() -> Part:
-    """Cuts the power: whatever was running is dead, and the disk holds one of the things that it may hold."""
+    """Cut the power: all running processes die, and the disk is left in one of its possible states."""
     count: int = yield Ask(_outcomes)
     which: int = yield Choice(count)
     yield Cut(which)

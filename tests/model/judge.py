@@ -1,8 +1,8 @@
-"""The invariants, judged in every state as if every process died in it.
+"""The invariants, which are checked in every state as if every process died in it.
 
-A state is judged three times: as it is; after everybody's log was ended and cleared at once (`recovered`); and after a
-checkpoint was made of that, what it covers was deleted, and every request that was still on its way has arrived. So a
-crash needs no step of its own: a process that crashed is one that is not scheduled again.
+A state is judged three times: as it is; after all logs have been ended and cleared at once (`recovered`); and after a
+checkpoint has been made of the result, the objects that it covers have been deleted, and all requests in flight have
+arrived. A crash therefore needs no step of its own: a crashed process is simply never scheduled again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ Also: TypeAlias = Callable[[Look, Look], str]
 
 
 class Told(NamedTuple):
-    """What callers were told. ``vanishing`` was given to a remover, and may be missing; ``gone`` must be."""
+    """What callers were told about records. Those in ``vanishing`` are being removed and may be missing; those in
+    ``gone`` must be missing.
+    """
 
     committed: Set = frozenset()
     flushed: Set = frozenset()
@@ -30,7 +32,7 @@ class Told(NamedTuple):
     wrong: Set = frozenset()
 
     def promised(self) -> tuple[Set, Set]:
-        """What must be found now, and what must not."""
+        """Return the records that must be found now, and those that must not."""
         return self.committed - self.vanishing, self.gone
 
 
@@ -38,12 +40,12 @@ NOTHING_TOLD = Told()
 
 
 def nothing_more(now: Look, recovered: Look) -> str:
-    """The check of a configuration that has none of its own."""
+    """The default additional check of a configuration, which accepts everything."""
     return ""
 
 
 def exclude(*pairs: tuple[str, str]) -> Also:
-    """Of each pair at most one record is found: what was replaced is replaced whole."""
+    """Return a check that at most one record of each pair is found, because a replacement replaces all or nothing."""
 
     def check(now: Look, recovered: Look) -> str:
         for look in (now, recovered):
@@ -57,13 +59,13 @@ def exclude(*pairs: tuple[str, str]) -> Also:
 
 
 def positions_without_gaps(now: Look, recovered: Look) -> str:
-    """Each position of a source is stored once, and none is left out."""
+    """Check that each position of a source is stored once, without gaps."""
     found = sorted(int(record[1:]) for record in recovered.records())
     return "" if found == list(range(1, len(found) + 1)) else f"positions are missing: {found}"
 
 
 def judge(store: Store, told: Told, in_flight: tuple[Change, ...], also: Also) -> str:
-    """What is wrong in this state, or nothing."""
+    """Describe what is wrong in this state; return ``""`` if nothing is."""
     if told.wrong or len(told.winners) > 1:
         return "; ".join(sorted(told.wrong)) or f"more than one won: {sorted(told.winners)}"
     if wrong := _found(store, told, flushed=False):
@@ -78,7 +80,7 @@ def judge(store: Store, told: Told, in_flight: tuple[Change, ...], also: Also) -
 
 
 def _found(store: Store, told: Told, *, flushed: bool) -> str:
-    """I1 to I6: everything that was promised is found once, and nothing that was removed."""
+    """Check I1 to I6: every promised record is found exactly once, and no removed record is found."""
     torn = [str(name) for name, content in store.items() if isinstance(content, Torn) and name.kind == "entry"]
     if torn:
         return f"cannot be read: {', '.join(torn)}"
@@ -113,7 +115,7 @@ def _arriving(store: Store, told: Told, order: tuple[Change, ...]) -> str:
 
 
 def _left(store: Store) -> str:
-    """I11: whatever nothing names bears the name of a log, and goes once that log has ended."""
+    """Check I11: an object that nothing names belongs to a log, and is deleted once that log has ended."""
     look = look_at(store)
     left = [str(name) for name in store if name.kind in ("shard", "sidecar") and name not in look.named()]
     lines = {line.log: line for line in look.checkpoint.logs}
@@ -126,7 +128,7 @@ def _left(store: Store) -> str:
 
 
 def recovered(store: Store) -> Store:
-    """Every log that has no end is ended at once, with what it had flushed; then what no entry names is deleted."""
+    """Return the store after all open logs are ended at once, with all flushed records, and unnamed objects deleted."""
     look = look_at(store)
     store = dict(store)
     for log in look.logs.values():
@@ -149,7 +151,7 @@ def recovered(store: Store) -> Store:
 
 
 def merged(store: Store) -> Store:
-    """A checkpoint is made, and what it covers is deleted."""
+    """Return the store after a checkpoint is made and the objects that it covers are deleted."""
     look = look_at(store)
     store = {**store, Name("checkpoint", number=look.number + 1): look.make_checkpoint()}
     gone = look_at(store).covered_objects()

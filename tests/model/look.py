@@ -1,8 +1,8 @@
-"""A look: what a process knows of a data set from a list and the objects that it names.
+"""A look: what a process knows about a data set from a listing and the listed objects.
 
-`Look` is a pure function of a store, or of the part that a reader has read. It starts from the newest checkpoint and
-adds the entries that the checkpoint does not cover. If ``whole`` is false, the parts do not belong together, and the
-process has to look again.
+`Look` is a pure function of a store, or of the part of it that a process has read. It starts from the newest checkpoint
+and adds the entries that the checkpoint does not cover. If ``whole`` is false, the parts are inconsistent with each
+other, and the process must look again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_CHECKPOINT = Checkpoint(0, (), (), (), ())
 
 
 class Log:
-    """One log. ``last`` is its highest number, ``covered`` the highest that the checkpoint covers."""
+    """One log. ``last`` is its highest number, ``covered`` the highest number that the checkpoint covers."""
 
     def __init__(self, line: Line, entries: dict[int, Entry]) -> None:
         self.name = line.log
@@ -66,9 +66,9 @@ class Log:
 
 
 class Flushes:
-    """The flush entries of one log, seen beside what its commits say of them.
+    """The flush entries of one log, interpreted together with what its commits say about them.
 
-    ``next`` is the number that nobody has used yet; ``fenced`` says that the last number is a fence that counts.
+    ``next`` is the first unused number. ``fence`` is the last number if that is a valid fence, and otherwise 0.
     """
 
     def __init__(self, log: Log, entries: dict[int, Flush]) -> None:
@@ -94,12 +94,12 @@ class Flushes:
 
 
 def _committed(log: Log) -> set[int]:
-    """The shards that a log's uncovered entries add: all that one can know without ``opened``."""
+    """Return the shards that a log's uncovered entries add, which is all that is known without ``opened``."""
     return {add.shard.number for entry in log.news.values() for add in entry.adds}
 
 
 class Look:
-    """Everything that a process knows of a data set. ``ended_turn`` is the last turn whose effect counts."""
+    """Everything that a process knows about a data set. ``ended_turn`` is the last turn that has taken effect."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -172,7 +172,7 @@ class Look:
         return Flushes(self.logs[log], entries)
 
     def kept(self, listed: Listed) -> tuple[tuple[str, tuple[str, int]], ...]:
-        """The records of a shard that are not forgotten, each with its origin."""
+        """Return the records of a shard that are not forgotten, each with its origin."""
         pairs = zip(listed.records, listed.origin, strict=True)
         return tuple(each for each in pairs if (listed.shard, each[0]) not in self.forgotten)
 
@@ -180,7 +180,7 @@ class Look:
         return [record for listed in self.shards.values() for record, _ in self.kept(listed)]
 
     def named(self) -> set[Name]:
-        """The shards and sidecars of the snapshot."""
+        """Return the shards and sidecars of the snapshot."""
         sidecars = (listed.sidecar for listed in self.shards.values() if listed.sidecar)
         return {*self.shards, *sidecars}
 
@@ -194,7 +194,7 @@ class Look:
         )
 
     def last_turn(self) -> tuple[int, str, bool]:
-        """The number, owner and settlement of the last turn: settled if its owner's log has ended."""
+        """Return the last turn's number, its owner, and whether it is settled because the owner's log has ended."""
         number = max(self.ended_turn, *self.turns) if self.turns else self.ended_turn
         if number == self.ended_turn:
             return number, "", True
@@ -202,7 +202,7 @@ class Look:
         return number, owner, owner in self.logs and bool(self.logs[owner].ended)
 
     def covered_objects(self) -> tuple[Name, ...]:
-        """What the newest checkpoint made superfluous."""
+        """Return the objects that the newest checkpoint has made superfluous."""
         lines = {line.log: line for line in self.checkpoint.logs}
         found = []
         for name in self.store:
@@ -223,12 +223,12 @@ class Look:
         return tuple(sorted(found))
 
     def _keeps(self, name: Name, line: Line) -> bool:
-        """Whether a list belongs to the last entry of its log, which stays."""
+        """Return whether a list object belongs to the last entry of its log, which is kept."""
         entry = self.store.get(Name("entry", name.log, line.last))
         return isinstance(entry, Entry) and entry.elsewhere == name and on("list-stays-with-end")
 
     def garbage(self, log: str) -> tuple[Name, ...]:
-        """What an ended log left, shards first: a shard that stays then has an owner that can be found."""
+        """Return the leftovers of an ended log, shards first, so that the owner of a remaining shard can be found."""
         flushes = self.flushes(log)
         named = self.named() | {entry.elsewhere for entry in self.logs[log].news.values() if entry.elsewhere}
         end = self.logs[log].end
@@ -252,5 +252,5 @@ depends_on_rules(_look_at.cache_clear)
 
 
 def look_at(*parts: Store) -> Look:
-    """A look at what was read in several steps."""
+    """Return the look at the union of the parts, which were read in several steps."""
     return _look_at(frozenset(chain.from_iterable(part.items() for part in parts)))

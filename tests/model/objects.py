@@ -1,7 +1,7 @@
-"""What lies in the store: names, and the objects under them. All are immutable, and compare by value.
+"""The contents of the store: names, and the objects stored under them. All are immutable and compared by value.
 
-A name says which log an object belongs to, and a token says which attempt of which process made it. Two objects with
-the same bytes are equal, as a reader of the store would find them.
+A name states which log an object belongs to; a token states which attempt of which process made it. As in a real store,
+two objects with the same bytes are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Name(NamedTuple):
 
 
 class Add(NamedTuple):
-    """A shard that an entry adds. ``origin`` has, for each record, the log and number that committed it first."""
+    """A shard that an entry adds. ``origin`` has, for each record, the log and number that first committed it."""
 
     shard: Name
     records: Records
@@ -42,11 +42,11 @@ class Add(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """``begin``, ``commit`` or ``end``: the object under one number of a log.
+    """The object under one number of a log: ``begin``, ``commit`` or ``end``.
 
-    ``opened`` has the shards that are still open, each with the first flush entry that holds records of it; ``flushed``
-    is the number of the last flush entry at that moment. ``elsewhere`` names the object that has ``adds`` if they are
-    too long for an entry, and ``checksum`` stands for that of what it must hold.
+    ``opened`` has the shards that were still open, each with the first flush entry that contains records of it;
+    ``flushed`` is the number of the last flush entry at that time. If ``adds`` is too long for an entry, the object
+    ``elsewhere`` contains it, and ``checksum`` represents the checksum of that object's content.
     """
 
     kind: str
@@ -65,9 +65,9 @@ class Entry(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """``flush`` or ``fence``: the object under one number of a log's flush entries.
+    """The object under one number of a log's flush entries: ``flush`` or ``fence``.
 
-    ``since`` is the first flush entry that this one repeats; its own number if it repeats none.
+    ``since`` is the number of the first flush entry that this one repeats, or its own number if it repeats none.
     """
 
     kind: str
@@ -78,20 +78,20 @@ class Flush(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The content of a shard, a sidecar or a list of its own."""
+    """The content of a shard, a sidecar or a separate list object."""
 
     records: Records
     adds: tuple[Add, ...] = ()
 
 
 class Owner(NamedTuple):
-    """The content of a turn: the log that has it."""
+    """The content of a turn: the log that owns it."""
 
     log: str
 
 
 class Line(NamedTuple):
-    """What a checkpoint says of one log."""
+    """What a checkpoint says about one log."""
 
     log: str
     last: int
@@ -102,7 +102,7 @@ class Line(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A shard of a snapshot, and the entry that added it."""
+    """A shard of a snapshot, with the entry that added it."""
 
     shard: Name
     records: Records
@@ -113,7 +113,7 @@ class Listed(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """``columns`` names the object that holds all of this, if a configuration is about that."""
+    """A checkpoint. ``columns`` names the object that contains its data, in configurations where that is separate."""
 
     turn: int
     logs: tuple[Line, ...]
@@ -130,15 +130,16 @@ class Pointer(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """What a power cut leaves of a file whose content was not synced."""
+    """What is left after a power cut of a file whose content was not synced."""
 
     name: Name
 
 
 class Unsynced(NamedTuple):
-    """What a power cut may take back: each name whose folder was not synced, and what was under it before.
+    """What a power cut may undo: each name whose folder was not synced, with its previous content.
 
-    ``torn`` has the names whose content was not synced. It lies under a name of its own, that no process reads.
+    ``torn`` has the names whose content was not synced. This object is stored under a special name that no process
+    reads.
     """
 
     before: tuple[tuple[Name, Content | None], ...] = ()
@@ -152,7 +153,9 @@ DISK = Name("disk")
 
 
 def sorts_in_first_page(name: Name, by: str) -> bool:
-    """How a torn list is cut in two: ``name`` cuts between logs, ``number`` between the entries of each log."""
+    """Return whether a name is on the first of the two pages of a torn listing, which is split between logs (``name``)
+    or within each log (``number``).
+    """
     if name.kind != "entry":
         return False
     return name.number < 2 if by == "number" else name.log < "N"

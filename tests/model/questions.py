@@ -1,6 +1,6 @@
-"""What actors ask of a look: pure functions of a store that return no more than the actor uses.
+"""The questions that actors ask: pure functions of a store that return only what the actor uses.
 
-Each answers from one moment. Where a list is torn, the actor asks for pages, and looks at what they show together.
+Each answer reflects a single moment. For a torn listing, the actor asks for its pages and combines them in one look.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from .look import Log, Look, look_at
 from .objects import Add, Content, Data, Name, Positions, Records, Store, sorts_in_first_page
 from .rules import on
 
-# One record of a snapshot's shard, and the log and number that committed it first.
+# For each shard of a snapshot: its name, its records, and the log and number that first committed each record.
 Rows = tuple[tuple[Name, Records, tuple[tuple[str, int], ...]], ...]
 
 
 class Standing(NamedTuple):
-    """What somebody who ends a log has to know of it."""
+    """What a process must know about a log in order to end it."""
 
     last: int
     ended: str
@@ -31,7 +31,7 @@ def standing(store: Store, log: str) -> Standing | None:
 
 
 def standing_in(look: Look, name: str) -> Standing | None:
-    """None if there is no such log, or if what was read does not belong together."""
+    """Return the log's standing; `None` if there is no such log or the parts that were read are inconsistent."""
     log = look.logs.get(name)
     if log is None or not log.whole:
         return None
@@ -42,13 +42,13 @@ def standing_in(look: Look, name: str) -> Standing | None:
 
 
 def stands_as_ended(store: Store, log: str, number: int, by: str) -> bool:
-    """Whether the end under this number counts: it is the highest, and no checkpoint knows a higher one."""
+    """Return whether the end under this number is valid: it is the highest, even counting those in checkpoints."""
     found = look_at(store).logs[log]
     return found.last == number and found.ended == by
 
 
 def has_begun(store: Store, log: str) -> bool:
-    """Whether the begin of a log is its only entry, and no checkpoint knows the log."""
+    """Return whether the log has only its begin entry and is in no checkpoint."""
     found = look_at(store).logs.get(log)
     return found is None or (found.last == 0 and not found.ended)
 
@@ -61,7 +61,7 @@ def end_and_fence(store: Store, log: str) -> tuple[str, int]:
 
 
 def end_of(store: Store, log: str) -> tuple[int, str, tuple[Name, ...]]:
-    """The last number, who ended the log, and the shards that the end names."""
+    """Return the log's last number, the process that ended it, and the shards that its end names."""
     found = look_at(store).logs[log]
     adds = found.end.adds if found.end else ()
     if found.end and found.end.elsewhere:
@@ -80,14 +80,14 @@ def garbage_of(store: Store, log: str) -> tuple[Name, ...]:
 
 
 def unnamed_of(store: Store, log: str) -> tuple[Name, ...]:
-    """The same for somebody who does not ask whether the log has ended."""
+    """Return the same as `garbage_of`, for a process that does not check whether the log has ended."""
     named = look_at(store).named()
     kinds = ("shard", "sidecar")
     return tuple(sorted(name for name in store if name.kind in kinds and name.log == log and name not in named))
 
 
 def published_of(store: Store, log: str, sidecars: bool) -> tuple[Add, ...]:
-    """The shards that the log's own writer has published whole, and no entry names."""
+    """Return the shards that the log's own writer has published and that no entry names."""
     named = look_at(store).named()
     return tuple(
         Add(name, content.records, sidecar=name._replace(kind="sidecar") if sidecars else None)
@@ -98,7 +98,7 @@ def published_of(store: Store, log: str, sidecars: bool) -> tuple[Add, ...]:
 
 
 def rows(look: Look) -> Rows:
-    """The shards of a snapshot, without what was forgotten."""
+    """Return the shards of a snapshot without the forgotten records."""
     found = []
     for name, listed in sorted(look.shards.items()):
         kept = look.kept(listed) if on("compaction-forgets") else tuple(zip(listed.records, listed.origin, strict=True))
@@ -112,20 +112,20 @@ def turn_and_snapshot(store: Store) -> tuple[tuple[int, str, bool], Rows]:
 
 
 def has_turn(store: Store, number: int, owner: str) -> bool:
-    """Whether this is the last turn, and no checkpoint has it."""
+    """Return whether this owner has this turn, and it is the last one."""
     last, has, _ = look_at(store).last_turn()
     return last == number and has == owner
 
 
 def must_not_append(store: Store, log: str) -> bool:
-    """Whether a fixed data set is there, or in the making."""
+    """Return whether a fixed data set exists or is being made."""
     look = look_at(store)
     number, _, settled = look.last_turn()
     return bool(number) and (not settled or bool(look.shards))
 
 
 def must_not_be_fixed(store: Store, log: str) -> bool:
-    """Whether other data are there, or a log that appends is open."""
+    """Return whether other data exist or a log that appends is open."""
     look = look_at(store)
     owners = set(look.turns.values())
     appends = any(not other.ended for other in look.logs.values() if other.name != log and other.name not in owners)
@@ -135,7 +135,7 @@ def must_not_be_fixed(store: Store, log: str) -> bool:
 def removed_by(
     store: Store, shards: tuple[Name, ...], forgets: tuple[tuple[Name, str], ...]
 ) -> tuple[Records, tuple[Name, ...]]:
-    """The records that go with these shards, or are to be forgotten; and the objects that go."""
+    """Return the records that are removed with these shards or forgotten, and the objects that are removed."""
     look = look_at(store)
     there = [look.shards[name] for name in shards if name in look.shards]
     records = [record for listed in there for record, _ in look.kept(listed)]
@@ -157,7 +157,7 @@ def newest(store: Store) -> int:
 
 
 def source(store: Store, name: str) -> tuple[int, str, bool, int]:
-    """The last turn of a source, its owner, whether it is free, and the position that is stored."""
+    """Return the last turn of a source, its owner, whether the source is free, and its stored position."""
     look = look_at(store)
     turns = {key.number: owner.log for key, owner in store.items() if key.kind == "source" and key.log == name}  # type: ignore[union-attr]
     last = max(turns, default=0)
@@ -172,7 +172,7 @@ def _has_released(log: Log, source: str, turn: int) -> bool:
 
 
 def runs(store: Store, name: str) -> tuple[int, bool, int]:
-    """The last run of a writer's id, whether it has ended, and the position that is stored."""
+    """Return the last run of a writer's id, whether it has ended, and the stored position."""
     look = look_at(store)
     found = {
         int(log.partition(".")[2]): bool(look.logs[log].ended) for log in look.logs if log.partition(".")[0] == name
@@ -182,7 +182,7 @@ def runs(store: Store, name: str) -> tuple[int, bool, int]:
 
 
 def shards_and_logs(store: Store) -> tuple[tuple[tuple[str, int], ...], Rows, tuple[tuple[str, int], ...]]:
-    """For a follower: the last number of each log; the shards; and the log and number of each shard."""
+    """Return what a follower needs: the last number of each log, the shards, and the log and number of each shard."""
     look = look_at(store)
     lasts = tuple((log.name, log.last) for log in look.logs.values())
     shards = rows(look)
@@ -190,19 +190,19 @@ def shards_and_logs(store: Store) -> tuple[tuple[tuple[str, int], ...], Rows, tu
 
 
 def names(store: Store, page: int, by: str) -> tuple[Name, ...]:
-    """The names of entries and checkpoints: all, or one of two pages. Checkpoints sort behind all logs."""
+    """Return the names of entries and checkpoints: all, or one of two pages. Checkpoints sort after all logs."""
     found = (name for name in store if name.kind in ("entry", "checkpoint"))
     return tuple(sorted(name for name in found if by == "whole" or sorts_in_first_page(name, by) == (page == 0)))
 
 
 def page(store: Store, number: int, by: str) -> tuple[tuple[Name, Content], ...]:
-    """One of two pages of a list with what it names, but for shards; flush entries are a list of their own."""
+    """Return one of two pages of a listing with the listed objects, except shards, sidecars and flush entries."""
     left = ("shard", "sidecar", "flush")
     found = ((name, content) for name, content in store.items() if name.kind not in left)
     return tuple(sorted((each for each in found if sorts_in_first_page(each[0], by) == (number == 0)), key=repr))
 
 
 def flush_page(store: Store, log: str, number: int) -> tuple[tuple[Name, Content], ...]:
-    """One of two pages of the list of a log's flush entries: the first one alone, and those behind it."""
+    """Return one of two pages of the listing of a log's flush entries: the first entry, or those after it."""
     found = (each for each in store.items() if each[0].kind == "flush" and each[0].log == log)
     return tuple(sorted((each for each in found if (each[0].number < 2) == (number == 0)), key=repr))

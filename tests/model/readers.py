@@ -1,9 +1,9 @@
-"""Readers, followers, and a reader that cannot list.
+"""Readers, followers, and a reader that cannot list objects.
 
-The problem: a list comes in pages, and each name that it shows is read later. The naive way is to take what is there:
-A ends and moves its shard between two pages, B moves it on, and the reader finds both. So a reader checks that what
-it read belongs together, and looks again if it does not. It needs no turn and no lock: names are never used twice, a
-removal is a difference of sets, and it depends on nothing but the shard that it names.
+The problem: a listing arrives in pages, and each listed object is read later. The naive solution is to use whatever is
+found. But A may rewrite a shard between two pages, and B may rewrite A's shard, and the reader finds both results. A
+reader therefore checks that what it has read is consistent, and looks again if it is not. It needs neither a turn nor a
+lock: names are never used twice, and a removal is a set difference that depends only on the shard it names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ATTEMPTS = 3
 
 
 def gather(how: str) -> Part:
-    """What a look needs, read object by object from a list that may be torn. None if that never belongs together."""
+    """Read what a look needs, object by object, from a listing that may be torn; `None` if it stays inconsistent."""
     for _ in range(_ATTEMPTS):
         names: tuple[Name, ...] = ()
         for page in (0,) if how == "whole" else (0, 1):
@@ -68,7 +68,7 @@ def reading(me: str, how: str, promised: frozenset[str], gone: frozenset[str]) -
 
 
 def _judge(me: str, records: list[str], promised: frozenset[str], gone: frozenset[str]) -> Part:
-    """What was promised before the reader began is found once, unless it was removed meanwhile."""
+    """Judge that every record promised before the reader began is found once, unless it has been removed since."""
     still, _ = yield Recall()
     if len(records) > len(set(records)):
         yield Tell("wrong", (f"{me} finds twice: {sorted(records)}",))
@@ -78,13 +78,13 @@ def _judge(me: str, records: list[str], promised: frozenset[str], gone: frozense
         yield Tell("wrong", (f"{me} finds what was removed: {sorted(back)}",))
 
 
-# -- a reader that cannot list
+# -- a reader that cannot list objects
 
 
 def over_https(me: str) -> Part:
-    """Starts from ``~latest.json`` and goes on to the newest checkpoint, number by number.
+    """Start from ``~latest.json`` and proceed to the newest checkpoint, number by number.
 
-    It must find one, and none that is older than the newest at the moment when it began.
+    The reader must find a checkpoint that is not older than the newest one at the time when it began.
     """
     least: int = yield Ask(questions.newest)
     pointer = yield Get(Name("latest"))
@@ -120,9 +120,10 @@ def follower(me: str, rounds: int, in_folder: bool = False) -> Part:
 
 
 def following(me: str, rounds: int, in_folder: bool, cursor: tuple[tuple[str, int], ...], had: tuple[str, ...]) -> Part:
-    """Takes the records of entries above its cursor; of a rewritten shard those that were first committed above it.
+    """Return the records of entries after its cursor; of rewritten shards, those first committed after the cursor.
 
-    In a folder it syncs what it has listed: a number that a power cut takes back is used again, for another entry.
+    In a folder, the follower syncs what it has listed, because a number that a power cut undoes is later reused for a
+    different entry.
     """
     lasts, shards, entries = yield Ask(questions.shards_and_logs)
     if in_folder and on("follower-syncs"):

@@ -1,4 +1,4 @@
-"""Which rules of the protocol are in force. An actor asks ``on(RULE)``; `without` takes rules out."""
+"""Which rules of the protocol are in force. Actors ask with ``on(RULE)``; `without` disables rules."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _caches: list[Callable[[], None]] = []
 
 
 def on(rule: str) -> bool:
-    """Whether the rule is in force."""
+    """Return whether the rule is in force."""
     assert rule in RULES, rule
     return rule not in _out
 
 
 def depends_on_rules(clear: Callable[[], None]) -> None:
-    """Have a cache cleared whenever the rules change."""
+    """Register a cache to be cleared whenever the rules change."""
     _caches.append(clear)
 
 
 @contextmanager
 def without(rules: Iterable[str]) -> Iterator[None]:
-    """Within it these rules are not in force."""
+    """Disable these rules within the context."""
     unknown = set(rules) - RULES.keys()
     if unknown:
         raise ValueError(f"not rules of the model: {', '.join(sorted(unknown))}; --rules lists them")
@@ -39,7 +39,7 @@ def without(rules: Iterable[str]) -> Iterator[None]:
 
 
 class Rule(NamedTuple):
-    """What the rule says, and the name of a configuration that breaks without it."""
+    """The text of a rule, and the name of a configuration that breaks without it."""
 
     says: str
     shown_by: str
@@ -63,7 +63,7 @@ RULES: Final[dict[str, Rule]] = {
     "list-has-token": Rule("a list of its own has its maker's token in its name", "long-lists"),
     "list-before-entry": Rule("a list of its own is there before the entry that names it", "long-lists"),
     "list-stays-with-end": Rule("the list that an end names stays as long as the end", "long-lists"),
-    # ending another's log
+    # ending another writer's log
     "adopt-in-end": Rule(
         "what a dead log had flushed is committed in the end itself, not in a log of the adopter's own", "two-adopters"
     ),

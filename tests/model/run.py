@@ -1,4 +1,4 @@
-"""``make model``: every configuration, whole; or what breaks without a rule.
+"""``make model``: explore every configuration completely, or show what breaks without a rule.
 
 PYTHONPATH=tests python -m model.run                       every configuration, with all rules in force
 PYTHONPATH=tests python -m model.run --without RULE        the first trace of each configuration that then breaks
@@ -21,7 +21,7 @@ __all__ = ["explore", "main", "shown_by"]
 
 
 def explore(configuration: Configuration, *, most: int = 0, outcomes: bool = False) -> Result:
-    """As `Exploration.explore`; if it breaks with twins, once more without, so that the trace names who did what."""
+    """Explore a configuration; if it breaks with twins, then also without, so that the trace names the right actors."""
     result = Exploration(configuration).explore(most, outcomes=outcomes)
     if result.wrong and configuration.twins:
         result = Exploration(replace(configuration, twins=None)).explore()
@@ -29,7 +29,7 @@ def explore(configuration: Configuration, *, most: int = 0, outcomes: bool = Fal
 
 
 def shown_by(rule: str) -> Configuration:
-    """The configuration that breaks without a rule."""
+    """Return the configuration that breaks without a rule."""
     return next(each for each in configurations() if each.name == RULES[rule].shown_by)
 
 

@@ -1,11 +1,12 @@
-"""Who continues a source of records, or an id that a person chose: one at a time, from the position that is stored.
+"""Actors that continue a source, or a writer id that a user chose: one at a time, from the stored position.
 
-The problem: P reads position 7 of a queue and sleeps; Q takes P's place, reads 7 too, and both store record 8. The
-naive way is a lock on the source, which P does not know it has lost. So Q ends P's log first, then wins the source's
-next turn, and reads the position only behind that: nothing that P sends afterwards can be acknowledged.
+The problem: P reads the stored position 7 of a queue and sleeps. Q takes over, also reads 7, and both store record 8.
+The naive solution is a lock on the source, but P would not know that it has lost the lock. Q therefore first ends P's
+log, then wins the source's next turn, and only then reads the position. Nothing that P sends after that can be
+acknowledged.
 
-An id that a person chooses is the same with other names: its runs are logs, ``<id>.<run>``, and the next run begins
-only when the last one has ended.
+An id that a user chooses works in the same way: its runs are logs named ``<id>.<run>``, and the next run begins only
+after the last one has ended.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from .writer import CLOSE, Do, Writing, flush, writing
 
 
 def consumer(me: str, source: str, *legs: tuple[int, bool]) -> Part:
-    """Continues a source up to a position, flushing each record; then releases the source if told so, or closes.
+    """Continue a source up to a position, flushing each record. Then release the source, if requested, and close.
 
-    With several ``legs`` it takes the source again in the same log.
+    Each further leg takes the source again, in the same log.
     """
     if (yield from create(Name("entry", me), Entry("begin", me))) != WON:
         return "unsettled"
@@ -55,7 +56,7 @@ def consuming(now: Writing, leg: tuple[int, bool], *legs: tuple[int, bool]) -> P
 
 
 def chosen(me: str, id: str, last: int) -> Part:
-    """Opens the next run of an id, and continues where the last one ended."""
+    """Open the next run of an id, and continue where the last one ended."""
     run, ended, position = yield Ask(questions.runs, (id,))
     if not ended and on("last-run-ended"):
         yield from end_job(me, f"{id}.{run}")

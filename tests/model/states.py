@@ -1,4 +1,4 @@
-"""What an exploration is made of: numbered things, processes, configurations and results; and how steps are printed."""
+"""The data types of an exploration (numbered values, processes, configurations, results), and how steps are printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State: TypeAlias = tuple[int, ...]  # store, store before the last change, in fl
 
 
 class Numbered(Generic[T]):
-    """Gives equal things equal numbers."""
+    """Assign numbers to values, so that equal values have equal numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[T, int] = {}
@@ -30,7 +30,7 @@ class Numbered(Generic[T]):
 
 
 class Process(NamedTuple):
-    """``request`` is what it does next; it is None if the process has ended, and ``ended_as`` says how."""
+    """A process. ``request`` is its next step, or `None` if it has ended; ``ended_as`` then says how."""
 
     function: Callable[..., Steps] | None
     arguments: tuple[Any, ...]
@@ -48,12 +48,13 @@ class Actor:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A store, the processes that meet in it, and what may go wrong.
+    """A store, the processes that share it, and what may go wrong.
 
-    ``late`` answers may be lost, of requests of the actors ``late_for`` (all) and of the kinds ``late_kinds``.
-    ``old_lists``: a list may show the names of before the last change. ``allowed`` says of a request whether it can be
-    made now, which stands for time that passes. ``twins`` are the names of two actors that differ by nothing else.
-    ``after`` gives everything that may be found where a store was, as after a power cut: all of it is judged.
+    Up to ``late`` answers may be lost, to requests of the actors ``late_for`` (if empty, of all actors) and of the
+    kinds ``late_kinds``. If ``old_lists`` is true, a listing may show the names from before the last change.
+    ``allowed`` returns whether a request can be made now, which represents the passing of time. ``twins`` are two
+    actors that differ only in their names. ``after`` yields the stores that may replace a store, for example after a
+    power cut; each of them is judged.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Configuration:
 
 @dataclass
 class Result:
-    """``wrong`` says what broke, and ``trace`` how; ``whole`` if every state was reached."""
+    """The result: ``wrong`` describes what broke, ``trace`` how, and ``whole`` is whether every state was reached."""
 
     name: str
     states: int = 0
@@ -86,7 +87,7 @@ class Result:
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
-    """A mirror image: the same thing with names exchanged, and tokens such as ``A1`` of attempts."""
+    """Return the mirror image of a value, with names and their attempts' tokens, such as ``A1``, exchanged."""
     if isinstance(thing, str):
         head = thing.rstrip("0123456789")
         return names.get(head, head) + thing[len(head) :]
@@ -99,7 +100,7 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
 
 
 def described(thing: Any) -> str:
-    """For a trace: without what is empty."""
+    """Describe a value in a trace, without its empty fields."""
     if isinstance(thing, Name):
         return str(thing)
     if isinstance(thing, tuple):

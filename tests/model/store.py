@@ -1,7 +1,7 @@
-"""Requests to a store or a local folder, and what each does. A request is one atomic step.
+"""Requests to a store or a local folder, and their effects. Each request is one atomic step.
 
-A store answers a request at once, late or never; `model.engine` decides which. In a local folder nothing is late, but a
-power cut takes back what was not synced: the folder's names and the contents of files are synced each by themselves.
+A store answers a request at once, late or never; `model.engine` decides which. In a local folder, no answer is late,
+but a power cut undoes what was not synced. A folder's names and the contents of files are synced separately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Get(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Answers ``ok``, or ``exists`` if ``exclusive`` and the name is taken."""
+    """Create or replace an object. The answer is ``ok``, or ``exists`` if ``exclusive`` and the name is taken."""
 
     name: Name
     content: Content
@@ -28,7 +28,7 @@ class Put(NamedTuple):
 
 
 class Link(NamedTuple):
-    """`Put` in a folder: the name is there at once, and durable with the next `Sync` of its folder."""
+    """`Put` in a folder: the name exists at once, and becomes durable with the next `Sync` of its folder."""
 
     name: Name
     content: Content
@@ -36,7 +36,7 @@ class Link(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """``covered`` if a checkpoint made the object superfluous."""
+    """Delete an object. ``covered`` is whether a checkpoint has made it superfluous."""
 
     name: Name
     covered: bool = False
@@ -49,21 +49,21 @@ class Unlink(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """Makes the names of one folder durable, whichever process changed them: ``entries`` or ``shards``."""
+    """Make the names in a folder (``entries`` or ``shards``) durable, whichever process changed them."""
 
     folder: str
 
 
 class Cut(NamedTuple):
-    """A power cut that leaves one of the things that the disk may hold."""
+    """A power cut that leaves the disk in one of its possible states."""
 
     which: int
 
 
 class Ask(NamedTuple):
-    """A list, and the objects that it names: ``question`` is a pure function of what is found at one moment.
+    """List and read objects: ``question`` is a pure function of the store at one moment.
 
-    ``decides`` if the process would be wrong with an old list: it waits until the list cannot be old.
+    ``decides`` is true if an outdated listing would make the process err; it then waits until none can occur.
     """
 
     question: Callable[..., Any]
@@ -72,24 +72,24 @@ class Ask(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Answers any number below ``below``: what a process may do either way."""
+    """Choose any number below ``below``, where a process may do either one thing or another."""
 
     below: int
 
 
 class Recall(NamedTuple):
-    """Answers what must be found now, and what must not. A reader that is judged asks for it; no process could."""
+    """Return what must and what must not be found now. Judged readers use this; no real process could."""
 
 
 class Tell(NamedTuple):
-    """What a caller is told. No step of its own: it happens with the step before."""
+    """Report something to a caller. This is not a separate step, but part of the one before."""
 
     what: str
     values: tuple[str, ...]
 
 
 class Become(NamedTuple):
-    """Go on as another function, and forget all answers so far. No step of its own."""
+    """Continue as a different function, and forget all answers so far. This is not a separate step."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -104,7 +104,7 @@ def folder_of(name: Name) -> str:
 
 
 def change(store: Store, request: Change) -> tuple[Store, str]:
-    """The store afterwards, which is the same object if nothing changed, and the answer."""
+    """Return the store after a request (the same object if nothing changed) and the answer."""
     if isinstance(request, Put):
         if request.name in store and (request.exclusive or store[request.name] == request.content):
             return store, "exists" if request.exclusive else "ok"
@@ -148,7 +148,7 @@ def _sync(store: Store, folder: str) -> Store:
 
 
 def after_a_power_cut(store: Store) -> Iterator[Store]:
-    """Each thing that the disk may hold: any of the changes that were not synced is there, any is not."""
+    """Yield each possible state of the disk: each unsynced change is either there or not."""
     disk = _unsynced(store)
     rest = {name: Torn(name) if name in disk.torn else store[name] for name in store if name != DISK}
     for count in range(len(disk.before) + 1):

@@ -1,4 +1,4 @@
-"""The protocol holds in every configuration, and each of its rules is needed in one."""
+"""The protocol is correct in every configuration, and each of its rules is needed in at least one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .store import Link, Sync, Unlink, after_a_power_cut, change
 PAGE = Path(__file__).parents[2] / "docs" / "protocol-rules.md"
 CONFIGURATIONS = {each.name: each for each in configurations()}
 
-# `make model` explores to its end what has more states.
+# Configurations with more states are explored completely only by `make model`.
 MOST = 5_000
-# Within so many states each rule is seen to be needed.
+# This many states suffice to show that each rule is needed.
 MOST_WITHOUT = 70_000
 
 
@@ -52,7 +52,7 @@ def test_configuration_breaks_without_its_rule(rule: str) -> None:
     ],
 )
 def test_exploration_reaches_every_outcome_of_actor(name: str, actor: str, outcomes: set[str]) -> None:
-    """So that nothing passes because nothing happens."""
+    """Otherwise the other tests could pass just because nothing happens."""
     assert run.explore(CONFIGURATIONS[name], outcomes=True).outcomes[actor] == outcomes
 
 

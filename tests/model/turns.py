@@ -1,12 +1,12 @@
-"""What needs the data set for itself: a fixed set, and whatever removes (replace, compact, forget).
+"""Actors that need the data set to themselves: fixed sets, and removers, which replace, compact or forget.
 
-The problem: C compacts shard 0 while D forgets a record in it. The naive way is to compare what each removes when it
-commits: but a reader would have to know both orders. So they take turns: a turn is a number that is won by exclusive
-creation, its effect is in the ``end`` of its owner's log, and no process takes the next turn before that log has ended.
-An owner that died is ended by the process that waits, which never takes over the turn itself.
+The problem: C compacts shard 0 while D forgets a record in it. The naive solution is to compare what each one removes
+when it commits, but then readers would have to handle both orders. The actors therefore take turns. A turn is a number
+that is won by exclusive creation, its effect is in the ``end`` of its owner's log, and no process takes the next turn
+before that log has ended. If the owner dies, the waiting process ends its log, but never takes over the turn itself.
 
-A rewriter that finds its turn taken need not begin anew: what it has made stays right as long as the shards that it
-removes are there. So it takes a later turn (``how`` is ``"again"``), and gives up only if one of them is gone.
+A rewriter that finds its turn taken need not start over: its new shards stay correct as long as the shards that it
+removes still exist. It therefore takes a later turn (``how`` is ``"again"``), and gives up only if one of them is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .winning import ABSENT, LOST, UNSETTLED, WON, Part, create, delete, publish
 
 
 class Plan(NamedTuple):
-    """What an ``end`` will say: shards to add, shards to remove, records to forget."""
+    """The planned content of an ``end``: shards to add, shards to remove, and records to forget."""
 
     adds: tuple[Add, ...] = ()
     removes: tuple[Name, ...] = ()
@@ -39,7 +39,7 @@ def take_turn(me: str, number: int) -> Part:
 
 
 def give_up(me: str, number: int = 1, made: tuple[Name, ...] = ()) -> Part:
-    """Ends one's own log first, and deletes behind that: until then another process may end it, too."""
+    """End the actor's own log, and delete its shards only after that, because until then another process may end it."""
     won = yield from create(Name("entry", me, number), Entry("end", me))
     if won != UNSETTLED:
         yield from delete(made)
@@ -66,7 +66,7 @@ def _snapshot(how: str) -> Part:
 
 
 def fixed(me: str, record: str) -> Part:
-    """Publishes under plain names if it has the first turn. Refuses if other data are there."""
+    """Write a fixed set, under plain names if it gets the first turn. Give up if other data exist."""
     if (yield from _begin(me)) != WON:
         return "unsettled"
     (number, owner, settled), shards = yield Ask(questions.turn_and_snapshot)
@@ -87,11 +87,11 @@ def fixed(me: str, record: str) -> Part:
     return ""
 
 
-# -- whatever removes
+# -- removers
 
 
 def remover(me: str, what: str, how: str = "", may_end: bool = True) -> Part:
-    """Begins, looks, makes shards, takes the next turn, and ends its log with what it adds and removes."""
+    """Begin a log, look, make shards, take the next turn, and end the log with what it adds and removes."""
     if (yield from _begin(me)) != WON:
         return "unsettled"
     yield Become(removing, (me, what, how, may_end, 0))
@@ -126,7 +126,7 @@ def removing(me: str, what: str, how: str, may_end: bool, attempt: int) -> Part:
 
 
 def retrying(me: str, plan: Plan, may_end: bool, attempt: int) -> Part:
-    """Takes a later turn for what it has made, if others have removed only other shards."""
+    """Take a later turn for the shards already made, provided that the shards they replace still exist."""
     made = tuple(add.shard for add in plan.adds)
     (number, owner, settled), shards = yield Ask(questions.turn_and_snapshot)
     if not settled and on("settle-turn"):
@@ -147,7 +147,7 @@ def retrying(me: str, plan: Plan, may_end: bool, attempt: int) -> Part:
 
 
 def closing(me: str, plan: Plan, turn: int, alone: bool) -> Part:
-    """Creates the end, which decides; only then is deleted what it removes."""
+    """Create the end, which decides the outcome, and only then delete what it removes."""
     kept: Records = tuple(record for add in plan.adds for record in add.records)
     gone: Records = ()
     removed: tuple[Name, ...] = ()
@@ -196,7 +196,7 @@ def _rewrite_last(me: str, shards: Rows, attempt: int) -> Plan | None:
 
 
 def _forget_a(me: str, shards: Rows, attempt: int) -> Plan | None:
-    """Rewrites the shard that has the record without it."""
+    """Plan to rewrite the shard that contains the record, without the record."""
     for name, records, origin in shards:
         if "a" in records:
             at = records.index("a")
@@ -206,7 +206,7 @@ def _forget_a(me: str, shards: Rows, attempt: int) -> Plan | None:
 
 
 def _mark_a(me: str, shards: Rows, attempt: int) -> Plan | None:
-    """Rewrites nothing: the end names the record."""
+    """Plan to rewrite no shard, and only name the record in the end."""
     for name, records, _ in shards:
         if "a" in records:
             return Plan(forgets=((name, "a"),))

@@ -1,9 +1,10 @@
-"""To win a number: the one way in which a process creates an object that decides.
+"""Winning a number: the only way in which a process creates an object that decides something.
 
-The problem: A sends an entry and hears nothing. Did it take effect, will it, or never? The naive way is to look: if
-the name is empty, A tries something else under it. But the first request may take effect, be merged into a checkpoint
-and be deleted, all before A looks: then A creates the name a second time, with other content, and what it adds is
-read by no process. So A sends the same bytes until there is an answer, and asks the whole log if the name is taken.
+The problem: A sends an entry and gets no answer. The request may have taken effect, may do so later, or never. The
+naive solution is to check: if the name is free, A uses it for something else. But before A checks, the first request
+may have taken effect, been merged into a checkpoint, and been deleted. Then A creates the same name again with
+different content, which no process reads. A therefore sends the same bytes until it gets an answer, and examines the
+entire log if the name is taken.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ LOST: Final = "lost"
 UNSETTLED: Final = "unsettled"
 ABSENT: Final = "absent"
 
-# How often a request is sent, at most, before its sender has had enough of no answers.
+# How often a request is sent before its sender gives up waiting for an answer.
 ATTEMPTS = 2
 
 
 def create(name: Name, content: Content) -> Part:
-    """`WON`, `LOST` if something else has the number, `UNSETTLED` if no answer came. `ABSENT` only without the rule."""
+    """Return `WON`, `LOST` if the number is taken, or `UNSETTLED` without an answer; `ABSENT` only without the rule."""
     for _ in range(ATTEMPTS):
         answer = yield Put(name, content)
         if answer == "ok":
@@ -44,7 +45,7 @@ def create(name: Name, content: Content) -> Part:
 
 
 def upload(name: Name, content: Content) -> Part:
-    """Whether it is there: an object that one process alone makes. What has no answer is sent again."""
+    """Store an object that only this process makes, and retry without an answer. Return whether it is stored."""
     for _ in range(ATTEMPTS):
         answer = yield Put(name, content, exclusive=False)
         if answer == "ok":
@@ -53,7 +54,7 @@ def upload(name: Name, content: Content) -> Part:
 
 
 def publish(add: Add) -> Part:
-    """Whether the shard is there, and its sidecar before it."""
+    """Store a shard, its sidecar first. Return whether both are stored."""
     order = add.objects()[::-1] if on("sidecar-first") else add.objects()
     for name in order:
         if not (yield from upload(name, Data(add.records))):

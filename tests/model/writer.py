@@ -1,9 +1,9 @@
-"""A rolling writer: it flushes, commits shards as they fill, and closes; or finds that another process ended it.
+"""A rolling writer: it flushes, commits shards as they fill, and closes, unless another process has ended its log.
 
-The problem: W pauses for a day, A takes W for dead and ends it, and W wakes in the middle of a request. The naive way
-is a lease: W stops when it has not renewed in time. But W cannot look at the clock and send a request in one step. So
-W's next number decides: W is told by the exclusive creation that it loses, and acknowledges nothing that it has not
-won.
+The problem: W pauses for a day, A presumes W dead and ends its log, and W wakes up in the middle of a request. The
+naive solution is a lease: W stops unless it has renewed the lease in time. But W cannot check the clock and send a
+request in a single step. W's next number decides instead: the exclusive creation fails and tells W that it has lost,
+and W acknowledges only what it has won.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from .winning import ABSENT, LOST, WON, Part, create, delete, publish, upload
 
 
 class Do(NamedTuple):
-    """A step of a script: ``flush`` or ``take`` records, ``commit`` a shard, ``close``, ``become`` another function.
+    """A step of a script: ``flush`` or ``take`` records, ``commit`` a shard, ``close``, or ``become`` another function.
 
-    With ``repeat`` a flush repeats all that is live, and replaces it. ``releases`` lets go of a source's turn.
+    With ``repeat``, a flush repeats all live records and replaces their entries. ``releases`` has the turns of sources
+    to release.
     """
 
     what: str
@@ -49,7 +50,7 @@ CLOSE = Do("close")
 
 
 class Open(NamedTuple):
-    """An open shard: all its records, those that are flushed, and the first flush entry that holds any."""
+    """An open shard: its records, those that are flushed, and the first flush entry that contains any of them."""
 
     number: int
     records: Records = ()
@@ -58,9 +59,10 @@ class Open(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """What a writer holds in memory. ``token`` stands in all that it makes.
+    """What a writer has in memory. ``token`` is part of every object that it makes.
 
-    With ``waits`` it waits behind another's fence for the end of its log, and does not end it by itself: asyncrec's do.
+    With ``waits``, a writer that finds another process's fence waits for the end of its log instead of ending it
+    itself. asyncrec's writers do this.
     """
 
     log: str
@@ -91,7 +93,7 @@ class Writing(NamedTuple):
         return tuple((each.number, each.first) for each in self.shards if each.first and each.number not in without)
 
     def progress(self, *kept: Records) -> Positions:
-        """The position of the source that an entry may state: that of the records that it keeps, and of no others."""
+        """Return the position of the source that an entry may state: only that of records that the entry keeps."""
         records = [record for some in kept for record in some] if on("position-of-kept") else []
         records = records or [record for each in self.shards for record in each.records]
         positions = [int(record[1:]) for record in records] if self.source else []
@@ -99,7 +101,7 @@ class Writing(NamedTuple):
 
 
 def writer(start: Writing, minds_turns: bool = False) -> Part:
-    """Opens a log and writes. With ``minds_turns`` it goes on only if no fixed data set is there, or in the making."""
+    """Open a log and write, but with ``minds_turns`` only if no fixed data set exists or is being made."""
     if minds_turns and not on("begin-then-look") and (yield Ask(questions.must_not_append, (start.log,), decides=True)):
         return "refused"
     if (yield from create(Name("entry", start.log), Entry("begin", start.token))) != WON:
@@ -130,7 +132,7 @@ def writing(now: Writing) -> Part:
 
 
 def flushing(now: Writing, step: Do) -> Part:
-    """The next flush entry. It is told as flushed only when the entry has been won."""
+    """Create the next flush entry. The records are reported as flushed only once the entry's number is won."""
     number, shard = now.flushed + 1, now.shard(step.shard)
     now = now._replace(shards=now.put(shard._replace(records=shard.records + step.records)))
     sections, since = {step.shard: step.records}, number
@@ -158,12 +160,12 @@ def flushing(now: Writing, step: Do) -> Part:
 
 
 def fenced(now: Writing, number: int, step: Do) -> Part:
-    """The flush number has something else: perhaps the log has ended, perhaps whoever fenced it has died since.
+    """Handle a flush number that is taken: the log may have ended, or the process that fenced it may have died.
 
-    If the log has no end, the writer ends it by itself, with all that it holds: no fence stops a writer for good.
+    If the log has no end, the writer ends it itself, with all its records, so no fence stops a writer forever.
     """
     ended_by, fence = yield Ask(questions.end_and_fence, (now.log,), decides=True)
-    if fence > number and on("ended-by-look"):  # the writer's own entry was in: only the writer could make that number
+    if fence > number and on("ended-by-look"):  # the writer's own entry was created: no other process makes that number
         yield Tell("flushed", step.records)
         shard = now.shard(step.shard)
         now = now._replace(shards=now.put(shard._replace(flushed=shard.flushed + step.records)))
@@ -178,14 +180,14 @@ def fenced(now: Writing, number: int, step: Do) -> Part:
 
 
 def waiting(now: Writing) -> Part:
-    """It acknowledges nothing until the log has an end. If none comes, it makes it as any process that ends a log."""
+    """Acknowledge nothing until the log has an end. If none comes, a real writer makes it as an ender would."""
     ended_by, _ = yield Ask(questions.end_and_fence, (now.log,), decides=True)
     yield Become(told, (now, now.number, ())) if ended_by else Become(waiting, (now,))
     return ""
 
 
 def committing(now: Writing, step: Do) -> Part:
-    """Publishes shards, then creates the entry that names them; what it held in flush entries is deleted behind it."""
+    """Publish shards, create the entry that names them, and then delete the flush entries that it supersedes."""
     chosen = (step.shard,) if step.what == "commit" else tuple(each.number for each in now.shards)
     adds = tuple(now.add(each) for each in now.shards if each.number in chosen)
     elsewhere = Name("list", now.log, now.number, now.token if on("list-has-token") else "") if now.long else None
@@ -198,7 +200,7 @@ def committing(now: Writing, step: Do) -> Part:
         return "unsettled"
     if not elsewhere or on("list-before-entry"):
         won = yield from create(Name("entry", now.log, now.number), _entry(now, step, adds, chosen, elsewhere))
-    if won == ABSENT:  # without `same-bytes`: the next attempt takes along what was taken meanwhile
+    if won == ABSENT:  # without `same-bytes`: the next attempt includes records taken since
         late = tuple(now.add(Open(each.shard, each.records)) for each in now.script if each.what == "take")
         for add in late:
             yield from publish(add)
@@ -239,13 +241,13 @@ def _entry(now: Writing, step: Do, adds: tuple[Add, ...], chosen: tuple[int, ...
 
 
 def told(now: Writing, number: int, adds: tuple[Add, ...]) -> Part:
-    """The number has something else. What stands in the log's end is stored, and nothing more is acknowledged."""
+    """Handle an entry number that is taken. What the log's end names is stored; nothing more is acknowledged."""
     last, ended_by, named = yield Ask(questions.end_of, (now.log,), decides=True)
     kept: tuple[Add, ...] = ()
     if not on("same-bytes"):  # an earlier attempt of this writer may be what is there
         there = yield Ask(questions.named_of, (now.log,))
         kept = tuple(add for add in adds if add.shard in there)
-    elif last > number and on("ended-by-look"):  # the entry was in: nothing above it could be there else
+    elif last > number and on("ended-by-look"):  # the entry was created: otherwise nothing could come after it
         kept = adds
     yield Tell("committed", tuple(record for add in kept for record in add.records))
     if not ended_by:

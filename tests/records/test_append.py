@@ -1,4 +1,4 @@
-"""``mode="a"``: continuing a local file in place."""
+"""``mode="a"``: appending to a local file in place."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_zeros_after_power_loss_are_truncated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zeros", [1, 100, 70_000, 3 << 20])
 async def test_zeros_after_gzip_member_are_truncated_before_append(tmp_path: Path, zeros: int) -> None:
-    """Readers that know one member after another, as zlib's loop in TensorFlow, stop at them."""
+    """Readers that expect members without gaps, such as TensorFlow's zlib loop, would stop at the zeros."""
     path = tmp_path / "events"
     await append(path, b"whole", compression="GZIP")
     data = path.read_bytes()
@@ -139,7 +139,7 @@ async def test_torn_gzip_member_keeps_its_flushed_records(tmp_path: Path) -> Non
 
 
 async def test_torn_member_is_completed_despite_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one does that is nearly full, or over a network."""
+    """Writes may be short on a disk that is nearly full or reached over a network."""
     path = tmp_path / "events"
     async with asyncrec.open_writer(path, mode="a", compression="GZIP") as writer:
         await writer.write(b"flushed")
@@ -231,7 +231,7 @@ async def test_failing_disk_raises_and_keeps_flushed_records(
 
 
 class Disk:
-    """The functions of os, on a disk that writes a little at a time; the log says what happened to the file."""
+    """Replace functions of `os` by those of a disk with short writes, and log what is done to the file."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, most: int = 1 << 30) -> None:
         self.log: list[str] = []
@@ -261,7 +261,7 @@ class Disk:
         return ftruncate
 
     def taken(self) -> list[str]:
-        """What happened since this was called last, each once in a row."""
+        """Return what was done since the last call of this method, with consecutive repetitions merged."""
         log, self.log = self.log, []
         return [what for what, _ in itertools.groupby(log)]
 
@@ -282,7 +282,7 @@ async def test_short_disk_writes_keep_every_byte_in_place(
 
 
 async def test_flush_and_close_sync_after_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a file that was just made is found by its folder, before anything is written into it."""
+    """The folder of a new file is synced, too, before anything is written to the file."""
     disk = Disk(monkeypatch)
     async with asyncrec.open_writer(tmp_path / "events", mode="a") as writer:
         assert disk.taken()[-1] == "sync folder"
@@ -316,7 +316,7 @@ async def test_torn_end_is_cut_and_synced_before_append(
 
 
 async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record of which the disk took a half: whoever reads the file next finds it whole."""
+    """The disk accepts only half of a record, but the file has no torn record when it is read next."""
     path = tmp_path / "events"
     await append(path, b"before")
     size = path.stat().st_size
@@ -336,7 +336,7 @@ async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypa
 
 
 async def test_rejected_file_is_closed_and_unlocked(tmp_path: Path) -> None:
-    """Damaged, of another compression, or another writer's: no descriptor stays, and none of its locks."""
+    """If the file is damaged, differently compressed or in use, neither a descriptor nor a lock stays behind."""
     path = tmp_path / "events"
     await append(path, b"one" * 20, b"two")
     whole = path.read_bytes()
@@ -370,7 +370,7 @@ async def test_unopenable_file_is_named_in_error(tmp_path: Path) -> None:
 async def test_file_is_scanned_in_bounded_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    """Its zeros as well."""
+    """This includes the zeros at its end."""
     path = tmp_path / "events"
     await append(path, *[os.urandom(100_000)] * 30, compression=compression)
     path.write_bytes(path.read_bytes() + bytes(3 << 20))

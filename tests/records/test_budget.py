@@ -1,4 +1,4 @@
-"""`asyncrec._records.writing.memory_budget`: one bound on what a writer holds."""
+"""`asyncrec._records.writing.memory_budget`: one limit on the memory that a writer uses."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_release_all_admits_every_waiter() -> None:
 
 
 async def test_collected_bytes_are_sent_for_starving_callers() -> None:
-    """Else all room could lie in batches that are not full, and nobody would ever be let in."""
+    """Otherwise partially filled batches could use up all the memory, and waiting callers would never be admitted."""
     budget = ByteBudget(100)
     calls = []
     budget.when_starving(lambda: calls.append(budget.used))
@@ -147,7 +147,7 @@ def test_reservation_of_most_of_limit_is_rejected_with_remedy() -> None:
 
 
 def test_reservation_ignores_temporarily_held_bytes() -> None:
-    """An upload's chunk, the keys of a large object: it goes by itself, and whoever wants to write waits for it."""
+    """An upload's chunk or a large object's keys, for example, are freed without help, and writers wait until then."""
     budget = ByteBudget(100)
     budget.account(1_000, chunk=True)
     budget.reserve(70)
@@ -165,7 +165,7 @@ def test_zero_limit_is_rejected() -> None:
 
 
 async def test_paused_budget_admits_waiters_only_after_resume() -> None:
-    """What is given back meanwhile is not given out; the way in without waiting is closed, too."""
+    """Bytes returned during the pause are not given out, and callers cannot get any without waiting either."""
     budget = ByteBudget(100)
     await budget.take(50)
     budget.pause()
@@ -196,7 +196,7 @@ async def test_failed_writer_admits_waiters_of_paused_budget() -> None:
 
 
 async def test_accounted_bytes_count_against_limit_until_returned() -> None:
-    """It is there already, so it may be more than there is room for; who waits is let in when it is less."""
+    """They already exist, so they may exceed the limit; waiting callers are admitted once there is room again."""
     budget = ByteBudget(100)
     await budget.take(30)
     budget.account(90)
@@ -263,7 +263,7 @@ async def test_caller_that_yielded_is_not_delayed_again() -> None:
 
 
 class TestGrowingLimit:
-    """What a sharded writer has unless it is told a limit."""
+    """The growing limit that a sharded writer uses unless the caller gives one."""
 
     def test_limit_grows_to_at_most_four_times_reserved_chunks(self) -> None:
         budget = ByteBudget(64, objects=3, most=256)

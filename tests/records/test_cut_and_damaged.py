@@ -1,4 +1,4 @@
-"""A compressed file that was cut is told wherever it was cut, and of a damaged one no whole member is passed over."""
+"""Truncation of a compressed file is detected wherever it was cut, and a damaged file's intact members are all read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDS = [b"record %d" % number for number in range(5)]
 
 
 async def framed(records: list[bytes]) -> list[bytes]:
-    """Each record in its frame."""
+    """Return the frame of each record."""
     storage = MemoryStorage()
     frames = []
     for record in records:
@@ -32,7 +32,7 @@ async def framed(records: list[bytes]) -> list[bytes]:
 
 
 async def test_gzip_file_cut_between_records_is_truncated() -> None:
-    """As a copy that was broken off leaves it: every record in it is whole."""
+    """An interrupted copy can leave such a file, in which every record is complete."""
     compressor = zlib.compressobj(wbits=31)
     content = b""
     cuts = []
@@ -50,7 +50,7 @@ async def test_gzip_file_cut_between_records_is_truncated() -> None:
 
 
 class InBlocks(MemoryStorage):
-    """Gives so many bytes at a time."""
+    """A storage whose sources return at most ``size`` bytes at a time."""
 
     size = 1
 
@@ -63,7 +63,7 @@ class InBlocks(MemoryStorage):
 
 
 async def test_salvage_finds_members_that_begin_anywhere_in_blocks() -> None:
-    """Blocks end within the first bytes of the member behind the damaged one, or next to them."""
+    """Block boundaries are within or next to the first bytes of the member after the damaged one."""
     one, two = await framed([random.Random(1).randbytes(6000), b"found"])
     member = bytearray(gzip.compress(one, mtime=0))
     member[50] ^= 0xFF
@@ -76,7 +76,7 @@ async def test_salvage_finds_members_that_begin_anywhere_in_blocks() -> None:
 
 @pytest.mark.parametrize("lost", [1, 100, 4096, 9000])
 async def test_append_continues_after_torn_last_record(tmp_path: Path, lost: int) -> None:
-    """A power cut leaves a file at its full length, of whose last record a page in the middle never arrived."""
+    """After a power cut, the file has its full length, but a page within its last record was never written."""
     path = tmp_path / "a.tfrecord"
     last = random.Random(2).randbytes(20_000)
     await asyncrec.write_records(path, [b"first", last])

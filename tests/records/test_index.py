@@ -1,4 +1,4 @@
-"""`asyncrec._records.index`: the text that DALI and the tfrecord package read."""
+"""`asyncrec._records.index`: index files in the text format that DALI and the tfrecord package read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ObjectWriter` and its `WriteQueue`: tickets reach their levels in order, and what fails is told to everybody."""
+"""`ObjectWriter` and its `WriteQueue`: tickets reach their levels in order, and failures reach every waiting caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Picky(Exception):
-    """It cannot be made again without its arguments, as those of some clients."""
+    """An exception that, like those of some clients, cannot be copied without its arguments."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -51,7 +51,7 @@ async def _whole(tail: Sequence[Buffer]) -> int:
 
 
 class Host:
-    """Objects in memory; ``commits`` is whether a published one is committed at once."""
+    """A host that keeps objects in memory; ``commits`` is whether published objects are committed at once."""
 
     def __init__(self, *, commits: bool = True, fails_at: str = "") -> None:
         self.storage = MemoryStorage()
@@ -69,7 +69,7 @@ class Host:
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         self._fail("open")
         async with self.storage.open_sink(f"object{len(self.objects)}") as sink:
-            sink.flush = _whole  # type: ignore[method-assign]  # as a disk does
+            sink.flush = _whole  # type: ignore[method-assign]  # durable, as on a disk
             yield ObjectOutput(ChunkWriter(sink), compression=parse_compression(""))
         self._fail("publish")
 
@@ -283,7 +283,7 @@ async def test_failure_releases_memory_and_all_waiters(fails_at: str) -> None:
 
 
 class Slow(Host):
-    """Opening an object, and publishing it, take as long as the test says."""
+    """A host where opening takes ``opening`` seconds, and publishing waits for ``may_publish``."""
 
     def __init__(self, *, opening: float = 0) -> None:
         super().__init__()
@@ -303,7 +303,7 @@ class Slow(Host):
 
 
 async def test_flush_waits_for_own_object_only() -> None:
-    """Flushes that are queued for the next object are shared among themselves: this one ends before its object."""
+    """A flush for the current object finishes without waiting for flushes that are queued for the next object."""
     host = Slow()
     async with writing_to(host) as (queue, _, append):
         append()
@@ -355,7 +355,7 @@ async def test_concurrent_flushes_share_one_object_flush() -> None:
 
 
 async def test_records_delayed_by_opening_get_full_time_limit() -> None:
-    """Their time was over when it opened: it would be one of many with some records each."""
+    """Their time limit had passed when the object opened; without this, there would be many small objects."""
     host = Slow(opening=100)
     host.may_publish.set()
     async with writing_to(host, limits={"seconds": 60}) as (queue, _, append):
@@ -371,10 +371,10 @@ async def test_records_delayed_by_opening_get_full_time_limit() -> None:
 
 
 async def test_compressed_object_ends_with_batch_reaching_its_limit() -> None:
-    """What its bytes come to is known only afterwards; its records are counted before."""
+    """The compressed size is only known after the batch is written, but the record count is known before."""
     host = Host()
     async with writing_to(host, compressed=True, limits={"bytes": 100, "records": 6}) as (queue, _, append):
-        for size in (50, 50, 50):  # 66 bytes each, as they are stored
+        for size in (50, 50, 50):  # 66 bytes each when framed
             append(size)
             queue.seal()
             await settled()
@@ -390,7 +390,7 @@ async def test_compressed_object_ends_with_batch_reaching_its_limit() -> None:
 
 
 async def test_records_after_early_end_count_towards_next_object() -> None:
-    """Batches in the queue, and the one that is pending."""
+    """This applies to batches in the queue and to the pending batch."""
     host = Slow()
     async with writing_to(host, limits={"seconds": 60, "records": 5, "bytes": 5 * (10 + FRAME_OVERHEAD)}) as (
         queue,
@@ -416,7 +416,7 @@ async def test_records_after_early_end_count_towards_next_object() -> None:
 
 @pytest.mark.parametrize("limits", [{"records": 3}, {"bytes": 3 * (10 + FRAME_OVERHEAD)}])
 async def test_sealed_batch_counts_towards_limits_like_its_records(limits: dict[str, int]) -> None:
-    """It goes behind what is pending, and does not begin an object of its own where there is room."""
+    """It follows the pending records, and does not start a new object if there is room in the current one."""
     host = Host()
     async with writing_to(host, limits=limits) as (queue, budget, append):
         append()
@@ -438,7 +438,7 @@ async def test_sealed_batch_counts_towards_limits_like_its_records(limits: dict[
 
 
 async def test_flush_missed_by_its_object_completes_on_publication() -> None:
-    """Its limit of time was reached before; nothing of what it flushes is behind it."""
+    """The object's time limit passes before the flush runs, and the object contains all records to be flushed."""
     host = Slow()
     async with writing_to(host, limits={"seconds": 60}) as (queue, _, append):
         append()
@@ -456,7 +456,7 @@ async def test_flush_missed_by_its_object_completes_on_publication() -> None:
 
 
 async def test_cancelled_owner_leaves_error_and_releases_waiters() -> None:
-    """Then everybody is let go as well, and no room stays taken."""
+    """All waiting callers are released, and no memory stays reserved."""
     host = Slow()
     budget = ByteBudget(1 << 20)
     queue = WriteQueue("objects", budget, limits=ObjectLimits(), compressed=False)
@@ -481,7 +481,7 @@ async def test_cancelled_owner_leaves_error_and_releases_waiters() -> None:
 
 
 async def test_batch_with_keys_pads_keyless_records() -> None:
-    """One by one or many together, before it or behind it: a batch has a key for each of its records, or none."""
+    """A batch has a key for every record or for none, even if records with and without keys are written in turns."""
     none = bytes(KEY_BYTES)
     size = 1 + FRAME_OVERHEAD
     async with writing_to(Host()) as (queue, budget, append):
@@ -515,7 +515,7 @@ async def test_batch_is_queued_at_byte_or_record_limit() -> None:
 
 
 async def test_first_batch_of_queue_is_partial() -> None:
-    """So that queues which are filled alike, and have a part each, never have all their batches full in one turn."""
+    """Otherwise queues that are filled at the same rate would all have full batches in the same turn of the loop."""
     budget = ByteBudget(1 << 24)
     queue = WriteQueue("objects", budget, limits=ObjectLimits(), compressed=False, first_part=0.25)
     ticket = 0

@@ -1,4 +1,4 @@
-"""`ObjectOutput`: frames into one sink, the index and the keys beside it, and what a flush may promise."""
+"""`ObjectOutput`: frames go to one sink, the index and keys to others, and a flush promises only what is durable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NONE = bytes(KEY_BYTES)
 
 
 class Sink(ByteSink):
-    """In memory; ``durable`` is whether a flush keeps what it is given, ``seconds`` how long a call takes."""
+    """A sink in memory; ``durable`` is whether flushed bytes survive, ``seconds`` how long each call takes."""
 
     chunk_size = 1000
 
@@ -43,7 +43,7 @@ class Sink(ByteSink):
 
 
 class Place:
-    """An output with all that goes beside it."""
+    """An output together with the sinks of its sidecars."""
 
     def __init__(
         self, *, compression: str | CompressionOptions = "", durable: str = "object keys", seconds: float = 0
@@ -102,7 +102,7 @@ async def test_keyless_output_opens_no_keys() -> None:
 
 
 async def test_keys_reach_sink_before_their_records() -> None:
-    """When a crash comes in between, no record is there without its key: in writing, and in flushing."""
+    """If a crash happens in between, no record exists without its key. This holds for writing and for flushing."""
     place = Place()
     count = 1 + 1000 // KEY_BYTES
     await place.output.write([batch(*[b"x" * 100] * count, keys=[b"k" * KEY_BYTES] * count)])

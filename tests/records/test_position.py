@@ -1,4 +1,4 @@
-"""`asyncrec._records.position`: reading is taken up at any record, of any kind of file."""
+"""`asyncrec._records.position`: reading can resume at any record, in any kind of file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_reading_resumes_at_every_record(kind: str, tmp_path: Path) -> Non
 
 
 async def test_reading_resumes_at_every_record_of_arbitrary_members() -> None:
-    """A member that begins within a record is nothing to go on from: its record would be read from its middle."""
+    """A member that begins within a record is not a valid position, because reading would start mid-record."""
     data = b"".join(map(bytes, encode_frames(RECORDS)))
     draw = random.Random(1)
     cuts = [0, *sorted(draw.sample(range(1, len(data)), 60)), len(data)]

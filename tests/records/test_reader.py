@@ -1,4 +1,4 @@
-"""`asyncrec.open_reader`: records out of one object, checked, and errors that say where."""
+"""`asyncrec.open_reader`: reading and checking the records of one object, with errors that name the location."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def framed(records: list[bytes]) -> bytes:
 
 
 async def read(path: Any, **options: Any) -> tuple[list[bytes], FormatError | None]:
-    """What is given out, and the error that ends it."""
+    """Return the records that are read and the error, if any, that ends the reading."""
     found: list[bytes] = []
     try:
         async with asyncrec.open_reader(path, **options) as reader:
@@ -122,7 +122,7 @@ async def test_error_offsets_stay_absolute_with_start_offset() -> None:
 
 
 class TestDamage:
-    """Each kind is a typed error that names path, offset and record, after everything before it was given out."""
+    """Each kind of damage raises a typed error with path, offset and record, after returning all earlier records."""
 
     async def damaged(self, data: bytes, **options: Any) -> tuple[list[bytes], FormatError]:
         storage = MemoryStorage()
@@ -243,7 +243,7 @@ async def test_invalid_options_are_rejected(option: dict[str, int]) -> None:
 
 
 class Remote(MemoryStorage):
-    """A store over a wire that flips a bit in some of what it sends."""
+    """A remote store whose connection flips a bit in some of the data."""
 
     read_ahead = 1 << 20
 
@@ -263,7 +263,7 @@ class Remote(MemoryStorage):
                     return block[:3000] + bytes([block[3000] ^ 1]) + block[3001:]
                 return block
 
-            source.receive = flipped  # type: ignore[method-assign]  # a fault on the wire
+            source.receive = flipped  # type: ignore[method-assign]  # a transmission error
             yield source
 
 
@@ -320,7 +320,7 @@ def packed(*members: list[bytes]) -> bytes:
 
 
 class TestStartPositions:
-    """An error says where in the file it stands, wherever reading began, and however often it was taken up."""
+    """Errors state the location within the file, wherever reading began and however often it was resumed."""
 
     async def error_of(self, data: bytes, position: Position, **options: Any) -> FormatError:
         storage = MemoryStorage()
@@ -340,7 +340,7 @@ class TestStartPositions:
 
     @pytest.mark.parametrize("skip", [0, 1])
     async def test_error_location_is_absolute_in_gzip_members(self, skip: int) -> None:
-        """The member by its compressed byte, the frame by what comes out behind the byte where reading began."""
+        """A member has its compressed offset. A frame has its decompressed offset from where reading began."""
         data = bytearray(packed([b"one"], [b"two", b"three"], [b"four", b"five"]))
         first, second = len(packed([b"one"])), len(packed([b"two", b"three"]))
         data[first + second + 20] ^= 0xFF
@@ -359,13 +359,13 @@ class TestStartPositions:
 
     @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
     async def test_cut_frame_in_whole_stream_raises_truncated_error(self, pack: Any) -> None:
-        """The compressed stream ends well, and within a record."""
+        """The compressed stream is complete, but it ends within a record."""
         error = await self.error_of(pack(framed([b"one", b"two"])[:-1]), Position(0, 0, 0))
         assert isinstance(error, TruncatedError)
         assert (error.record, error.offset) == (1, 19)
 
     async def test_reraised_error_keeps_its_location(self) -> None:
-        """Who was to go on behind it was cancelled before."""
+        """This matters if the caller that was to handle the first error was cancelled."""
         pipeline = Pipeline("x", "", ReadOptions(max_record_bytes=100, chunk_size=100), Position(1000, 0, 50))
         storage = MemoryStorage()
         await storage.put("x", framed([b"one"]) + b"no record")
@@ -397,7 +397,7 @@ async def test_records_and_bytes_count_from_start_position() -> None:
 
 
 async def test_batch_lists_members_of_its_records_only() -> None:
-    """Whatever was read before: a file may have millions."""
+    """Members read earlier are not kept, because a file may have millions of them."""
     storage = MemoryStorage()
     await storage.put("x", packed(*[[b"%d" % number] for number in range(300)]))
     async with asyncrec.open_reader("x", storage=storage, chunk_size=10) as reader:
@@ -409,7 +409,7 @@ async def test_batch_lists_members_of_its_records_only() -> None:
 
 
 async def test_closed_reader_rejects_reads() -> None:
-    """One of `open_reader_at` too: not from what it holds, either."""
+    """This also holds for a reader from `open_reader_at`, even for records that it has buffered."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
     reader = await open_reader_at(storage, "x", Position(0, 0, 0), path="x")
@@ -419,7 +419,7 @@ async def test_closed_reader_rejects_reads() -> None:
 
 
 async def test_reader_that_fails_to_open_closes_its_source() -> None:
-    """The first bytes do not come: the source that was opened for them is closed."""
+    """If the first bytes cannot be read, the source that was opened for them is closed."""
     closed: list[str] = []
 
     class Broken(MemoryStorage):
@@ -430,7 +430,7 @@ async def test_reader_that_fails_to_open_closes_its_source() -> None:
                 async def broken(max_bytes: int) -> bytes:
                     raise StorageError("broken, as asked")
 
-                source.receive = broken  # type: ignore[method-assign]  # a fault
+                source.receive = broken  # type: ignore[method-assign]  # always fails
                 try:
                     yield source
                 finally:
@@ -466,13 +466,13 @@ async def test_large_records_are_read_alongside_small_records(compression: str, 
 async def test_large_compressed_records_are_returned_one_by_one() -> None:
     storage = MemoryStorage()
     records = [bytes([n]) * (9 << 20) for n in range(4)]
-    await storage.put("x", gzip.compress(framed(records), 1))  # one member, as others write it
+    await storage.put("x", gzip.compress(framed(records), 1))  # one member, as other tools write it
     async with asyncrec.open_reader("x", storage=storage) as reader:
         assert [batch async for batch in reader.batches()] == [[record] for record in records]
 
 
 async def test_damage_at_rest_after_transit_damage_raises() -> None:
-    """That one range came right the second time says nothing of another."""
+    """That one range was correct when it was read again says nothing about a different range."""
     storage = Remote(flips=1)
     data = bytearray(framed([os.urandom(1000) for _ in range(3000)]))
     data[-500] ^= 1
@@ -487,7 +487,7 @@ async def test_damage_at_rest_after_transit_damage_raises() -> None:
 
 
 async def test_damaged_local_file_is_not_read_twice() -> None:
-    """What is at rest here was not damaged in transit."""
+    """Local files have no transit in which they could be damaged."""
     storage = MemoryStorage()
     data = bytearray(framed([b"abc"]))
     data[-1] ^= 1
@@ -498,7 +498,7 @@ async def test_damaged_local_file_is_not_read_twice() -> None:
 
 
 async def test_forked_reader_rejects_every_read() -> None:
-    """Neither record by record nor in batches: whoever reads on is told."""
+    """Reading further raises an error, both record by record and in batches."""
     storage = MemoryStorage()
     await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
     async with asyncrec.open_reader("x", storage=storage) as reader:

@@ -1,4 +1,4 @@
-"""`asyncrec.open_reader` is given a data set's path, which is no file's: the error says so, and which call reads it."""
+"""If `asyncrec.open_reader` gets the path of a data set instead of a file, the error names the call to use instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTEAD = r"; 'pages' is a data set: to read it, use open_dataset\('.*pages'\)$"
 
 
 class ListedStorage(MemoryStorage):
-    """Notes what it is asked to list."""
+    """A storage that records which prefixes are listed."""
 
     def __init__(self, refuses: type[Exception] | None = None) -> None:
         super().__init__()
@@ -117,11 +117,11 @@ async def test_store_without_paged_listing_is_not_listed() -> None:
 
 
 class TestSlowStore:
-    """The error waits for no more than two seconds for what would explain it."""
+    """Raising the error is delayed by at most two seconds for the listing that would explain it."""
 
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
-        """Both loops, with a clock that jumps."""
+        """Return both event loops, with a virtual clock."""
         return virtual_backend(request.param)
 
     async def test_throttled_listing_is_retried_only_briefly(self) -> None:

@@ -1,4 +1,4 @@
-"""A writer with a schema takes values by name, and refuses what does not fit before anything is taken."""
+"""A writer with a schema accepts values by feature name, and rejects a misfit before it has any effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(number: int) -> dict[str, Any]:
 
 
 class Numbers:
-    """An array as another library has it."""
+    """An array type of a third-party library."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array = array

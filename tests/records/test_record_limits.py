@@ -1,4 +1,4 @@
-"""No writer takes a record that readers refuse by the same defaults, and what takes a longer one says so."""
+"""By default, no writer accepts a record that readers would reject by default; options can raise the limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.errors import ArgumentValueError
 
 pytestmark = pytest.mark.anyio
 
-# Below and above what is framed in a worker thread.
+# Below and above the size from which records are framed in a worker thread.
 LIMITS = [0, 5, 100_000, 1 << 20, (1 << 20) + 1, 3 << 20]
 
 

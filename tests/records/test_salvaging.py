@@ -1,4 +1,4 @@
-"""`open_reader(on_corrupt=...)`: what is whole is read, wherever it stands, and what is lost is told."""
+"""`open_reader(on_corrupt=...)`: all intact records are read, wherever they are, and losses are reported."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_every_record_of_intact_member_is_read(block: int) -> None:
     )
     assert found[:100] == RECORDS[:100]
     assert found[-200:] == RECORDS[200:]
-    assert found[100:-200] == [record for record in RECORDS[100:200] if record in found]  # up to the fault
+    assert found[100:-200] == [record for record in RECORDS[100:200] if record in found]  # up to the damage
     assert damage[-1].offset == len(members[0])
     assert damage[-1].length == len(members[1])
     assert damage[-1].reason == "compression"
@@ -132,7 +132,7 @@ async def test_zlib_records_before_damage_are_read() -> None:
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 async def test_file_kind_is_recognised_despite_damaged_beginning(pack: Any) -> None:
-    """Garbage in front hides what the file is: plain or GZIP, and it may look like ZLIB."""
+    """Garbage at the start hides whether the file is plain or GZIP, and may make it look like ZLIB."""
     data = b"\x78\x9c" + b"garbage" * 9 + pack(framed(RECORDS))
     found, damage, _ = await read(await stored(data), on_corrupt="skip")
     assert found == RECORDS
@@ -147,7 +147,7 @@ async def test_non_tfrecord_file_has_no_records() -> None:
 
 async def test_unknown_on_corrupt_value_is_rejected() -> None:
     with pytest.raises(ValueError, match='"raise", "skip" or "stop"'):
-        async with asyncrec.open_reader("x", storage=MemoryStorage(), on_corrupt="ignore"):  # type: ignore[arg-type]  # the point
+        async with asyncrec.open_reader("x", storage=MemoryStorage(), on_corrupt="ignore"):  # type: ignore[arg-type]  # deliberately wrong
             pass
 
 
@@ -159,7 +159,7 @@ async def test_damage_error_names_ways_to_continue() -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 async def test_reading_resumes_at_any_record_after_damage(compression: str) -> None:
-    """What interleaving relies on: positions told behind damage lead to the same records."""
+    """Interleaving relies on this: positions reported after damage lead to the same records."""
     if compression:
         members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
         data = b"".join(members)
@@ -188,7 +188,7 @@ async def test_reading_resumes_at_any_record_after_damage(compression: str) -> N
 
 
 class Remote(MemoryStorage):
-    """A store over a wire that flips a bit in the first answers that hold ``places``, once each."""
+    """A remote store that flips a bit at each of the ``places`` the first time it sends that byte."""
 
     read_ahead = 1 << 16
 
@@ -212,7 +212,7 @@ class Remote(MemoryStorage):
                     block = flipped(block, place - begin)
                 return block
 
-            source.receive = damaged  # type: ignore[method-assign]  # a fault on the wire
+            source.receive = damaged  # type: ignore[method-assign]  # a transmission error
             yield source
 
 
@@ -237,7 +237,7 @@ async def test_transit_damage_loses_no_record_after_damage_at_rest(compression: 
 
 
 async def test_reread_does_not_disturb_callers_cancel_scopes() -> None:
-    """Reading a range again opens and closes nothing that the caller's scopes are nested in."""
+    """Reading a range again neither opens nor closes a scope around those of the caller."""
     storage = Remote(BORDERS[300] + 12)
     await storage.put("x", flipped(framed(RECORDS), BORDERS[10] + 12, BORDERS[200] + 12))
     async with asyncrec.open_reader("x", storage=storage, on_corrupt="skip", chunk_size=4096) as reader:
@@ -291,7 +291,7 @@ async def test_abandoned_reader_closes_files_after_damage(tmp_path: Any) -> None
 @pytest.mark.parametrize("store", [MemoryStorage, Remote])
 @pytest.mark.parametrize("limit", [20, 1 << 20])
 async def test_contents_of_torn_record_are_ambiguous_in_every_store(store: type[MemoryStorage], limit: int) -> None:
-    """A remote one is read as if it were whole again behind each damage, which must not lose sight of the doubt."""
+    """After each damage, a remote object is read normally again, but the records must still count as ambiguous."""
     inner = framed([b"one", b"two"])
     outer = framed([b"before", inner + bytes(100)])
     storage = store()
@@ -303,7 +303,7 @@ async def test_contents_of_torn_record_are_ambiguous_in_every_store(store: type[
 
 @pytest.mark.parametrize("told", ["", "GZIP"])
 async def test_stated_compression_overrides_file_appearance(told: str) -> None:
-    """Recognising is for a file that was to be recognised."""
+    """The kind of file is only detected if the caller does not state it."""
     records = [b"%d" % (n % 7) * 300 for n in range(400)]
     other = framed(records) if told else gzip.compress(framed(records))
     storage = await stored(b"garbage" * 9 + other)
@@ -322,7 +322,7 @@ async def test_file_start_does_not_decide_compression_of_its_middle() -> None:
 
 
 async def test_damage_after_intact_records_does_not_reread_file_start() -> None:
-    """The first record has shown what the file is."""
+    """The first record has already shown what kind of file it is."""
     storage = Remote()
     await storage.put("x", flipped(framed(RECORDS), BORDERS[300] + 12))
     starts: list[int] = []
@@ -332,7 +332,7 @@ async def test_damage_after_intact_records_does_not_reread_file_start() -> None:
         starts.append(options.get("start", 0))
         return opening(key, **options)
 
-    storage.open_source = opened  # type: ignore[method-assign]  # to look
+    storage.open_source = opened  # type: ignore[method-assign]  # to watch the requests
     found, _, _ = await read(storage, on_corrupt="skip", chunk_size=4096)
     assert len(found) == 399
     assert starts[0] == 0
@@ -363,7 +363,7 @@ async def test_stop_ends_at_oversized_record_or_damaged_member() -> None:
 
 
 async def test_positions_and_counts_after_damage_cover_returned_records() -> None:
-    """From any position, too: what is skipped first is not counted twice."""
+    """This also holds from any start position: what is skipped first is not counted twice."""
     storage = await stored(flipped(framed(RECORDS), BORDERS[10] + 12))
     reader = await open_reader_at(storage, "x", Position(BORDERS[5], 2, 7), path="x", on_corrupt="skip")
     found: list[bytes] = []
@@ -378,7 +378,7 @@ async def test_positions_and_counts_after_damage_cover_returned_records() -> Non
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 async def test_record_limit_applies_after_damage(pack: Any) -> None:
-    """The limit holds for whoever salvages, as it does for a whole file; the records behind it are read."""
+    """The limit applies to salvaging as it does to an intact file, and the records after a longer one are read."""
     data = pack(flipped(framed([b"one", b"two", bytes(300), b"three"]), 19 + 12))
     found, damage, _ = await read(await stored(data), on_corrupt="skip", max_record_bytes=100)
     assert found == [b"one", b"three"]
@@ -412,7 +412,7 @@ async def test_damage_at_member_start_keeps_previous_member(how: str, byte: int)
 
 
 async def test_skipped_damage_warns_once_per_file(caplog: pytest.LogCaptureFixture) -> None:
-    """A file that is none at all is read as no records, and nobody looks at what was lost."""
+    """Otherwise a file that is not a TFRecord file would silently appear to be empty."""
     torn = flipped(flipped(framed(RECORDS), BORDERS[7] + 13), BORDERS[2] + 13)
     for data, said in ((torn, "damaged at record 2"), (b"text\n" * 1000, "check that this is a TFRecord file")):
         caplog.clear()

@@ -1,4 +1,4 @@
-"""`asyncrec._records.writing.write_batch`: records cut into what moves together."""
+"""`asyncrec._records.writing.write_batch`: how records are divided into batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_large_record_is_passed_through_in_order(kind: type[bytes] | type[bytear
 
 
 def test_records_before_invalid_record_are_yielded_first() -> None:
-    items = batched([b"a", b"b", 7])  # type: ignore[list-item]  # what the test is about
+    items = batched([b"a", b"b", 7])  # type: ignore[list-item]  # deliberately wrong
     assert next(items) == ([b"a", b"b"], 34)
     with pytest.raises(TypeError, match="not int"):
         next(items)
@@ -57,7 +57,7 @@ def test_records_before_invalid_record_are_yielded_first() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("counts", [(1000, 100), (1023, 1, 1), (1, 1023, 1024, 1), (500, 500, 500, 500)])
 async def test_calls_exceeding_one_batch_keep_record_order(counts: tuple[int, ...]) -> None:
-    """However many small records a batch of the writer holds."""
+    """This holds for any number of small records that fit in one of the writer's batches."""
     storage = MemoryStorage()
     records = [b"%d" % number for number in range(sum(counts))]
     left = iter(records)

@@ -1,4 +1,4 @@
-"""`asyncrec.open_writer`: records into one object, all or nothing."""
+"""`asyncrec.open_writer`: records are written to one object, which is published completely or not at all."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def test_mode_x_rejects_existing_object(tmp_path: Path) -> None:
         await asyncrec.write_records(path, [b"2"], mode="x")
     assert await asyncrec.read_records(path) == [b"1"]
     with pytest.raises(ValueError, match="'w', 'x' or 'a'"):
-        await asyncrec.write_records(path, [], mode="r")  # type: ignore[arg-type]  # what the test is about
+        await asyncrec.write_records(path, [], mode="r")  # type: ignore[arg-type]  # deliberately wrong
 
 
 async def test_use_after_context_raises_closed_resource_error(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_tasks_sharing_writer_write_every_record_once() -> None:
 
 
 class FullDisk:
-    """The functions of os, on a disk that takes so many bytes."""
+    """A replacement for `os` whose disk accepts only ``room`` bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -281,7 +281,7 @@ async def test_cancelled_write_stores_no_record() -> None:
 
 
 class NotAllowed(FullDisk):
-    """The functions of os, of a user who may not write here."""
+    """A replacement for `os` in which the user lacks permission to write."""
 
     def open(self, path: str, flags: int, *args: Any) -> int:
         import errno
@@ -320,7 +320,7 @@ async def test_storage_and_storage_options_are_mutually_exclusive() -> None:
 
 
 async def test_large_records_wait_for_memory_like_others() -> None:
-    """Two of them are within the limit, and a third waits; one that was refused, or cancelled, takes none."""
+    """Two records fit within the limit and a third one waits. A rejected or cancelled record uses no memory."""
     storage = SlowStorage(MemoryStorage(), bytes_per_second=10e6)
     most = 0
     async with asyncrec.open_writer("x", storage=storage) as writer:

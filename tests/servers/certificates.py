@@ -1,4 +1,4 @@
-"""A certificate for servers on this machine, which only those trust who are given it."""
+"""A self-signed certificate for servers on this machine, which only clients that are given it trust."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Certificate"]
 
 @dataclass(frozen=True)
 class Certificate:
-    """Of 127.0.0.1, localhost and bucket.localhost.
+    """A certificate for 127.0.0.1, localhost and bucket.localhost.
 
     Attributes:
-        path: of the file in PEM form: what a client is to trust.
-        server: the context of a server that has it.
-        client: the context of a client that trusts it, and nothing else.
+        path: the PEM file that a client must trust.
+        server: the SSL context of a server with this certificate.
+        client: the SSL context of a client that trusts only this certificate.
     """
 
     path: Path
@@ -26,7 +26,7 @@ class Certificate:
 
     @classmethod
     def made(cls, folder: Path) -> Certificate:
-        """Make one, by openssl."""
+        """Make a certificate with openssl."""
         path, key = folder / "certificate.pem", folder / "key.pem"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

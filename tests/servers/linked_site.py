@@ -1,4 +1,4 @@
-"""A site of linked pages, for crawls: what was asked for is counted, so that a crawl can be killed at a request."""
+"""A web site of linked pages for crawls. It counts requests, so that a test can kill a crawl at a given request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Site", "serving_site"]
 
 
 class Site(ThreadingHTTPServer):
-    """Page n links to 3n+1, 3n+2 and 3n+3, so that all are found from the first.
+    """A web server where page n links to 3n+1, 3n+2 and 3n+3, so that all pages can be reached from the first.
 
     Attributes:
-        count: how many pages there are.
-        asked: how often each path was.
-        pause: seconds before each answer.
-        texts: of its pages, beside their links, in turn.
-        tagged: whether pages have an ETag, and answer with 304 if they are asked whether they have changed.
-        unchanged: how many answers were 304.
+        count: the number of pages.
+        asked: how often each path was requested.
+        pause: the delay before each response, in seconds.
+        texts: the texts that pages contain in addition to their links, used in rotation.
+        tagged: whether pages have an ETag, and conditional requests are answered with 304.
+        unchanged: how many responses were 304.
     """
 
     request_queue_size = 64
@@ -39,14 +39,14 @@ class Site(ThreadingHTTPServer):
         self.reached = threading.Condition()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed."""
+        """Ignore the error, because clients are killed on purpose."""
 
     @property
     def root(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
     def wait_for(self, asked: int, ended: Callable[[], bool]) -> None:
-        """Until so many requests have come, or the crawl has ended."""
+        """Wait until ``asked`` requests have arrived or the crawl has ended."""
         with self.reached:
             while sum(self.asked.values()) < asked and not ended():
                 self.reached.wait(0.05)

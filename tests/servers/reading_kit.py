@@ -1,4 +1,4 @@
-"""The kit's cases of reading, for a storage that only reads: what they write is put where it reads from."""
+"""The storage kit's reading cases for a read-only storage: objects that they write are stored by other means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ReadingKit"]
 
 
 class ReadingKit(ReadingCases, SchemeCases):
-    """Derive from it; say how to open the storage, and how to put an object where it reads from."""
+    """Base class for such tests: derived classes define how to open the storage and how to store objects for it."""
 
     def open_reading(self) -> AbstractAsyncContextManager[Storage]:
         raise NotImplementedError
@@ -41,7 +41,7 @@ class ReadingKit(ReadingCases, SchemeCases):
 
 
 class _Filled(Storage):
-    """Reads by the storage under test; what is written goes round it."""
+    """A storage that reads through the storage under test, but writes by means of the kit."""
 
     def __init__(self, storage: Storage, kit: ReadingKit) -> None:
         self.root = storage.root
@@ -63,7 +63,7 @@ class _Filled(Storage):
         except StorageError as error:
             if "cannot be listed" not in str(error):
                 raise
-            yield await self._storage.head(prefix)  # a web server has no lists
+            yield await self._storage.head(prefix)  # a web server cannot list objects
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._storage.head(key)

@@ -1,4 +1,4 @@
-"""A Scrapy project of one spider, as ``scrapy startproject`` makes it, and ``scrapy crawl`` in a process of its own."""
+"""Create a Scrapy project with one spider, like ``scrapy startproject``, and start ``scrapy crawl`` as a process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SETTINGS: dict[str, Any] = {
     "TELNETCONSOLE_ENABLED": False,
 }
 
-# Pages and items of one crawl, stored by the add-on, or by what Scrapy itself has for them.
+# The settings with which the pages and items of a crawl are stored by the add-on, or by Scrapy's own components.
 OURS: dict[str, Any] = {
     "ADDONS": {"asyncrec_scrapy.Addon": 500},
     "ASYNCREC_PAGES": "crawl/pages",
@@ -52,7 +52,7 @@ OWN: dict[str, Any] = {
 
 
 def make_project(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write its files."""
+    """Write the project's files."""
     (folder / "project/spiders").mkdir(parents=True)
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = project.settings\n")
     for name in ("project/__init__.py", "project/spiders/__init__.py"):
@@ -63,7 +63,7 @@ def make_project(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def start_crawl(folder: Path, root: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start ``scrapy crawl``, in a process group of its own."""
+    """Start ``scrapy crawl`` in its own process group."""
     return subprocess.Popen(
         [sys.executable, "-m", "scrapy", "crawl", "pages", "-a", f"root={root}"],
         cwd=folder,

@@ -1,7 +1,7 @@
-"""What the strict servers of the tests have in common: a thread, a free port, a log, and faults by a plan.
+"""The base of the tests' strict servers: each runs in a thread on a free port, with a log and planned faults.
 
-A server is a class that derives from `Server` and answers; it is used within `Server.serving`. Faults are planned by a
-function that sees each request before it is served.
+A server class derives from `Server`, implements the responses, and is used within `Server.serving`. A plan is a
+function that is called with each request before it is served, and may return a fault.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ S = TypeVar("S", bound="Server")
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a request. ``how`` is one of:
+    """What goes wrong with a request. ``how`` is one of:
 
-    - ``status``, ``reset``: answered so, or cut off, without effect;
-    - ``status-after``, ``reset-after``: the same after its effect;
-    - ``stall``: never answered, without effect; ``stall-after``: the same after its effect;
-    - ``truncate``: cut off in the middle of the answer's body;
-    - ``page``: without effect, a page of HTML and a status that says all is well;
-    - ``answer``: without effect, whatever `Server.page` is;
-    - whatever else the server knows.
+    - ``status``, ``reset``: the request gets an error status, or its connection is cut; it has no effect;
+    - ``status-after``, ``reset-after``: the same, but after the request has taken effect;
+    - ``stall``: the request gets no response and has no effect; ``stall-after``: the same after it has taken effect;
+    - ``truncate``: the connection is cut in the middle of the response's body;
+    - ``page``: the request has no effect, and gets an HTML page with a status of success;
+    - ``answer``: the request has no effect, and gets the response in `Server.page`;
+    - any other fault that the server class defines.
     """
 
     how: str
@@ -50,7 +50,7 @@ def nothing(kind: str, n: int) -> Fault | None:
 
 
 def nth(n: int, fault: Fault, kind: str = "") -> Plan:
-    """The ``n``-th request (of a kind, counted from 1) has a fault, once."""
+    """Return a plan in which only the ``n``-th request (of the kind, counted from 1) has a fault."""
     count = 0
 
     def plan(this: str, _: int) -> Fault | None:
@@ -62,10 +62,10 @@ def nth(n: int, fault: Fault, kind: str = "") -> Plan:
 
 
 def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
-    """5% of 5xx before and after the effect, 10% throttled, and each of the others now and then.
+    """Return a plan of random faults: 5% get a 5xx before or after the effect, 10% are throttled, others are rare.
 
-    ``stalls`` is the chance of a request that is never answered, half of them after the effect: it takes as long as the
-    client is patient.
+    ``stalls`` is the probability that a request is never answered (half of them after the effect), so that it takes
+    as long as the client is willing to wait.
     """
     draw = random.Random(seed)
     faults = (
@@ -84,7 +84,7 @@ def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
 
 
 class Refusal(Exception):
-    """The answer to a request that cannot be served."""
+    """Raised to answer a request that cannot be served."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -93,16 +93,16 @@ class Refusal(Exception):
 
 
 class Server:
-    """A server while it is `serving`, what it was asked, and what goes wrong with it.
+    """A server with a log of its requests and a plan of faults.
 
     Attributes:
-        url: where it is served.
-        plan: asked about each request, with its kind and number.
+        url: the URL of the server.
+        plan: the function that is called with the kind and number of each request, and may return a fault.
         log: the kinds of all requests.
-        seen: their headers.
-        page: the status and the text of the answer to whatever has the fault ``answer``.
+        seen: the headers of all requests.
+        page: the status and the text of the response to requests with the fault ``answer``.
         reached: set when a request stalls.
-        late: seconds that every request waits before it is served.
+        late: the delay before each request is served, in seconds.
     """
 
     url: str
@@ -111,7 +111,7 @@ class Server:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all requests and planned faults."""
         self.plan: Plan = nothing
         self.late = 0.0
         self.log: list[str] = []
@@ -120,22 +120,22 @@ class Server:
         self.page = 200, "<html>Sign in</html>"
         self.page_headers: dict[str, str] = {}
 
-    # What a server of a kind fills in -----------------------------------------------------------------------------
+    # Methods that derived classes implement -----------------------------------------------------------------------
 
     def kind_of(self, request: web.BaseRequest) -> str:
-        """What is asked for, in one word."""
+        """Return the kind of the request, in one word."""
         raise NotImplementedError
 
     async def answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
-        """Serve a request; of the faults, ``how``, those that change what is stored are done here."""
+        """Serve a request. Faults (``how``) that affect stored data are carried out here."""
         raise NotImplementedError
 
     def error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
-        """Answer as this kind of server does when it refuses."""
+        """Return an error response in this kind of server's format."""
         raise NotImplementedError
 
     def served(self, kind: str, how: str, answer: web.Response) -> bool:
-        """Learn what is answered, before a fault has it lost; tell whether to cut the connection instead."""
+        """Note the response before a fault loses it; return whether to cut the connection instead of sending it."""
         return False
 
     async def body(self, request: web.BaseRequest) -> bytes:
@@ -149,24 +149,24 @@ class Server:
 
     @contextmanager
     def answered_by_another(self, number: int, body: bytes) -> Iterator[None]:
-        """The ``number``-th request from now on is answered by ``body``, and does not reach this server."""
+        """Answer the ``number``-th request from now on with ``body``, as if it had reached a different server."""
         self.page, self.plan = (200, body.decode()), nth(number, Fault("answer"))
         yield
         self.plan = nothing
 
     @contextmanager
     def answered_by_static_page(self, number: int, body: bytes) -> Iterator[None]:
-        """The same, with headers that describe the page as a file."""
+        """Do the same with headers that describe the page as a file."""
         self.page_headers = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
         with self.answered_by_another(number, body):
             yield
         self.page_headers = {}
 
-    # What all have ------------------------------------------------------------------------------------------------
+    # Common to all servers ----------------------------------------------------------------------------------------
 
     @property
     def busy(self) -> int:
-        """Requests under way."""
+        """The number of requests in progress."""
         return self._busy
 
     @property
@@ -178,7 +178,7 @@ class Server:
         return Counter(self.log)
 
     def wait_until_idle(self) -> None:
-        """Return when no request is under way, as the server sees it; a client that hung up is seen soon after."""
+        """Wait until the server has no request in progress; it notices with a short delay that a client hung up."""
         assert self._idle.wait(5), f"{self._busy} requests are still under way"
 
     @contextmanager
@@ -236,7 +236,7 @@ class Server:
             if how == "reset":
                 return self.cut(request)
             if how == "answer":
-                await self.body(request)  # or a client that has its answer leaves while it is still sending
+                await self.body(request)  # otherwise the client would get its response while it is still sending
                 kind = "xml" if self.page[1].startswith("<") else "json"
                 headers = self.page_headers
                 return web.Response(

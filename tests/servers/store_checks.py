@@ -1,4 +1,4 @@
-"""What the tests of several stores ask in one way."""
+"""Checks that the tests of several stores share."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["everything", "write_much"]
 
 
 async def write_much(storage: Storage, seed: int, *, unit: int, calm: Callable[[], None]) -> Mapping[str, bytes]:
-    """Write 60 exclusive objects of all sizes, eight at a time, through a store that fails; each is read again.
+    """Write 60 exclusive objects of all sizes, eight at a time, to a failing store, and read each one back.
 
-    Hardly any fails in the end, and what is listed, once the store was made ``calm``, is what its writers were told.
-    Gives what has to be there.
+    Check that at most one write fails in the end, and that the objects listed after ``calm`` has stopped the faults are
+    those that the writers know of. Return the objects that must exist.
     """
     draw = random.Random(seed)
     bodies = {
@@ -49,13 +49,13 @@ async def write_much(storage: Storage, seed: int, *, unit: int, calm: Callable[[
     calm()
     listed = {info.key: info async for info in storage.list_objects()}
     assert listed == wrote
-    # Ten tries each: with one request in four failing, hardly any runs out.
+    # Each request is tried ten times; with one in four failing, hardly any exhausts its attempts.
     assert len(failed) <= 1
     return {key: bodies[key] for key in wrote}
 
 
 def everything(error: BaseException) -> str:
-    """All that somebody might log of an error, with all it is chained to."""
+    """Return everything that might be logged about an error, including its entire chain."""
     texts, todo, seen = [], [error], set()
     while todo:
         one = todo.pop()

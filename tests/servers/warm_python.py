@@ -1,10 +1,11 @@
-"""`WarmPython` starts programs of Python as processes of their own, forked from one that has imported what they import.
+"""`WarmPython` starts Python programs in new processes by forking a process that has already imported their modules.
 
-A new interpreter takes 0.4 s of processor time until it has imported a command; one that is forked takes 0.01 s. Its
-descriptors, arguments, folder, environment, session and terminal are its own, as those of a new interpreter are, and it
-ends as one does. What a program imports, and when, is not for this: such a test starts an interpreter.
+A new interpreter needs 0.4 s of CPU time to import a command; a forked one needs 0.01 s. Like a new interpreter, it has
+its own descriptors, arguments, folder, environment, session and terminal, and exits in the same way. Tests of what a
+program imports, and when, cannot use this and must start a new interpreter.
 
-``python -I -S warm_python.py SOCKET MODULE ARGUMENT ...`` is such a program for a shell, with what the shell gives it.
+``python -I -S warm_python.py SOCKET MODULE ARGUMENT ...`` runs such a program from a shell, which provides the
+descriptors, the folder and the environment.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ __all__ = ["Child", "WarmPython"]
 
 
 class WarmPython:
-    """A context: the process that programs are forked from, with ``modules`` imported.
+    """A context manager for the process that programs are forked from, with ``modules`` already imported.
 
     Args:
-        socket_path: where it listens; a path of at most a hundred bytes.
-        environment: what differs in its own environment, as what Python reads when it starts.
+        socket_path: the path of the socket on which the process listens; at most a hundred bytes long.
+        environment: changes to the process's own environment, such as variables that Python reads at startup.
     """
 
     def __init__(self, socket_path: Path | str, *modules: str, environment: Mapping[str, str] | None = None) -> None:
@@ -53,7 +54,7 @@ class WarmPython:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._process.communicate(timeout=60)  # its input ends, and so does it
+        self._process.communicate(timeout=60)  # the process exits when its input ends
         os.unlink(self.socket_path)
 
     def start(
@@ -66,20 +67,20 @@ class WarmPython:
         stderr: int,
         environment: Mapping[str, str] | None = None,
     ) -> Child:
-        """``python -m MODULE ARGUMENTS``, in a session of its own, whose terminal is stdin if that is one."""
+        """Run ``python -m MODULE ARGUMENTS`` in its own session, whose terminal is stdin if that is a terminal."""
         told = dict(os.environ if environment is None else environment)
         return Child(self.socket_path, [module, *arguments], str(folder), told, [stdin, stdout, stderr], session=True)
 
     def script(self, module: str) -> str:
-        """Of a shell: the module with the script's arguments."""
+        """Return a shell script that runs the module with the script's arguments."""
         return f'#!/bin/sh\nexec "{sys.executable}" -I -S "{__file__}" "{self.socket_path}" {module} "$@"\n'
 
 
 class Child:
-    """A program that was started, and may be waited for and killed.
+    """A program that was started and can be waited for and killed.
 
     Attributes:
-        pid: its number, which is that of its process group, too, when it has a session of its own.
+        pid: the process id, which is also that of its process group if it has its own session.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Child:
         self.pid = self._number()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative where a signal ended it. Raises TimeoutError."""
+        """Return the exit code, which is negative if a signal ended the program. Raises TimeoutError."""
         if self._code is None:
             self._connection.settimeout(timeout)
             self._code = os.waitstatus_to_exitcode(self._number())
@@ -112,9 +113,9 @@ class Child:
         return self._code is not None or bool(select.select([self._connection], [], [], 0)[0])
 
     def kill(self) -> None:
-        """Kill it, unless it has ended, with all of its session."""
+        """Kill the program and everything in its process group, unless it has ended."""
         if not self.has_ended():
-            with suppress(ProcessLookupError):  # it has ended since
+            with suppress(ProcessLookupError):  # it has just ended
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _number(self) -> int:
@@ -132,7 +133,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _serve(socket_path: str) -> Callable[[], None]:
-    """Fork a child for each connection until the standard input ends. Returns in the child, with what it has to do."""
+    """Fork a child for each connection until stdin ends. In the child, return the function that it must run."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(socket_path)
     listener.listen(100)
@@ -172,13 +173,13 @@ def _serve(socket_path: str) -> Callable[[], None]:
 
 
 def _tell(connection: socket.socket, status: int) -> None:
-    with suppress(OSError):  # nobody waits for it
+    with suppress(OSError):  # no process is waiting for it
         connection.sendall(status.to_bytes(4, "little"))
     connection.close()
 
 
 def _become(asked: Any, descriptors: list[int]) -> None:
-    """Be the program that was asked for."""
+    """Turn this process into the requested program."""
     import io
     import random
     import runpy
@@ -213,10 +214,10 @@ def _main() -> None:
     if sys.argv[1] == "--serve":
         for name in sys.argv[3:]:
             __import__(name)
-        # What a child does it does as the main module, and ends as that.
+        # A child runs its program from the main module, so that it ends like one.
         _serve(sys.argv[2])()
     else:
-        # In the shell's session: what its terminal sends reaches both.
+        # The child is in the shell's session, so signals from its terminal reach both processes.
         child = Child(sys.argv[1], sys.argv[2:], os.getcwd(), dict(os.environ), [0, 1, 2], session=False)
         sys.exit(child.wait())
 

@@ -1,4 +1,4 @@
-"""Checkpoints in memory, and their lines."""
+"""Helpers that encode checkpoints in memory, decode them, and split them into lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decoded(content: bytes, pieces: int = 1) -> History:
 
 
 def made(count: int) -> History:
-    """Return a history of a number of shards."""
+    """Return a history with ``count`` shards."""
     entries = [
         ShardEntry(
             path=f"p-w-{n:06d}.tfrecord",
@@ -43,13 +43,13 @@ def made(count: int) -> History:
 
 
 def lines_of(content: bytes) -> list[dict[str, Any]]:
-    """As `zcat` and `jq` read it."""
+    """Return the lines of a checkpoint as `zcat` and `jq` would read them."""
     with gzip.open(io.BytesIO(content), "rt", encoding="ascii") as file:
         return [json.loads(line) for line in file]
 
 
 def members_of(lines: list[Any]) -> bytes:
-    """Lines as a checkpoint has them, each in a member of its own."""
+    """Encode lines as a checkpoint stores them, each in its own gzip member."""
     return b"".join(member(json.dumps(line, separators=(",", ":")).encode() + b"\n") for line in lines)
 
 

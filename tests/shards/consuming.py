@@ -1,4 +1,4 @@
-"""Consumers of a source that commit one position at a time, as the smallest writers that can own a source."""
+"""Minimal consumers of a source, which commit one position at a time without writing any shards."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SOURCE = "topic/3"
 
 
 class Stepping(FlakyStorage):
-    """The connection of a process to a store, which stops before each request until the test lets it go on.
+    """A process's connection to a store that blocks before each request until the test lets it continue.
 
     Attributes:
-        asked: the number of requests that it has begun.
-        left: the number of requests that it may still begin.
+        asked: the number of requests that the process has begun.
+        left: the number of requests that the process may still begin.
     """
 
     def __init__(self, storage: Storage, left: float = math.inf) -> None:
@@ -53,7 +53,7 @@ class Stepping(FlakyStorage):
         return await self.perform("put", key, put)  # type: ignore[no-any-return]
 
     async def go(self, requests: float = math.inf) -> None:
-        """Let it begin more requests; return when it has stopped again, or ended."""
+        """Let the process begin more requests; return when it is blocked again or has ended."""
         if self._has_ended:
             return
         self.left, self._stands = requests, anyio.Event()
@@ -62,17 +62,17 @@ class Stepping(FlakyStorage):
         await self._stands.wait()
 
     def ends(self) -> None:
-        """Let the process run without a stop from now on."""
+        """Let the process run without blocking from now on."""
         self.left, self._has_ended = math.inf, True
         self._stands.set()
 
 
 class Consumer:
-    """A writer that owns a source, and commits the records of one position at a time.
+    """A writer that owns a source and commits one position at a time.
 
     Attributes:
-        acknowledged: the positions that it acknowledged to its caller as committed.
-        taken: the turn that it has; `None` if it has lost the source, or its log was ended.
+        acknowledged: the positions that the consumer has reported as committed.
+        taken: the consumer's turn of the source; `None` if it does not own the source or its log was ended.
     """
 
     def __init__(self, storage: Storage, writer: str) -> None:
@@ -84,12 +84,12 @@ class Consumer:
         self._number = 0
 
     async def begin(self) -> Consumer:
-        """Begin its log."""
+        """Begin the consumer's log."""
         await put_mark(self._storage, self.header)
         return self
 
     async def take(self, **options: Any) -> bool:
-        """Try to take the source; return whether it has it."""
+        """Try to take the source; return whether the consumer now owns it."""
         self.taken = None
         try:
             self.taken = await take_source(self._storage, self.header, SOURCE, **options)
@@ -99,7 +99,7 @@ class Consumer:
         return True
 
     async def commit(self, count: int = 1, *, release: bool = False) -> None:
-        """Commit some positions one after the other, as long as it has the source."""
+        """Commit ``count`` positions one after the other, stopping if the source is lost."""
         for _ in range(count):
             if self.taken is None:
                 return
@@ -127,7 +127,7 @@ class Consumer:
 
 
 async def check(storage: Storage, *consumers: Consumer) -> int:
-    """Check that each position is committed once, without gaps, and that each acknowledged one is there.
+    """Check that each position is committed once, without gaps, and that no acknowledged position is missing.
 
     Returns the last position.
     """

@@ -1,4 +1,4 @@
-"""Records for tests of writers that flush to a store, and helpers that find them."""
+"""Records for tests of writers that flush to a store, and helpers that write and read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def flush_entries(storage: Storage) -> list[str]:
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """Return all records, after checking that each key leads to its record."""
+    """Return all records, after checking that looking up each key finds its record."""
     assert (await tools.verify("pages", storage=storage)).ok
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         found = [record async for record in dataset]

@@ -1,4 +1,4 @@
-"""Histories of a data set, drawn by Hypothesis, and a slow and simple merge of them."""
+"""Hypothesis strategies for the history of a data set, and a slow but simple reference merge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, form
 
 __all__ = ["Named", "expected", "histories", "seen_of"]
 
-# A segment under its name, without folder.
+# A segment with its name, which does not include the folder.
 Named = tuple[str, Segment]
 
 _PATHS = ("pages-a-000000.tfrecord", "pages-00000-of-00002.tfrecord", "x", "ä/ö-00001-of-00002.tfrecord", "deep/er/z")
@@ -61,7 +61,7 @@ def _entries(draw: st.DrawFn, writer: str, time: str | None = None) -> ShardEntr
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Named]:
-    """Draw segments as writers leave them: single commits at different times, and the ends of some logs."""
+    """Draw segments as writers would leave them: single commits at different times, and the ends of some logs."""
     found: list[Named] = []
     for writer in draw(st.lists(st.sampled_from(_WRITERS), unique=True, max_size=4)):
         times = draw(st.lists(st.integers(0, 12), unique=True, max_size=5).map(sorted))
@@ -107,14 +107,14 @@ def histories(draw: st.DrawFn) -> list[Named]:
 
 
 def seen_of(named: Iterable[Named]) -> list[Segment]:
-    """Return the segments that a reader reads: a closing segment stands for all segments of its writer."""
+    """Return the segments that a reader reads: a closing segment replaces all other segments of its writer."""
     named = list(named)
     well = {segment.writer for _, segment in named if segment.closed and not segment.abandoned}
     return [segment for _, segment in named if segment.closed or segment.writer not in well]
 
 
 def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[str, Any]:
-    """Return the manifest of these segments, worked out event by event."""
+    """Return the manifest that these segments describe, computed event by event."""
     segments = list(segments)
     events: list[tuple[Any, ...]] = []
     for segment in segments:
@@ -160,7 +160,7 @@ def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[s
 
 
 def _highest(progress: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
-    """Return the last position of each source in the order of turns and positions."""
+    """Return the highest ``(turn, position)`` of each source."""
     every = sorted((reached, source) for each in progress for source, reached in each.items())
     return {source: reached for reached, source in every}
 

@@ -1,4 +1,4 @@
-"""A distant store that counts reads, data sets with keys in it, and the expected results of look-ups."""
+"""A remote store that counts reads, helpers that write data sets with keys to it, and the expected look-ups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "_manifest/pages/"
 
 
 class Far(MemoryStorage):
-    """A distant store that counts each read."""
+    """A remote store that counts each read."""
 
     read_ahead = 8 << 20
 
@@ -59,7 +59,7 @@ async def looked_up(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, by
 
 
 async def expected(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, bytes | None]:
-    """Return the records found by the shards' own keys alone, in the order of commits."""
+    """Return the records that the shards' own keys files alone find, searched in the order of commits."""
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         records = [record async for record in dataset]

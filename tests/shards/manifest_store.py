@@ -1,4 +1,4 @@
-"""A store with its own clock, and writers that commit to it without shards, for tests of manifests."""
+"""A store with its own clock, and writers that commit segments without storing any shards, for manifest tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Store", "Writer", "entry"]
 
 
 class Store(MemoryStorage):
-    """A store with its own clock, which counts requests, and calls `before` ahead of each request for a key."""
+    """A store with its own clock that records requests and awaits `before` ahead of each one."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -55,7 +55,7 @@ class Store(MemoryStorage):
         return [info.key.removeprefix(prefix) async for info in super().list_objects(prefix)]
 
     async def give_up(self, writer: str) -> None:
-        """Put a writer's tombstone after its commits."""
+        """Write a writer's tombstone after its last commit."""
         numbers = [found[1] for key in await self.keys() if (found := segment_of(key)) and found[0] == writer]
         key = segment_key("pages", writer, max(numbers, default=0) + 1)
         await self.commit(Segment(writer=writer, time=format_time(0), closed=True, abandoned=True), key)
@@ -77,7 +77,7 @@ def entry(path: str, second: int) -> ShardEntry:
 
 
 class Writer:
-    """A rolling writer's commits, without shards."""
+    """A rolling writer that only commits segments; the shards they name do not exist."""
 
     def __init__(self, store: Storage, writer: str, begins: int = 1) -> None:
         self.entries: list[ShardEntry] = []

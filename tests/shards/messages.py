@@ -1,4 +1,4 @@
-"""Messages of some queues, a consumer that writes them with their positions, and checks of a disk or a store."""
+"""Messages of some queues, a consumer that writes them with their positions, and checks of what was stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[
     found: dict[str, tuple[int, int]] = {}
     closed: set[str] = set()
     keys = [info.key async for info in storage.list_objects(manifest_prefix(name)) if info.key.endswith(".jsonl")]
-    for key in sorted(keys, reverse=True):  # if a log has ended well, its last segment has everything
+    for key in sorted(keys, reverse=True):  # if a log was closed, its last segment lists everything
         head = json.loads((await storage.get(key)).partition(b"\n")[0])
         if head.get("writer") in closed or "shards" not in head:
             continue
@@ -38,7 +38,7 @@ async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[
 
 
 async def consume(storage: Storage, *, since: dict[str, tuple[int, int]], **options: Any) -> None:
-    """Write the messages after these positions, and flush now and then."""
+    """Write the messages that follow the positions in ``since``, flushing now and then."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
         for position in range(LAST + 1):
             for source in SOURCES:
@@ -49,7 +49,7 @@ async def consume(storage: Storage, *, since: dict[str, tuple[int, int]], **opti
 
 
 async def stored(storage: Storage) -> Counter[bytes]:
-    """Count how often each record is in the data set."""
+    """Count how often each record occurs in the data set."""
     found: Counter[bytes] = Counter()
     shards: list[str] = []
     with suppress(ObjectNotFoundError):
@@ -60,7 +60,7 @@ async def stored(storage: Storage) -> Counter[bytes]:
 
 
 def once() -> Counter[bytes]:
-    """Return each record of each message once."""
+    """Return the expected counts: every record of every message exactly once."""
     return Counter(
         record for source in SOURCES for position in range(LAST + 1) for record in records_of(source, position)
     )

@@ -1,4 +1,4 @@
-"""A store at which others act between any two requests of the tested process, and in which time passes at once."""
+"""A store that lets a test act between any two requests of a process, and make objects look older at once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ async def _nobody(operation: str, key: str) -> None:
 
 
 class MetStorage(FlakyStorage):
-    """Awaits `before` and `after` around each operation, with its name and key.
+    """A store that awaits `before` and `after` around each operation, passing its name and key.
 
     Attributes:
-        before, after: may act on the store beneath; `operations` counts the one that is about to begin, too.
+        before, after: callbacks that may act on the wrapped store (`beneath`).
     """
 
     def __init__(self, storage: Storage, *, before: Meet = _nobody, after: Meet = _nobody) -> None:
@@ -43,17 +43,17 @@ class MetStorage(FlakyStorage):
             yield replace(info, modified=info.modified - self._aged.get(info.key, timedelta()))
 
     async def age(self, hours: float) -> None:
-        """Make all objects older."""
+        """Make all objects appear older by this many hours."""
         async for info in self.beneath.list_objects():
             self._aged[info.key] = self._aged.get(info.key, timedelta()) + timedelta(hours=hours)
 
 
 class MetAtStep:
-    """Something is done once, before the request of this number.
+    """Call ``act`` once, before the request with the number ``step``.
 
     Attributes:
-        storage: the store that is met.
-        done: whether it was done.
+        storage: the store to give to the tested process.
+        done: whether ``act`` was called.
     """
 
     def __init__(self, storage: Storage, act: Callable[[Storage], Awaitable[None]], step: int) -> None:

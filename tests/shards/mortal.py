@@ -1,6 +1,7 @@
-"""A process that is killed, as its disk and its store see it: all its later requests have no effect.
+"""Simulate a killed process, as its disk and its store see it: none of its later requests have any effect.
 
-Its objects stay as they were, and its locks are released, as by the system. (Real kills: `test_torture`.)
+Its objects stay as they were, and its locks are released, as the operating system would. (`test_torture` kills real
+processes.)
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class Killed(Exception):
 
 
 class Process:
-    """A process, which reaches a storage for as long as it lives.
+    """A simulated process that can reach a storage only until it is killed.
 
     Args:
-        at: it is killed when it creates a small object with this text in its key; `kill` kills it at another moment.
+        at: kill the process when it creates a small object with this text in its key; call `kill` for other moments.
         done: whether the object is created before the kill.
-        after: it is killed after this number of changes of its disk, or of requests to its store.
+        after: kill the process after this many changes to its disk or requests to its store.
 
     Attributes:
-        storage: the storage for the process, in place of the given one.
-        late: the object at which it was killed: its key, and its content; not on a disk.
+        storage: the storage that the process must use instead of the given one.
+        late: the key and the content of the object at which the process was killed; not set for a disk.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Process:
 
 
 class _System:
-    """`os`, for as long as the process lives."""
+    """A replacement for `os` whose changing functions fail once the process is dead."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -93,7 +94,7 @@ class _System:
 
 
 class _Store(FlakyStorage):
-    """A store, for as long as the process lives."""
+    """A store whose requests fail once the process is dead."""
 
     def __init__(self, process: Process, storage: Storage) -> None:
         super().__init__(storage)
@@ -110,13 +111,13 @@ class _Store(FlakyStorage):
     async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
         self._process.step()
         if self._process.dead:
-            raise StoragePermissionError("the process was killed")  # which is never tried again
+            raise StoragePermissionError("the process was killed")  # an error that is never retried
         return await call()
 
 
 @asynccontextmanager
 async def killed(storage: Storage, name: str = "pages", **options: Any) -> AsyncIterator[asyncrec.ShardedWriter]:
-    """A writer whose process is killed at the end of the body."""
+    """Open a writer whose process is killed at the end of the body."""
     process = Process(storage)
     with pytest.raises((Killed, StorageError)):
         async with asyncrec.open_sharded_writer(name, storage=process.storage, on_error="discard", **options) as writer:
@@ -126,14 +127,14 @@ async def killed(storage: Storage, name: str = "pages", **options: Any) -> Async
 
 
 async def dies(storage: Storage, name: str = "pages", **options: Any) -> None:
-    """A writer whose process is killed before it has written anything."""
+    """Open a writer, and kill its process before it has written anything."""
     async with killed(storage, name, **options):
         pass
 
 
 @contextmanager
 def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
-    """A process on another machine, of which this machine knows nothing."""
+    """Run the body as if on another machine, about which this machine knows nothing."""
     folder.mkdir(exist_ok=True)
     with monkeypatch.context() as patches:
         patches.setenv("XDG_RUNTIME_DIR", str(folder))

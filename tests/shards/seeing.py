@@ -1,4 +1,4 @@
-"""Pages for a writer with ``seen=``, and a look-up of them in a data set."""
+"""Pages for tests of the writer's ``seen=`` option, and a helper that looks them up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Stored", "opened", "page", "stored", "write"]
 
 
 class Stored(NamedTuple):
-    """A page: its URL, the one that it refers to, and the body that a reader gets."""
+    """A stored page: its URL, the URL that it refers to if it is a revisit, and the body that a reader gets."""
 
     url: str
     refers_to: str
@@ -37,7 +37,7 @@ async def write(storage: Storage, written: Iterable[dict[str, Any]], **options: 
 
 
 async def stored(storage: Storage, *, keyed: bool = True) -> list[Stored]:
-    """Return the pages found by all URLs, in the order of the URLs; `None` for a body that is missing."""
+    """Return the pages for all URLs, in the order of the URLs; a missing body is `None`."""
     found = []
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async for each in dataset.examples():

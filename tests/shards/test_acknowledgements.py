@@ -1,4 +1,4 @@
-"""`Acknowledgements`: the slowest queue decides; a wait ends when a queue makes progress, fails, or has ended."""
+"""`Acknowledgements`: a ticket has reached a level once the slowest queue has; waits end on progress, failure, exit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 @dataclass
 class Standing:
-    """The part of a queue that `Acknowledgements` uses, with its levels."""
+    """A stub with only the part of a queue that `Acknowledgements` uses."""
 
     first_uncommitted: int | None = None
     first_unspooled: int | None = None
@@ -157,7 +157,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 @pytest.mark.parametrize("open_shards", [1, 2, 5])
 async def test_ticket_is_spooled_after_all_earlier_writes(tmp_path: Any, open_shards: int) -> None:
-    """Acknowledged records are in a journal, with one wait at a time, and with all at once."""
+    """Acknowledged records are in a journal, whether callers wait one at a time or all at once."""
     async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=open_shards) as writer:
         acknowledged: list[bytes] = []
 
@@ -180,9 +180,9 @@ async def test_ticket_is_spooled_after_all_earlier_writes(tmp_path: Any, open_sh
 
 @pytest.mark.parametrize("open_shards", [1, 3])
 async def test_failed_close_reports_no_unreached_level(open_shards: int) -> None:
-    """At any failure of the store in the exit, only records in a manifest are acknowledged as "committed".
+    """Wherever the store fails during the exit, only records in a manifest are acknowledged as "committed".
 
-    Callers that wait and callers that ask afterwards get the same answer.
+    Callers that were waiting and callers that ask afterwards get the same answer.
     """
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, open_shards=open_shards) as writer:

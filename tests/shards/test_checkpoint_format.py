@@ -1,4 +1,4 @@
-"""`asyncrec._shards.manifest.checkpoint`: a checkpoint and the segments after it mean the same as all segments."""
+"""`asyncrec._shards.manifest.checkpoint`: a checkpoint plus the later segments is equivalent to all the segments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(manifest: Manifest) -> dict[str, Any]:
 
 
 def read(history: History, named: list[Named]) -> History:
-    """Merge segments as a reader merges those that it lists."""
+    """Merge segments in the way that a reader merges the segments it lists."""
     new = [(name, segment) for name, segment in named if name not in history.covered]
     well = {segment.writer for _, segment in new if segment.closed and not segment.abandoned} | history.closed_well
     seen = [segment for _, segment in new if segment.closed or segment.writer not in well]
@@ -54,7 +54,7 @@ def test_segment_merge_is_independent_of_order_and_grouping(named: list[Named], 
 def test_checkpoint_chain_with_remaining_segments_yields_complete_manifest(
     named: list[Named], rng: Any, pieces: int
 ) -> None:
-    """A segment comes when its writer has made it; checkpoints are made at any moments between."""
+    """Each writer's segments arrive in the order they were made; checkpoints are made at random moments in between."""
     history = History()
     arrived: list[Named] = []
     waiting = list(named)
@@ -71,8 +71,8 @@ def test_checkpoint_chain_with_remaining_segments_yields_complete_manifest(
             assert not any(name in history.covered for name, _ in waiting)
             if rng.random() < 0.5:  # covered segments are deleted
                 arrived = [each for each in arrived if not history.covered.may_go(each[0])]
-                assert len({segment.writer for _, segment in arrived}) == len(arrived)  # the last of each log
-                # From here on the rest is known by the checkpoint alone.
+                assert len({segment.writer for _, segment in arrived}) == len(arrived)  # one segment per log
+                # From here on, only the checkpoint knows the deleted segments.
                 assert told(manifest_of("pages", read(history, arrived))) == told(manifest_of("pages", history))
                 break
     whole = read(history, named)

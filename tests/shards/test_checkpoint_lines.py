@@ -1,4 +1,4 @@
-"""Damaged, wrong or too large lines of a checkpoint are refused, and the error names the line."""
+"""Checkpoint lines that are damaged, wrong or too large are rejected, and the error names the line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_truncated_or_changed_byte_is_detected_or_harmless() -> None:
         with pytest.raises(ManifestError, match=r"^checkpoint: "):
             decoded(content[:at])
         damaged = content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
-        with suppress(ManifestError):  # but for a time, a system and a hint in the header of each member
+        with suppress(ManifestError):  # harmless: the time, system and hint fields in each member's header
             assert encoded(decoded(damaged)) == content
 
 

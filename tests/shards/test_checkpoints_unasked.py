@@ -1,4 +1,4 @@
-"""A writer makes a checkpoint by itself if many segments are in none; a reader never does."""
+"""A writer makes a checkpoint on its own if no checkpoint covers many segments; a reader never makes one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .manifest_store import Store, Writer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
-# A writer looks within a minute.
+# A writer checks for uncovered segments within a minute.
 SOON = 61.0
 
 
 async def commit(storage: Storage, count: int, **options: Any) -> None:
-    """Let one writer make ``count`` commits: each is a segment until a checkpoint has covered it for an hour."""
+    """Let one writer make ``count`` commits; each segment exists until a checkpoint has covered it for an hour."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1, **options) as writer:
         for number in range(count):
             await writer.write(b"%d" % number, key=b"%d" % number)
@@ -41,7 +41,7 @@ async def checkpoints(storage: Storage) -> list[str]:
 
 
 def manifests_read(store: Store) -> list[str]:
-    """The segments and checkpoints that were read. Begins of logs do not count: looks for silent writers read them."""
+    """Return the segments and checkpoints that were read, except the beginnings of logs, which liveness checks read."""
     read = [key for what, key in store.asked if what in ("get", "open") and key.startswith("_manifest/")]
     return [key for key in read if not key.endswith("-000000.jsonl")]
 
@@ -106,12 +106,12 @@ async def test_concurrent_writers_make_few_checkpoint_attempts() -> None:
             tasks.start_soon(write)
     assert await checkpoints(storage) == ["_manifest/pages/~checkpoint-000001.json"]
     made = [key for operation, key in storage.operations if operation == "publish" and "~checkpoint-" in key]
-    assert 2 <= len(made) < 15  # the data, and the pointer that names it; more, if some look at the same moment
+    assert 2 <= len(made) < 15  # the checkpoint's data and the pointer to it; more if some check at once
 
 
 async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten writers commit many times at once; a writer that opens meanwhile is the one that merges the segments."""
-    monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a look
+    """Ten writers commit many times at once; merging the segments is left to the next writer that opens."""
+    monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a check
     store = Store()
     await commit(store, 5)
     opened = anyio.Semaphore(0)
@@ -219,5 +219,5 @@ async def test_exit_does_not_wait_for_checkpoint(end: str) -> None:
     assert anyio.current_time() - begun < 1
     assert b"stored" in await records(inner)
     left = [info.key async for info in inner.list_objects("_manifest/pages/~")]
-    # A checkpoint whose number may still be taken stays, for the next that takes the number or finds it taken.
+    # A checkpoint whose number may still be claimed stays until a later compaction claims the number or finds it taken.
     assert [key.rpartition(".")[2] for key in left] == ([] if end == ".jsonl.gz" else ["gz", "run"])

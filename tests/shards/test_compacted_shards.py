@@ -1,6 +1,7 @@
-"""Shards are joined while processes die, and while others write, delete, replace and compact.
+"""Shards are joined while processes die, and while other processes write, delete, replace and compact.
 
-At every moment each record is in the data set once; and four that compact at once write hardly more than one does.
+At every moment, each record is in the data set exactly once. Four concurrent compactions write hardly more bytes than
+a single one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CANARY = b"record 07."
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece is two shards of 100 bytes."""
+    """Reduce the size of a piece of compaction work to two shards of 100 bytes."""
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_BYTES", 200)
 
 
@@ -55,7 +56,7 @@ async def sizes(storage: Storage) -> list[int]:
 
 
 async def check_nothing_left(storage: Storage) -> None:
-    """Nothing is left of jobs, and when the grace is over nothing of the old shards."""
+    """Check that no job has left any objects and that the old shards are gone once the grace has passed."""
     old = MetStorage(storage)
     await old.age(hours=2)
     await compact(old)
@@ -71,7 +72,7 @@ async def check_nothing_left(storage: Storage) -> None:
 @pytest.mark.slow(but=["store"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
 async def test_compaction_resumes_after_kill_at_any_step(tmp_path: Path, kind: str) -> None:
-    """The call is killed at each of its requests or disk changes; the next call does only the rest."""
+    """The first call is killed at each of its requests or disk changes; the next call does only the remaining work."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
     await write(first)
@@ -101,7 +102,7 @@ async def append(storage: Storage) -> None:
 
 
 async def compact_too(storage: Storage) -> None:
-    with suppress(ConflictError):  # it waits for one that waits for it
+    with suppress(ConflictError):  # each waits for the other
         await compact(storage)
 
 
@@ -121,7 +122,7 @@ async def test_other_jobs_may_act_before_any_compaction_request(act: Callable[[S
         storage = MemoryStorage()
         await write(storage, writer_id="a")
         meeting = MetAtStep(storage, act, step)
-        with suppress(*([StorageError] if act in (compact_too, delete) else [])):  # as here: it has waited for long
+        with suppress(*([StorageError] if act in (compact_too, delete) else [])):  # it gave up waiting
             await compact(meeting.storage)
         if not meeting.done:
             assert step > 40
@@ -164,7 +165,7 @@ async def test_concurrent_replacement_wins_or_loses_entirely() -> None:
 
 
 async def test_compaction_ends_despite_continuing_writer() -> None:
-    """Later commits are left to the next call."""
+    """Commits made too late for this call are left to the next one."""
     committed, places = 24, set[str]()
 
     async def meet(operation: str, key: str) -> None:
@@ -180,12 +181,12 @@ async def test_compaction_ends_despite_continuing_writer() -> None:
     await compact(MetStorage(storage, before=meet))
     assert len(places) > 1
     assert sorted(await found(storage)) == sorted(b"record %02d." % number for number in range(committed))
-    await compact(storage)  # without that writer
+    await compact(storage)  # now that the writer has stopped
     await check_nothing_left(storage)
 
 
 class Late(MetStorage):
-    """A store whose lists do not show some keys yet."""
+    """A store whose listings do not show the keys in `late` yet."""
 
     late: frozenset[str] = frozenset()
 
@@ -207,7 +208,7 @@ async def test_removal_missing_from_first_listing_is_detected() -> None:
             late.late = frozenset(key for key in late.late if "_removal-" not in key)
 
     late = Late(storage, before=meet)
-    with suppress(StorageError):  # to the end it does not see which shards are there
+    with suppress(StorageError):  # it never sees which shards exist
         await compact(late)
     assert late.late
     kept = [record for record in RECORDS if record != CANARY]
@@ -237,7 +238,7 @@ async def test_cancelled_compaction_leaves_whole_commits_and_can_resume() -> Non
 
 
 class Counting(MetStorage):
-    """A store that counts the bytes of shards that are published, and takes its time."""
+    """A slow store that counts the bytes of published shards."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, before=self._wait, after=self._count)
@@ -271,7 +272,7 @@ async def test_four_concurrent_compactions_share_work() -> None:
 async def test_unfinished_piece_of_another_machine_is_kept_one_hour(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing tells whether that machine lives; behind the hour the work is done all the same."""
+    """It is unknown whether that machine is alive. After an hour, the work is done anyway."""
     storage = MemoryStorage()
     await write(storage, 0, 6)
     process = Process(storage)
@@ -294,7 +295,7 @@ async def test_unfinished_piece_of_another_machine_is_kept_one_hour(
 async def test_log_place_of_another_machine_stops_compaction_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No turn can be taken behind that of a job that may live: more pieces would be written for nothing."""
+    """No turn can follow that of a job that may be alive, so writing more pieces would be useless."""
     monkeypatch.setattr("asyncrec.tools._compact._LEFT_SECONDS", 0.0)
     storage = MemoryStorage()
     await write(storage)

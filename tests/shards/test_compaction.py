@@ -1,4 +1,4 @@
-"""`asyncrec.tools.compact`: all readers get the same data set, whenever segments are merged, read and deleted."""
+"""`asyncrec.tools.compact`: all readers see the same data set no matter when segments are merged, read and deleted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_checkpoint_replaces_covered_segments_and_adds_newer_segments() ->
     await a.commit(2)
     store.asked.clear()
     after = await seen(store)
-    assert len(store.asked) == 2 + 2 * 2  # a get, which opens
+    assert len(store.asked) == 2 + 2 * 2  # a get also counts as an open
     assert [shard.path for shard in after["shards"]] == sorted(each.path for each in [*a.entries, *b.entries])
     await a.close()
     assert (await seen(store))["writers"]["a"].shards == 7
@@ -74,7 +74,7 @@ async def test_merged_segments_are_deleted_after_one_hour_unless_needed() -> Non
     before = await seen(store)
     await compact(store)
     store.now += HOUR
-    assert not (await compact(store)).written  # nothing is new, and this machine's clock says that it is too early
+    assert not (await compact(store)).written  # nothing is new, and by this machine's clock it is too early to delete
     await a.commit()
     done = await compact(store)
     assert sorted(key.removeprefix(P) for key in done.deleted) == [
@@ -88,7 +88,7 @@ async def test_merged_segments_are_deleted_after_one_hour_unless_needed() -> Non
     assert len(left) == 3 + 4
     now = await seen(store)
     assert now["shards"][:3] == before["shards"][:3]
-    # The first checkpoint has had a successor for an hour.
+    # The first checkpoint was superseded an hour ago.
     store.now += HOUR
     await a.commit()
     await compact(store)
@@ -105,7 +105,7 @@ async def test_second_concurrent_compaction_writes_no_checkpoint() -> None:
     await a.commit(3)
 
     async def strike(what: str, key: str) -> Any:
-        """The second call has listed before the first has written."""
+        """Run a second compaction after the first has listed the segments but before it has written."""
         if what == "list":
             return strike
         await compact(store)
@@ -120,7 +120,7 @@ async def test_second_concurrent_compaction_writes_no_checkpoint() -> None:
 
 
 async def test_reader_missing_segment_restarts_with_newer_checkpoint() -> None:
-    """All covered objects are deleted between its list and its first read."""
+    """All covered objects are deleted between the reader's listing and its first read."""
     store = Store(f"compaction-{uuid4().hex}")
     a = Writer(store, "a")
     await a.commit(4)
@@ -151,7 +151,7 @@ async def _nothing(what: str, key: str) -> Any:
 
 
 async def test_deletion_finds_commit_of_merged_and_deleted_segment() -> None:
-    """`verify` creates the number of a commit that it does not see, which is free again behind a compaction."""
+    """`verify` creates a segment under the number of a commit it has not seen, which a compaction has freed again."""
     store = Store()
     a = Writer(store, "a")
     names = [f"pages-a-{number:06d}.tfrecord" for number in (1, 5)]
@@ -243,7 +243,7 @@ async def test_checkpoint_opens_by_url_without_listing(tmp_path: Path) -> None:
     "anyio_backend", [virtual_backend(loop) for loop in ("asyncio", "trio")], ids=("asyncio", "trio")
 )
 async def test_compaction_obstacles_are_reported_with_specific_errors() -> None:
-    """Missing objects are looked for again for some seconds."""
+    """Missing objects are retried for several seconds, so the clock is virtual."""
     store = Store()
     with pytest.raises(ObjectNotFoundError, match="no manifest"):
         await compact(store)
@@ -279,13 +279,13 @@ async def test_writers_and_tools_work_on_compacted_data_set(tmp_path: Path) -> N
     assert (again.written, again.records) == (True, 4)
     assert not (await tools.compact(path, manifest_only=True)).written
     await tools.reshard(path, tmp_path / "other", num_shards=2)
-    (tmp_path / "pages-dead-000000.tfrecord").touch()  # it was not committed, and stays out
+    (tmp_path / "pages-dead-000000.tfrecord").touch()  # it was never committed, so it is ignored
     async with asyncrec.open_dataset(path) as dataset:
         assert [record async for record in dataset] == [b"c"] * 4
 
 
 async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> None:
-    """A list that was made while the disk changed may have shown a loser's checkpoint, and not the winner's."""
+    """A listing made while the disk changed may have shown the losing checkpoint instead of the winning one."""
     store, elsewhere = Store(), Store()
     a = Writer(store, "a")
     await a.commit(3)
@@ -310,7 +310,7 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
     show_all = iter([*kept.items(), (pointer, winner)])
 
     async def strike(what: str, key: str) -> Any:
-        """The first list and read show the loser's checkpoint; after the first change the store shows the winner's."""
+        """Show the losing checkpoint in the first listing and read, and the winning one after the first change."""
         if what != "put":
             return strike
         for shown, content in show_all:
@@ -325,7 +325,7 @@ async def test_deletion_follows_newest_checkpoint_despite_stale_listing() -> Non
 
 
 async def test_checkpoint_under_wrong_number_raises() -> None:
-    """The next checkpoint would take the wrong number, and segments that it covers might be deleted too early."""
+    """Otherwise the next checkpoint would take a wrong number, and segments it covers might be deleted too early."""
     store = Store()
     await Writer(store, "a").commit(2)
     done = await compact(store)

@@ -1,4 +1,4 @@
-"""Compacting beside another compaction, or on a store that lies, loses no shard."""
+"""Compaction loses no shard, whether another compaction runs at the same time or the store lies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    return "asyncio"  # the event loop does not affect the requests to a store
+    return "asyncio"  # requests to a store are the same on both event loops
 
 
 async def write(storage: Storage, record: bytes) -> None:
@@ -34,7 +34,7 @@ async def records(storage: Storage) -> list[bytes]:
 
 
 class Held(MetStorage):
-    """Stops before its ``number``-th publication until it is let go."""
+    """A store that blocks before its ``number``-th publication until it is released."""
 
     def __init__(self, storage: Storage, number: int) -> None:
         super().__init__(storage, before=self._hold)
@@ -49,7 +49,7 @@ class Held(MetStorage):
 
 
 async def test_two_compactions_at_any_step_lose_nothing() -> None:
-    """The second is about to make its own checkpoint while the first deletes."""
+    """The second is about to make its own checkpoint while the first one deletes."""
     alone = MetStorage(MemoryStorage())
     await write(alone.beneath, b"1")
     await tools.compact("pages", storage=alone, manifest_only=True)
@@ -75,7 +75,7 @@ async def test_two_compactions_at_any_step_lose_nothing() -> None:
 
             async def meet(operation: str, key: str, met: MetStorage = met, step: int = step) -> None:
                 if len(met.operations) + 1 == step:
-                    await compact_held(group)  # it has ended when the group has
+                    await compact_held(group)  # it ends before the group does
 
             met.before = meet
             await tools.compact("pages", storage=met, manifest_only=True)
@@ -86,7 +86,7 @@ async def test_two_compactions_at_any_step_lose_nothing() -> None:
 
 @pytest.mark.parametrize("lies_about", [0, 1])
 async def test_compaction_on_lying_store_loses_nothing(lies_about: int) -> None:
-    """The store confirms what it was sent, but has what it was sent an hour before."""
+    """The store confirms the object it was sent, but actually contains the one from an hour before."""
     store = MemoryStorage()
     kept: list[bytes] = []
     made = 0

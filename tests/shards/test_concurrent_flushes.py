@@ -1,4 +1,4 @@
-"""Many callers that flush at once all return, also if their shard ends or fails between them."""
+"""All callers that flush at the same time return, even if their shard ends or fails in the meantime."""
 
 from __future__ import annotations
 

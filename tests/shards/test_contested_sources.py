@@ -1,4 +1,4 @@
-"""Writers that take sources from one another, again and again: each message is stored once."""
+"""Each message is stored once even if writers take sources from each other again and again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def let_go(writers: list[asyncrec.ShardedWriter], *sources: str) -> None:
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
 async def test_consumers_contesting_sources_store_each_message_once(seed: int) -> None:
-    """Each consumer reads on from its last position, or from some messages before; a zombie goes on until its error."""
+    """Consumers resume at their last position or a few messages earlier; a zombie continues until it gets an error."""
     rng = random.Random(seed)
     storage = MemoryStorage()
     last = dict.fromkeys("pqr", -1)

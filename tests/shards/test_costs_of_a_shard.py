@@ -1,4 +1,4 @@
-"""The cost of one more local shard for a writer: mostly hops to threads."""
+"""What each additional local shard costs a writer, measured in hops to worker threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def test_additional_shard_with_index_takes_four_thread_hops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard's file and index each take a hop to make, and one to publish and close; names are looked up together."""
+    """A shard's file and index each take one hop to create and one to publish and close; names share one look-up."""
     run_sync = to_thread.run_sync
     hops = 0
 
@@ -33,5 +33,5 @@ async def test_additional_shard_with_index_takes_four_thread_hops(
             pass
         return hops - before
 
-    await hops_for(1)  # makes the folders
+    await hops_for(1)  # creates the folders
     assert await hops_for(12) - await hops_for(2) == 4 * 10

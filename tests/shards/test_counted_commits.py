@@ -1,4 +1,4 @@
-"""The history of a data set that counts: each writer's commits by its own id, and the later ones, by any clock."""
+"""The history of a data set is right for any writer ids, and in the right order even if a writer's clock is slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint is not trusted: an inconsistent one raises an error, and no shard is missing silently."""
+"""Checkpoints are not trusted: an inconsistent one raises an error instead of silently hiding a shard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyn
 
 
 async def compacted() -> tuple[MemoryStorage, str]:
-    """A data set of three shards, and the key of its checkpoint."""
+    """Return a store with a data set of three shards, and the key of its checkpoint."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1, metadata={"a": 1}) as writer:
         await writer.write_many([b"1", b"2", b"3"])
@@ -27,12 +27,12 @@ async def compacted() -> tuple[MemoryStorage, str]:
 
 
 def members(lines: list[bytes]) -> bytes:
-    """Lines as a checkpoint has them, each in a member of gzip, stored."""
+    """Encode lines as a checkpoint stores them, each in its own gzip member, but uncompressed."""
     return b"".join(gzip.compress(line, 0) for line in lines)
 
 
 def changed(line: bytes) -> Iterator[bytes]:
-    """A line with each of its bytes changed in turn: a digit to another, and a quote to no quote."""
+    """Yield the line with one byte changed, for each byte: a digit to a different one, a quote to something else."""
     for at in range(len(line) - 1):
         yield line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
 
@@ -63,7 +63,7 @@ async def test_checkpoint_with_any_byte_changed_is_read_or_rejected() -> None:
 
 
 async def with_progress(**columns: object) -> tuple[MemoryStorage, str]:
-    """A data set whose checkpoint has these columns in its line of two sources."""
+    """Return a data set whose checkpoint has these columns in its line for two sources."""
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
     row = {"kind": "progress", "source": ["a", "b"], "turn": 1, "position": [2, 3], "released": 0, **columns}

@@ -1,4 +1,4 @@
-"""A damaged, missing or malicious run of keys is passed over: the shards' own keys give the same result."""
+"""A run of keys that is damaged, missing or malicious is ignored; the shards' own keys give the same result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_unreadable_key_run_is_ignored(part: str, caplog: pytest.LogCaptur
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
         assert (writer.has("k7"), writer.has("no")) == (True, False)
         await writer.write(b"more", key="more")
-    # The next checkpoint has no use for it.
+    # The next checkpoint does not use the damaged run.
     await tools.compact("pages", storage=storage, manifest_only=True)
     await write(storage, ["last"], writer="z")
     await tools.compact("pages", storage=storage, manifest_only=True)
@@ -102,7 +102,7 @@ def test_key_run_tail_with_wrong_count_is_rejected() -> None:
         zlib.compress(raw[:-1]),
         zlib.compress(raw[:40]),
         zlib.compress(b""),
-        zlib.compress(raw[:24] + raw[32:]),  # the blocks' own numbers are not there
+        zlib.compress(raw[:24] + raw[32:]),  # the blocks' own numbers are missing
         zlib.compress(raw + b"d\0"),
         zlib.compress(raw + b"d"),
         zlib.compress(b"\0" * 100_000),

@@ -1,4 +1,4 @@
-"""A damaged ``~latest.json`` keeps every checkpoint, is logged, and is mended by the next ``--latest``."""
+"""While ``~latest.json`` is damaged, no checkpoint is deleted and a warning is logged; ``--latest`` repairs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of dead writers are recovered once, to the right data set, and an error of a disk is raised as one."""
+"""Records of dead writers are recovered once, into the right data set, and disk errors are reported as such."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failing(MetStorage):
 
 
 async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **options: Any) -> None:
-    """A writer that leaves these records, flushed, in its spool."""
+    """Run a writer that dies and leaves these records, flushed, in its spool."""
     failing = Failing(storage)
     with pytest.raises(TransientStorageError):
         async with asyncrec.open_sharded_writer(
@@ -47,7 +47,7 @@ async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **
 
 
 async def test_interrupted_recovery_restores_no_replaced_records(tmp_path: Path) -> None:
-    """The recovery fails after each of its changes in turn; its commits are replaced before it goes on."""
+    """Recovery fails after each of its changes in turn, and its commits are replaced before it is run again."""
 
     async def race(fails_behind: int) -> int:
         storage, spool = MemoryStorage(), tmp_path / str(fails_behind)
@@ -80,7 +80,7 @@ async def test_interrupted_recovery_restores_no_replaced_records(tmp_path: Path)
 
 
 async def test_opening_keeps_headers_of_other_data_sets_in_spool(tmp_path: Path) -> None:
-    """A writer of another one that had written nothing has left its note in the spool."""
+    """A writer of a different data set, which had written nothing, has left its header in the spool."""
     other, storage = MemoryStorage(), MemoryStorage()
     await die(other, "other", tmp_path, [])
     notes = sorted(tmp_path.iterdir())
@@ -106,7 +106,7 @@ async def test_failing_disk_is_not_reported_as_in_use(tmp_path: Path, monkeypatc
 
 
 async def test_files_are_synced_before_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a power cut would leave a name, such as that of a job's header, without its file."""
+    """Otherwise a power cut could leave a name, such as that of a job's header, pointing to a file without its data."""
     synced: set[int] = set()
     unsynced: list[str] = []
     fsync, link, rename, replace = os.fsync, os.link, os.rename, os.replace
@@ -139,7 +139,7 @@ async def test_files_are_synced_before_they_are_named(tmp_path: Path, monkeypatc
 async def test_shard_is_removed_from_disk_after_its_sidecars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """By the shard the others are found, when what removes them dies between."""
+    """If the process that removes them dies in between, the sidecars can only be found by means of their shard."""
     gone: list[str] = []
     unlink = os.unlink
 

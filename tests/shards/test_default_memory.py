@@ -1,4 +1,4 @@
-"""The default memory limit of a sharded writer: little for local shards, the parts of open shards in a store."""
+"""A sharded writer's default memory limit is small for local shards; for a store, it fits the open shards' parts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Records are deleted while processes die, and while others write, read, compact, replace and delete.
+"""Records are deleted while processes die, and while other processes write, read, compact, replace and delete.
 
-At every moment each remaining record is in the data set once; after the deletion, no deleted record is.
+At every moment, each remaining record is in the data set exactly once. After the deletion, no deleted record is left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def found(storage: Storage) -> Counter[bytes]:
 
 
 async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
-    """Check that no deleted record is left, and no object of the job that deleted it."""
+    """Check that neither a deleted record nor any object of the job that deleted it is left."""
     keys = [info.key async for info in storage.list_objects()]
     contents = {key: await storage.get(key) for key in keys}
     digests = [hashlib.blake2b(key.encode(), digest_size=16).digest() for key in KEYS]
@@ -66,7 +66,7 @@ async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
 @pytest.mark.parametrize("kind", ["disk", "store"])
 async def test_deletion_resumes_after_kill_at_any_step(tmp_path: Path, kind: str, compacted: bool) -> None:
-    """The call is killed at each of its requests or disk changes; the next call does the rest."""
+    """The first call is killed at each of its requests or disk changes; the next call does the remaining work."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
     await write(first)
@@ -101,7 +101,7 @@ async def append(storage: Storage) -> None:
 
 
 async def delete_too(storage: Storage) -> None:
-    with suppress(ConflictError):  # it waits for one that waits for it
+    with suppress(ConflictError):  # each waits for the other
         await delete(storage)
 
 
@@ -114,7 +114,7 @@ async def test_other_jobs_may_act_before_any_deletion_request(act: Callable[[Sto
         await write(storage)
         await compact(storage)
         meeting = MetAtStep(storage, act, step)
-        with suppress(*([StorageError] if act is delete_too else [])):  # as here: it has waited for two minutes
+        with suppress(*([StorageError] if act is delete_too else [])):  # it gave up after two minutes
             await delete(meeting.storage)
         if not meeting.done:
             assert step > 40
@@ -139,7 +139,7 @@ async def test_deletion_at_any_compaction_request_leaves_no_key() -> None:
 
 
 async def test_key_committed_during_deletion_is_also_deleted() -> None:
-    """A second writer commits the key behind the first look, and before the turn."""
+    """A second writer commits the key after the deletion has first searched for it but before it takes its turn."""
     storage = MemoryStorage()
     await write(storage)
     acted = False
@@ -157,7 +157,7 @@ async def test_key_committed_during_deletion_is_also_deleted() -> None:
 
 
 async def test_replacement_racing_deletion_wins_or_loses_entirely() -> None:
-    """The records of the first commit are there; no deleted record comes back."""
+    """The records of whichever commits first are kept, and no deleted record reappears."""
     storage = MemoryStorage()
     await write(storage)
     with pytest.raises(ConflictError, match="already replaced this data set or shards of it"):
@@ -199,7 +199,7 @@ async def test_cancelled_deletion_leaves_whole_commits_and_can_resume() -> None:
 
 
 async def test_deletion_covers_shards_left_by_dead_replacement() -> None:
-    """It committed, and died before it deleted the old shards, in which the records still are."""
+    """The replacement committed but died before it deleted the old shards, which still contain the records."""
     storage = MemoryStorage()
     await write(storage)
     process = Process(storage)

@@ -1,4 +1,4 @@
-"""Objects that are committed meanwhile, were promised, or belong to another data set are not deleted."""
+"""Objects that another process has just committed, that were promised, or that belong elsewhere are not deleted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def take_marks_away(storage: Storage) -> None:
 
 
 async def test_verify_keeps_shard_committed_during_deletion() -> None:
-    """Another `verify` is about to adopt it, and does so before any one request of the one that deletes."""
+    """Another `verify` is about to adopt the shard, and does so before any one request of the `verify` that deletes."""
 
     async def race(step: int) -> tuple[MetStorage, bool]:
         storage = MemoryStorage()
@@ -52,7 +52,7 @@ async def test_verify_keeps_shard_committed_during_deletion() -> None:
                 await go.wait()
 
         async def adopt_late() -> None:
-            with suppress(AsyncRecError):  # it was ended before
+            with suppress(AsyncRecError):  # its job was ended first
                 await adopt(MetStorage(storage, before=hold))
             committed.set()
 
@@ -90,7 +90,7 @@ class Denying(MetStorage):
 
 
 async def test_adopted_shard_survives_failure_of_its_writer() -> None:
-    """Its mark was taken away by hand, and `verify --adopt` found the shard whole."""
+    """The writer's mark was removed by hand, and `verify --adopt` found the shard intact."""
     storage = MemoryStorage()
     await write(storage, "pages", [b"1"])
 
@@ -106,7 +106,7 @@ async def test_adopted_shard_survives_failure_of_its_writer() -> None:
 
 
 class Failing(MetStorage):
-    """A store that is down from some moment on."""
+    """A store that goes down as soon as ``when`` returns true, and stays down."""
 
     def __init__(self, storage: Storage, when: Callable[[str, str], bool] = lambda operation, key: False) -> None:
         super().__init__(storage, before=self._fail)
@@ -119,7 +119,7 @@ class Failing(MetStorage):
 
 
 async def test_abandoned_writer_keeps_data_set_with_longer_name() -> None:
-    """``train-v2-00000-of-00002`` is a shard of ``train-v2``, or one that the writer ``v2`` makes of ``train``."""
+    """``train-v2-00000-of-00002`` could be a shard of ``train-v2``, or of ``train`` made by the writer ``v2``."""
     storage = MemoryStorage()
     await write(storage, "train", [b"1"], num_shards=2)
     dying = Failing(storage)

@@ -1,4 +1,4 @@
-"""A job that no process holds is committed once: only a later run of its id ends the runs before it."""
+"""A detached job, which belongs to no process, is committed once; only a later run of its id ends earlier runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def begin(path: str, job_id: str | None = "monday", **options: Any) -> DetachedJob:
-    """Begin a job, and take it as another process does."""
+    """Begin a job and return a pickled copy, as another process would receive it."""
     return pickle.loads(pickle.dumps(await begin_detached_job(path, job_id=job_id, **options)))  # type: ignore[no-any-return]
 
 
@@ -61,7 +61,7 @@ async def names(path: str) -> list[str]:
 
 
 async def check_clean(path: str) -> None:
-    """Check that only committed objects of a job are left, now or after a recovery."""
+    """Check that only the job's committed objects are left, both now and after a recovery."""
     assert not [key for key in await names(path) if key.endswith("-000000.jsonl")]
     recovery = await recover(path)
     assert (recovery.shards, recovery.unfinished, recovery.in_use, recovery.abandoned) == ((), (), (), ())
@@ -98,7 +98,7 @@ async def test_abandoned_job_leaves_no_shards(path: str) -> None:
     await give_up(job)
     assert not [key for key in await names(path) if key.startswith("d-")]
     await made(job, [b"late"])
-    await give_up(job)  # the second call deletes the objects that a task made meanwhile
+    await give_up(job)  # the second call deletes the objects that a late task has made
     assert not [key for key in await names(path) if key.startswith("d-")]
     assert (await recover(path)).unfinished == ()
 
@@ -114,7 +114,7 @@ async def test_detached_job_without_process_is_not_presumed_dead(path: str) -> N
     assert [(seen.id, seen.state) for seen in (await watch(path)).writers] == [(left.id, "unknown")]
     async with open_joint_job(path) as other:
         await other.commit([])
-    with pytest.raises(ConflictError):  # of another engine, whose runs hold their jobs
+    with pytest.raises(ConflictError):  # a joint job, whose process owns it
         async with open_joint_job(path, job_id="monday"):
             pass
     await commit(job, entries)
@@ -140,7 +140,7 @@ async def test_new_run_ends_earlier_uncommitted_run(path: str) -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 async def test_commit_racing_next_run_has_one_winner(path: str, before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run comes right before the commit's one object, and right after it."""
+    """The next run begins just before the commit creates its only object, or just after."""
     first = await begin(path)
     entries = await made(first, [b"first"])
     second: list[DetachedJob] = []
@@ -190,7 +190,7 @@ async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> Non
     async with anyio.create_task_group() as group:
         for number in range(5):
             group.start_soon(run, number)
-    if not committed:  # each was ended by the next, whose opening met another's: a run by itself commits
+    if not committed:  # each run was ended by the next one; a run on its own must commit
         await run(9)
     assert await there(path) == [b"%d" % number for number in committed]
     assert len(committed) == 1
@@ -201,7 +201,7 @@ async def test_concurrent_runs_commit_once_and_others_conflict(path: str) -> Non
 
 
 async def test_run_with_recently_used_id_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between its two questions, another run begins and commits: the id is taken, and no job of it is there."""
+    """Between this run's two checks, another run begins and commits, so the id is taken but no job with it exists."""
     path = f"memory://{str(tmp_path).lstrip('/')}/d"
     put = Storage.put
 
@@ -261,7 +261,7 @@ async def test_new_mode_rejects_existing_data_set(path: str) -> None:
 
 
 class Killed(BaseException):
-    """Raised to end a process without a clean-up."""
+    """Raised to end a process without any cleanup."""
 
 
 @pytest.mark.parametrize("when", ["begun", "committed"])

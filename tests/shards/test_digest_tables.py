@@ -1,4 +1,4 @@
-"""Tables on disk find exactly the digests that were added, however many tables were merged."""
+"""Tables on disk find exactly the digests that were added, no matter how many tables were merged."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ async def test_writer_keeps_few_bodies_in_memory(monkeypatch: pytest.MonkeyPatch
         for number in range(20):
             contents.add(bytes([8, number]) * 8, long)
             await contents.find(bytes([9]) * 16)
-        assert await contents.find(bytes([7]) * 16) is None  # too long for a note: the body is stored again
+        assert await contents.find(bytes([7]) * 16) is None  # too long to note, so it is stored again
     finally:
         contents.close()

@@ -1,4 +1,4 @@
-"""A writer that discards its shards deletes a shard before its keys, however far it comes."""
+"""A writer that discards its shards deletes each shard before its keys, even if it dies before it has finished."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Dying:
-    """`os`, which removes no more files after a number of removals, as if the process had been killed."""
+    """A replacement for `os` that stops removing files after some removals, as if the process had been killed."""
 
     def __init__(self, removals: float) -> None:
         self.removed: list[str] = []
@@ -35,7 +35,7 @@ class Dying:
         self.removed.append(path)
 
 
-RECORDS = [bytes([n]) * (1 << 20) for n in range(12)]  # more than the memory has room for: most of it is on the disk
+RECORDS = [bytes([n]) * (1 << 20) for n in range(12)]  # more than fits into memory, so most of it is on disk
 
 
 async def discard(folder: Path, system: Dying) -> None:
@@ -55,7 +55,7 @@ async def test_recovered_record_keeps_key_after_interrupted_discard(tmp_path: Pa
     for removals in range(len(whole.removed)):
         folder = tmp_path / str(removals)
         await discard(folder, Dying(removals))
-        with suppress(ObjectNotFoundError):  # no object was left, and there is no data set
+        with suppress(ObjectNotFoundError):  # no object is left, so there is no data set
             await asyncrec.recover(folder / "pages")
             async with asyncrec.open_dataset(folder / "pages") as dataset:
                 for n in range(len(dataset)):

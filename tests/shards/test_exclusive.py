@@ -1,4 +1,4 @@
-"""`create` makes one small object for one of several callers, and knows the outcome if possible."""
+"""`create` lets exactly one of several callers create a small object, and finds out who won if it can."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Scripted(_Around):
-    """``put`` and ``get`` are the results of publishing and of reading back: none, an error, "hang", or content."""
+    """A store with scripted results of publishing (``put``) and reading back (``get``): `None`, an error or "hang"."""
 
     def __init__(self, put: Any = None, get: Any = None, *, done: bool = False, there: bytes | None = None) -> None:
         super().__init__(MemoryStorage())
@@ -68,9 +68,9 @@ async def outcome(storage: Storage, **options: Any) -> str:
     [
         (lambda: Scripted(), "created"),
         (lambda: Scripted(there=b"other"), "taken"),
-        (lambda: Scripted(there=b"own"), "created"),  # an earlier attempt's, whose answer was lost
+        (lambda: Scripted(there=b"own"), "created"),  # created by an earlier attempt whose answer was lost
         (lambda: Scripted(LOST, done=True), "created"),
-        (lambda: Scripted(LOST), "unsettled"),  # the request may arrive after the look
+        (lambda: Scripted(LOST), "unsettled"),  # the request may arrive after the check
         (lambda: Scripted(LOST, there=b"other"), "taken"),
         (lambda: Scripted(LOST, there=b"own but longer"), "taken"),
         (lambda: Scripted(REFUSED), "refused"),

@@ -1,4 +1,4 @@
-"""A job on a failing disk: the same call, made again, goes on, and the leftovers of the first one are deleted."""
+"""When a job fails because of its disk, repeating the call continues the work and deletes the failed call's files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from asyncrec.storage._local.storage import LocalStorage
 pytestmark = pytest.mark.anyio
 
 
-# Whether an operation fails: its number, its name, and the path where it has one.
+# Return whether an operation fails, given its number, its name, and its path ("" if it has none).
 Fails: TypeAlias = Callable[[int, str, str], bool]
 
 
 class Disk:
-    """`os`, in which changing operations fail if ``fails`` returns true for them."""
+    """A replacement for `os` whose changing operations fail if ``fails`` returns true for them."""
 
     def __init__(self, fails: Fails) -> None:
         self.operations: list[str] = []
@@ -77,7 +77,7 @@ def and_removes_no_unfinished_shard(k: int) -> Fails:
 
 @pytest.mark.slow
 async def test_recovered_records_have_keys_after_any_failure(tmp_path: Path) -> None:
-    """A record without its key would be crawled again, and be there twice."""
+    """A record without its key would be crawled again and then be stored twice."""
 
     async def write(folder: Path, system: Any = os) -> None:
         storage = LocalStorage(folder, system=system)
@@ -86,7 +86,7 @@ async def test_recovered_records_have_keys_after_any_failure(tmp_path: Path) -> 
                 await writer.write(key.encode(), key=key)
 
     async for folder, about in failing_in_turn(tmp_path, and_removes_no_unfinished_shard, write):
-        with suppress(ObjectNotFoundError):  # it failed before it had begun
+        with suppress(ObjectNotFoundError):  # it failed before it made anything
             await asyncrec.recover(folder / "pages")
         async with asyncrec.open_sharded_writer(folder / "pages", on_duplicate="skip") as writer:
             for key in ("a", "b"):
@@ -110,7 +110,7 @@ async def test_conversion_repeated_after_any_failure_writes_records_once(
     async for folder, about in failing_in_turn(tmp_path, kind, convert):
         await convert(folder)
         for path in folder.rglob("*.partial"):
-            os.utime(path, (0, 0))  # small old ones are taken for dead
+            os.utime(path, (0, 0))  # small old files are presumed dead
         await asyncrec.recover(folder / "pages")
         async with tools.open_records(folder / "pages") as stream:
             records = [found.data async for some in stream for found in some]
@@ -137,12 +137,12 @@ async def test_next_fixed_writer_removes_leftovers_of_any_failure(tmp_path: Path
 async def failing_in_turn(
     tmp_path: Path, kind: Callable[[int], Fails], act: Callable[[Path, Any], Awaitable[None]]
 ) -> AsyncIterator[tuple[Path, str]]:
-    """Do it once for each of its operations, on a disk that fails there; yields the folder, and what failed."""
+    """Call ``act`` once for each of its operations, on a disk that fails there; yield the folder and what failed."""
     calm = Disk(lambda number, name, path: False)
     await act(tmp_path / "calm", calm)
     for k in range(len(calm.operations)):
         folder = tmp_path / f"{kind.__name__}{k}"
-        with suppress(StorageError):  # errors of tidying up are not raised
+        with suppress(StorageError):  # cleanup errors are not raised
             await act(folder, Disk(kind(k)))
         yield folder, f"{kind.__name__} at {calm.operations[k]} (number {k})"
 

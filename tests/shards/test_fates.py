@@ -1,4 +1,4 @@
-"""`Fates`: every state and event by its table, and the transitions that no sequence of events makes."""
+"""`Fates`: every state and event follow the transition table, and no sequence of events breaks the invariants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncrec._shards.commit.fates import TRANSITIONS, Event, Fates, State
 
-# The events that lead to each state.
+# The events that lead from the initial state to each state.
 WAYS: dict[State, tuple[Event, ...]] = {
     "nothing": (),
     "sending": ("begin",),
@@ -34,7 +34,7 @@ def reached(state: State) -> Fates:
 
 
 def lived(events: list[Event]) -> list[tuple[State, Event, State]]:
-    """Return the steps of a shard through these events, without the refused ones."""
+    """Return the transitions that a shard makes through these events, without the rejected ones."""
     fates, steps = Fates(), []
     for event in events:
         before = fates["shard"]
@@ -78,7 +78,7 @@ def test_committed_or_dropped_shard_never_changes_state(events: list[Event]) -> 
 
 @given(histories)
 def test_doubtful_shard_is_dropped_only_by_rejection_or_tombstone(events: list[Event]) -> None:
-    """A shard whose request was not answered is neither committed nor forgotten."""
+    """A shard whose request got no answer is neither committed nor forgotten until its outcome is known."""
     for before, event, after in lived(events):
         if before == "doubtful":
             assert after in ("doubtful", "published") or event in ("drop", "bury")

@@ -1,4 +1,4 @@
-"""If flock(2) is refused (NFS without its locks, many FUSE systems), no file is left that no command removes."""
+"""Where flock(2) fails (NFS without locks, many FUSE file systems), every leftover file can be removed by a command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def without_locks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder below which no file can be locked."""
+    """Return a folder below which no file can be locked."""
     folder = tmp_path / "far"
     folder.mkdir()
     lock = fcntl.flock

@@ -1,4 +1,4 @@
-"""Flushes to a store meet late answers, processes that end the writer, full memory, and damage."""
+"""Flushes to a store while answers are late, other processes end the writer, memory is full, or data is damaged."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Act = Callable[[], Awaitable[Any]]
 
 
 class Meeting(FlakyStorage):
-    """The connection of a process to a store, with a callback before and after its requests.
+    """A process's connection to a store, with a callback before and after each request.
 
-    ``meet(what, key, done)`` is called before a request (``put``, ``list`` or ``delete``), and with ``done`` after it.
-    Its result is awaited.
+    ``meet(what, key, done)`` is called with ``done=False`` before each request (``put``, ``list``, ``delete`` and so
+    on) and with ``done=True`` after it. If it returns a function, that function is awaited.
     """
 
     def __init__(self, storage: Storage, meet: Callable[[str, str, bool], Act | None]) -> None:
@@ -52,19 +52,19 @@ class Meeting(FlakyStorage):
 
 
 async def on_another_machine(storage: Storage) -> None:
-    """Change a writer's mark to that of a machine of which this machine knows nothing."""
+    """Change the writer's mark so that it seems to run on a machine about which this machine knows nothing."""
     key = "_manifest/pages/w-000000.jsonl"
     await storage.put(key, (await storage.get(key)).replace(b'"life":"', b'"life":"0'))
 
 
 async def test_concurrent_endings_of_writer_leave_one_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process ends the log while this one lists it."""
+    """A second process ends the log while the first one is listing it."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         async with mortal.killed(storage, writer_id="w") as writer:
             await write(writer, RECORDS)
             await writer.flush()
-    for place in range(6):  # behind each list of the first one in turn
+    for place in range(6):  # after each listing of the first process
         copy = MemoryStorage()
         for info in [info async for info in storage.list_objects()]:
             await copy.put(info.key, await storage.get(info.key))
@@ -94,11 +94,11 @@ async def test_fence_follows_entries_deleted_during_its_creation(
     seen = 0
 
     async def write_more(writer: asyncrec.ShardedWriter, *, commit: bool) -> None:
-        for _ in range(1 if commit else 2):  # the second entry repeats the first
+        for _ in range(1 if commit else 2):  # the second entry contains the first one's records, too
             more = RECORDS[len(written) : len(written) + 5]
             written.extend(more)
             await write(writer, more)
-            with anyio.move_on_after(10):  # else it waits for the end of its log, which waits for this
+            with anyio.move_on_after(10):  # otherwise this and the end of the log would wait for each other
                 await writer.flush()
         if commit:
             await commit_in_time(writer)
@@ -131,7 +131,7 @@ async def test_fence_follows_entries_deleted_during_its_creation(
 
 @pytest.mark.parametrize("place", range(6))
 async def test_late_fence_is_not_relied_on(place: int) -> None:
-    """Another that ends the writer creates it under the number of an entry that the writer has deleted meanwhile."""
+    """A process that is ending the writer creates its fence late, under the number of an entry deleted meanwhile."""
     storage = MemoryStorage()
     written: list[bytes] = []
     lists = 0
@@ -141,9 +141,9 @@ async def test_late_fence_is_not_relied_on(place: int) -> None:
             more = RECORDS[len(written) : len(written) + count]
             written.extend(more)
             await write(writer, more)
-            with anyio.move_on_after(10):  # else it waits for the end of its log, which waits for this
+            with anyio.move_on_after(10):  # otherwise this and the end of the log would wait for each other
                 await writer.flush()
-            await anyio.sleep(1)  # the entries that it repeats are deleted
+            await anyio.sleep(1)  # the entries that the new one supersedes are deleted
 
         await flush(1)
         await on_another_machine(storage)
@@ -151,7 +151,7 @@ async def test_late_fence_is_not_relied_on(place: int) -> None:
         with pytest.raises(StorageError):
             await asyncrec.recover("pages", storage=other.storage, dead=["w"])
         assert other.late is not None
-        await flush(2)  # it has the number that the fence was to have
+        await flush(2)  # this entry gets the number that the fence was meant to have
         key, fence = other.late
 
         async def go_on() -> None:
@@ -174,7 +174,7 @@ async def test_late_fence_is_not_relied_on(place: int) -> None:
 
 @pytest.mark.parametrize("is_idle", [False, True])
 async def test_last_entry_is_kept_until_commit_states_its_number(is_idle: bool) -> None:
-    """Otherwise a fence would take the number again, and the writer would flush on."""
+    """Otherwise a fence could take the same number again, and the writer could still flush."""
     storage = MemoryStorage()
     entry, commit = anyio.Event(), anyio.Event()
 
@@ -187,14 +187,14 @@ async def test_last_entry_is_kept_until_commit_states_its_number(is_idle: bool) 
             await write(writer, RECORDS[:50])
             group.start_soon(writer.flush)
             await anyio.sleep(1)
-            group.start_soon(writer.commit)  # it says that the log has no entry
+            group.start_soon(writer.commit)  # the commit states that the flush log has no entry
             await anyio.sleep(1)
             entry.set()
             await anyio.sleep(1)
             commit.set()
         await anyio.sleep(1)
         assert await flush_entries(storage) == ["_flush/pages/w-000001.frames"]
-        if is_idle:  # else it would be taken for dead
+        if is_idle:  # otherwise the writer would be presumed dead
             await anyio.sleep(100)
         else:
             await write(writer, RECORDS[50:])
@@ -207,7 +207,7 @@ async def test_last_entry_is_kept_until_commit_states_its_number(is_idle: bool) 
 
 
 async def test_flush_is_not_satisfied_by_commits_of_other_shards() -> None:
-    """Of two shards, one is committed while the other's records wait for an entry."""
+    """One of two shards is committed while the other's records are waiting for a flush entry."""
     storage = MemoryStorage()
     slow = anyio.Event()
 
@@ -224,13 +224,13 @@ async def test_flush_is_not_satisfied_by_commits_of_other_shards() -> None:
             answers.append(await writer.flush())
 
         async with anyio.create_task_group() as group:
-            group.start_soon(flush)  # its entry is under way
+            group.start_soon(flush)  # its entry is being sent
             await anyio.sleep(1)
             for number in range(30):
                 await writer.write(first % number)
             group.start_soon(flush)
             await anyio.sleep(1)
-            for number in range(30, 61):  # one more than a shard holds
+            for number in range(30, 61):  # one more than fits in a shard
                 await writer.write(first % number)
             await anyio.sleep(1)
             assert answers == []
@@ -240,7 +240,7 @@ async def test_flush_is_not_satisfied_by_commits_of_other_shards() -> None:
 
 
 async def test_records_of_many_small_flushes_are_readable() -> None:
-    """One section for each flush would make a line of megabytes."""
+    """Storing one section for each flush would produce a line of several megabytes."""
     storage = MemoryStorage()
     name = "p" * 100
     records = [b"%06d" % number for number in range(1500)]
@@ -329,7 +329,7 @@ async def test_doubtful_entry_is_deleted_on_writer_exit() -> None:
 
 
 async def test_entry_recovered_by_another_machine_is_not_rewritten() -> None:
-    """The store has taken the entry. Before the writer looks for it, another machine has ended the writer."""
+    """The store has accepted the entry, but another machine ends the writer before it checks for the entry."""
     storage = MemoryStorage()
 
     def meet(what: str, key: str, done: bool) -> Act | None:

@@ -1,6 +1,6 @@
-"""``flush_seconds``: the records of a rolling writer are on the disk that many seconds later, without a flush, too.
+"""``flush_seconds``: a rolling writer's records are on disk after that many seconds, even without a call of `flush`.
 
-A kill is simulated by a copy of the folder at that moment. The copy has no lock, and no data that was not yet written.
+A kill is simulated by copying the folder. The copy has no lock, and lacks all data that was not yet written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 class Flushes:
-    """Count the syncs of a file to the disk; if asked, let them fail."""
+    """Count the syncs of files to disk, and make them fail on request."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ def flushes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Flushes]:
 
 
 async def killed_now(folder: Path, *, spool: bool = False) -> list[bytes]:
-    """Return the records that `recover` would find if the writer were killed at this moment."""
+    """Return the records that `recover` would find if the writer were killed now."""
     copy = folder.with_name(f"{folder.name}-killed")
     shutil.copytree(folder, copy)
     try:
@@ -73,7 +73,7 @@ class TestDurable:
     @pytest.mark.parametrize("keyed", [False, True])
     async def test_kill_loses_only_records_of_last_seconds(self, tmp_path: Path, compression: str, keyed: bool) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", compression=compression) as writer:
-            for number, record in enumerate(RECORDS[:40]):  # one a second
+            for number, record in enumerate(RECORDS[:40]):  # one per second
                 await writer.write(record, key=record if keyed else None)
                 if number % 13 == 12:
                     found = await killed_now(tmp_path / "d")
@@ -122,7 +122,7 @@ class TestDurable:
     async def test_records_of_busy_producer_are_flushed_by_time(self, tmp_path: Path, flushes: Flushes) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=10) as writer:
             for _ in range(100):
-                await writer.write_many([bytes(1000)] * 1100)  # more than a batch
+                await writer.write_many([bytes(1000)] * 1100)  # more than one batch
                 await anyio.sleep(0.5)
         assert 4 <= flushes.count <= 5
 
@@ -161,7 +161,7 @@ class TestIdle:
             await anyio.sleep(100)
             flushes.count = 0
             begun = anyio.current_time()
-            with anyio.move_on_after(10**9):  # the clock jumps to the next timer, and there is no other
+            with anyio.move_on_after(10**9):  # the clock jumps straight to the end unless there is another timer
                 await anyio.sleep(10**6)
             assert anyio.current_time() - begun == 10**6
             assert flushes.count == 0
@@ -266,7 +266,7 @@ class TestTimer:
         levels = Levels()
         timer = FlushTimer(levels, 5)
         levels.taken(1, anyio.current_time())
-        await anyio.sleep(100)  # the record waited for the one before it
+        await anyio.sleep(100)  # the record waits for the one before it
         timer.asked(request := FlushRequest())
         assert timer.due() == float("inf")
         request.finish(spooled=False)

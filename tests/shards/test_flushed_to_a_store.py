@@ -1,4 +1,4 @@
-"""A writer without a disk flushes to its store: acknowledged records are found once, however the writer ends."""
+"""A writer without a disk flushes to its store: acknowledged records are found exactly once, however it ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_flushed_records_survive_kill(compression: Any, open_shards: int) 
 
 
 async def test_fence_number_follows_deleted_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise it would have a number that the writer has used, and the writer would flush on."""
+    """Otherwise the fence would have a number that the writer has already used, and the writer could still flush."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         async with mortal.killed(storage, writer_id="w") as writer:
@@ -53,7 +53,7 @@ async def test_fence_number_follows_deleted_entries(tmp_path: Path, monkeypatch:
                 await writer.write(record)
                 await writer.flush()
             await writer.commit()
-            await anyio.sleep(1)  # what is no longer needed is deleted
+            await anyio.sleep(1)  # unneeded entries are deleted
     assert await flush_entries(storage) == []
     await asyncrec.recover("pages", storage=storage, dead=["w"])
     assert await flush_entries(storage) == ["_flush/pages/w-000006.frames"]
@@ -71,7 +71,8 @@ async def test_operator_settles_writer_on_lost_machine(
     assert [job.id for job in (await asyncrec.recover("pages", storage=storage)).unfinished] == ["w"]
     done = await asyncrec.recover("pages", storage=storage, **{said: ["w"]})
     assert done.records == (100 if said == "dead" else 0)
-    # The writer is not proven dead, so the fence stays, or its own flush would be acknowledged and never read.
+    # The writer is not proven dead, so the fence stays. Without it, the writer could acknowledge a flush that is never
+    # read.
     assert len(await flush_entries(storage)) == 1
 
 
@@ -161,7 +162,7 @@ async def test_published_uncommitted_shard_is_recovered_once() -> None:
 
 @pytest.mark.parametrize("flushed", [0, 30])
 async def test_flushed_records_of_damaged_shard_are_recovered(flushed: int) -> None:
-    """The writer was killed before it could commit the shard, or say that it is damaged."""
+    """The writer was killed before it could commit the shard or report that it is damaged."""
     storage = MemoryStorage()
     process = mortal.Process(storage, "-000001.jsonl")
     with pytest.raises((StorageError, anyio.ClosedResourceError)):
@@ -178,14 +179,14 @@ async def test_flushed_records_of_damaged_shard_are_recovered(flushed: int) -> N
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_late_flush_entries_are_ignored(again: bool) -> None:
-    """A request that is repeated late, or a deletion that never comes, gives no record twice."""
+    """No record appears twice if an entry is sent again late or never deleted."""
     storage = MemoryStorage()
     kept: dict[str, bytes] = {}
     async with mortal.killed(storage, open_shards=2, max_shard_records=25) as writer:
         for at in range(0, 100, 5):
             await write(writer, RECORDS[at : at + 5])
             await writer.flush()
-            await anyio.sleep(1)  # what is no longer needed is deleted
+            await anyio.sleep(1)  # unneeded entries are deleted
             for key in await flush_entries(storage):
                 kept[key] = await storage.get(key)
     for key, data in kept.items() if again else ():
@@ -221,7 +222,7 @@ async def test_flush_missed_during_store_outage_succeeds_later() -> None:
 
 
 async def test_failure_note_counts_records_flushed_to_store() -> None:
-    """The exit fails, since the store is down; the error says where the records are, and how to commit them."""
+    """The exit fails because the store is down; the error says where the records are and how to commit them."""
     storage = MemoryStorage()
     process = mortal.Process(storage)
     with pytest.raises(StorageError) as caught:

@@ -1,4 +1,4 @@
-"""`ManifestFollower`: repeated looks at a manifest see what any other reader sees, and read only what is new."""
+"""`ManifestFollower`: repeated loads of a manifest return what any other reader sees, but read only new objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_follower_reads_only_new_checkpoints_and_segments() -> None:
     await a.commit(3)
 
     async def look() -> list[str]:
-        """Return the objects that a look reads, after checking that it sees what any other reader sees."""
+        """Load the manifest, check that it is what any other reader sees, and return the objects that were read."""
         store.asked.clear()
         manifest = await follower.load()
         asked = sorted(key.removeprefix(P) for what, key in store.asked if what == "open")

@@ -1,4 +1,4 @@
-"""A forgotten source begins anew, also if a writer takes it meanwhile."""
+"""A forgotten source starts over from the beginning, even if a writer takes it while it is being forgotten."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_source_without_stored_records_cannot_be_forgotten(source: str) ->
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(20))
 async def test_source_acquired_during_forget_ends_in_consistent_state(place: int, done: bool) -> None:
-    """Either the source is forgotten and begins anew, or the call fails and the source goes on."""
+    """Either the source is forgotten and starts over, or the call fails and the source continues."""
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     other = await Consumer(storage, "a").begin()

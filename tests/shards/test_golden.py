@@ -1,9 +1,9 @@
-"""Data sets that `tests/vectors/make_datasets.py` wrote, in each version of the formats. All can be read for ever.
+"""Every data set that `tests/vectors/make_datasets.py` wrote, in any version of the formats, must stay readable.
 
-They have checkpoints, but not the segments that these cover. Each folder holds ``rolling`` (25 GZIP records of a closed
-writer, 10 of one that died between two commits), ``fixed`` (12 records that replaced 10), ``seen`` (12 pages of four
-bodies, so that eight are revisits, with digests of contents), ``dead`` (a journal of 7 records, of a process killed
-behind a flush), and the state of a shuffled stream behind 5 records.
+They have checkpoints but not the segments that the checkpoints cover. Each folder contains ``rolling`` (25 GZIP records
+of a closed writer and 10 of a writer that died between two commits), ``fixed`` (12 records that replaced 10), ``seen``
+(12 pages with four different bodies, so that eight are revisits, with digests of their contents), ``dead`` (a journal
+of 7 records, left by a process killed after a flush), and the state of a shuffled stream after 5 records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which job may make a data set, which job gets an error, and the leftovers, also of killed processes (`mortal`)."""
+"""Which job may make a data set, which job gets an error, and what each leaves behind, even if killed (`mortal`)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from .mortal import Process, elsewhere, killed
 
 pytestmark = pytest.mark.anyio
 
-# The object with which a commit becomes visible.
+# The object that makes a commit visible.
 MANIFEST = "-000001.jsonl"
-# The object with which a replacing job ends.
+# The object that ends a replacing job.
 END = "_manifest/pages/dead-000001"
 
 
@@ -56,7 +56,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 async def opened_elsewhere(
     monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Any
 ) -> AsyncIterator[asyncrec.ShardedWriter]:
-    """A writer on another machine."""
+    """Open a writer as if on another machine."""
     async with AsyncExitStack() as stack:
         with elsewhere(monkeypatch, folder / "elsewhere"):
             writer = await stack.enter_async_context(asyncrec.open_sharded_writer("pages", **options))
@@ -74,7 +74,7 @@ async def write(storage: Storage, name: str, **options: Any) -> None:
 
 
 async def dies(storage: Storage, name: str, at: str, *, done: bool = False, **options: Any) -> Process:
-    """A writer whose process is killed when it creates the object given to `Process`."""
+    """Open a writer, write records, and kill its process when it creates the object given to `Process`."""
     process = Process(storage, at, done=done)
     with pytest.raises((StorageError, anyio.ClosedResourceError)):
         await write(process.storage, name, **options)
@@ -83,7 +83,7 @@ async def dies(storage: Storage, name: str, at: str, *, done: bool = False, **op
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """Return all records of the data set, after checking that it is whole (`verify`), and every key is found."""
+    """Return all records of the data set, after checking that it is intact (`verify`) and that every key is found."""
     report = await tools.verify("pages", storage=storage)
     assert report.ok, report.to_json()
     found = []
@@ -98,17 +98,17 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 def is_segment(key: str) -> bool:
-    """Return whether an object is a commit, or the end of a log."""
+    """Return whether an object is a commit or the end of a log."""
     return key.startswith("_manifest/") and not is_of_a_job(key)
 
 
 def is_of_a_job(key: str) -> bool:
-    """Return whether an object is the beginning of a job's log, or a claim."""
+    """Return whether an object is a job's mark in its log, or a claim."""
     return key.endswith("-000000.jsonl") or "/_claim-" in key
 
 
 async def unowned(storage: Storage) -> list[str]:
-    """Return the objects in no manifest, the beginnings of logs, and the claims."""
+    """Return the objects that no manifest lists, the jobs' marks, and the claims."""
     keys = [info.key async for info in storage.list_objects()]
     try:
         manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -150,7 +150,7 @@ class TestOneMaker:
 
     @pytest.mark.slow
     async def test_fixed_writer_race_has_one_winner_without_mixture(self, anyio_backend: Any) -> None:
-        """On a store that ignores the condition of an upload in several parts, like Ceph."""
+        """The store, like Ceph, ignores the condition of a multipart upload."""
         for number in range(100):
             storage = LaxStorage(MemoryStorage(chunk_size=200))
             outcomes: list[str] = []
@@ -226,7 +226,7 @@ class TestUsedIds:
         assert await unowned(storage) == []
 
     async def test_late_mark_of_rejected_writer_is_proven_dead(self) -> None:
-        """Its first request had no answer yet when the backend asked again, and found the mark of another."""
+        """The backend repeated the first, unanswered request, and the repetition found a different writer's mark."""
         store, late = MemoryStorage(), []
 
         class AskingAgain(MemoryStorage):
@@ -309,7 +309,7 @@ class TestUsedIds:
 
 
 class Undeletable(_Around):
-    """A store in which no index can be deleted. It counts the open listings."""
+    """A store that cannot delete any index, and that counts open listings."""
 
     listings = 0
 
@@ -331,7 +331,7 @@ class TestTakenOver:
     async def test_plain_names_of_live_remote_writer_are_never_reused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The writer lives, and overwrites the objects with its names if the store allows it."""
+        """The writer is alive and overwrites the objects with its names if the store allows it."""
         storage = LaxStorage(MemoryStorage(chunk_size=64))
         with pytest.raises(ConflictError, match="abandoned"):
             async with opened_elsewhere(monkeypatch, tmp_path, num_shards=2, storage=storage) as first:
@@ -358,7 +358,7 @@ class TestDead:
     async def test_recover_commits_only_complete_unacknowledged_fixed_sets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
     ) -> None:
-        """The writer was killed between publishing and committing, or while it deleted its published shards."""
+        """The writer was killed between publishing and committing, or while it was deleting its published shards."""
         storage = LocalStorage(tmp_path / "target")
         spool = tmp_path / "spool"
         await dies(storage, "a", MANIFEST, num_shards=2, **({"spool": spool} if spooled else {}))
@@ -391,7 +391,7 @@ class TestDead:
     async def test_dead_writer_with_published_shards_blocks_others(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The records were flushed before, and are in no journal any more."""
+        """The records were flushed earlier and are no longer in any journal."""
         storage = LocalStorage(tmp_path)
         await dies(storage, "a", MANIFEST, mode="new")
         with pytest.raises(ConflictError, match="may have acknowledged its records"):
@@ -444,7 +444,7 @@ class TestDead:
                 await writer.commit()
                 assert (await asyncrec.recover("pages", storage=storage, abandon=["w"])).abandoned == ("w",)
                 await writer.write_many(records("b"))
-        # It got an error, and the shards that it committed before it met the tombstone are whole.
+        # The writer got an error; the shards it had committed before it met the tombstone are complete.
         assert await stored(storage) in (sorted(records("a")), sorted(records("a") + records("b")))
         assert (await asyncrec.read_manifest("pages", storage=storage)).writers["w"].abandoned
 
@@ -461,7 +461,7 @@ class TestDead:
     async def test_last_segment_includes_late_commit_of_dead_writer(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request of the dead writer arrives late; the last segment stands for all."""
+        """A commit of the dead writer arrives late; the log's last segment must include it."""
         process = await dies(storage, "dead", MANIFEST, writer_id="dead")
         assert process.late is not None
         put, late = storage.put, [process.late]
@@ -479,7 +479,7 @@ class TestDead:
     async def test_index_of_unpublished_shard_is_removed_after_fence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Otherwise its shard would be committed with the index that is gone."""
+        """Otherwise the shard could still be committed with an index that no longer exists."""
         storage = MemoryStorage()
         with elsewhere(monkeypatch, tmp_path / "elsewhere"):
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
@@ -494,7 +494,7 @@ class TestDead:
         assert await asyncrec.list_shards("pages", storage=storage) == []
 
     async def test_failed_deletion_closes_its_listing(self) -> None:
-        """Otherwise a request of the listing stays open until the garbage collector runs."""
+        """Otherwise the listing's request would stay open until the garbage collector runs."""
         storage = MemoryStorage()
         async with killed(storage, writer_id="w"):
             pass
@@ -556,7 +556,7 @@ class TestReplacing:
         assert await stored(storage) == sorted(records("b"))
         await write(
             storage, "c", mode="replace", num_shards=1
-        )  # not the names of old shards, which readers may still know
+        )  # not the old shards' names, which readers may still use
         assert await stored(storage) == sorted(records("c"))
         assert await unowned(storage) == []
 
@@ -606,7 +606,7 @@ class TestNames:
             await writer.write(b"x")
 
     async def test_abandoned_writer_keeps_data_set_named_after_its_id(self, storage: Storage) -> None:
-        """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, and is one of ``pages-v2``."""
+        """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, but belongs to ``pages-v2``."""
         await write(storage, "old", num_shards=3)
         options = {"writer_id": "v2", "num_shards": 3, "mode": "replace"}
         async with killed(storage, **options) as writer:
@@ -633,7 +633,7 @@ class TestNames:
 
 
 class TestReadByName:
-    """Without a commit there is no manifest, and a name finds the objects stored under it."""
+    """Without a commit there is no manifest, so a data set's name finds all objects stored under that name."""
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_published_uncommitted_shards_are_hidden_unlike_foreign_files(
@@ -670,7 +670,7 @@ class TestFlushedButNotPromised:
     async def test_unacknowledged_flush_is_undone_without_publication(
         self, tmp_path: Path, options: dict[str, Any]
     ) -> None:
-        """A flush of an empty shard, or where nothing survives, keeps no index and keys from being taken away."""
+        """Flushing an empty shard, or where no level is reached, does not keep index and keys from being removed."""
         chunk = 64
         storage: Storage = MemoryStorage(chunk_size=chunk)
         if "mode" in options:
@@ -681,14 +681,14 @@ class TestFlushedButNotPromised:
             async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
                 await storage.put(taken, b"somebody else's")
                 await writer.flush()
-                for number in range(8):  # of 64 bytes each, framed: the accepted records fill chunks
+                for number in range(8):  # each fills a chunk once framed
                     await writer.write(bytes(chunk - 16), key=f"{number}")
                 await writer.flush()
         assert [key for key in await unowned(storage) if not is_of_a_job(key)] == [taken]
 
 
 class Unanswering(_Around):
-    """A store that answers no publication of these, and does nothing of it for now."""
+    """A store that neither answers nor, for now, carries out publications of keys with these prefixes."""
 
     def __init__(self, storage: Storage, *prefixes: str) -> None:
         super().__init__(storage)
@@ -730,7 +730,7 @@ class TestUncommittedShards:
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
     async def test_late_published_shard_is_recovered_with_keys(self) -> None:
-        """No answer came, neither of its publication nor of the writer's tombstone; then the store did it after all."""
+        """Neither the shard's publication nor the writer's tombstone is answered; later, the store carries them out."""
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):
             await write(
@@ -743,7 +743,7 @@ class TestUncommittedShards:
             assert all(map(writer.has, records("a")))
 
     async def test_late_deletion_removes_no_recovered_records(self) -> None:
-        """The answer to a publication was lost. The writer must then delete no object that `recover` commits."""
+        """The answer to a publication was lost, so the writer must not delete any object that `recover` may commit."""
         store = MemoryStorage()
         late: list[str] = []
 
@@ -774,7 +774,7 @@ class TestUncommittedShards:
         assert await unowned(store) == []
 
     async def test_cancelled_exit_releases_every_lock(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-        """asyncio's own cancellation goes through every shield."""
+        """asyncio's native cancellation is not stopped by anyio's shields."""
 
         class Torn(BaseException):
             pass
@@ -807,7 +807,7 @@ class TestRefusals:
                 assert not writer.has("7")
                 assert await writer.write(b"good", key="7") == 1
                 with pytest.raises(TypeError):
-                    await writer.write_many([b"x"] * 10, partition=1.5)  # type: ignore[arg-type]  # that is the point
+                    await writer.write_many([b"x"] * 10, partition=1.5)  # type: ignore[arg-type]  # deliberately wrong
                 assert await writer.write(b"good", key="8") == 2
             assert writer.stats().buffered_bytes < 1000
 
@@ -818,7 +818,7 @@ class TestRefusals:
                 pass
 
     async def test_too_many_shards_for_memory_are_rejected_before_opening(self) -> None:
-        """The chunks of the first shard show how much memory all shards would take."""
+        """The size of the first shard's chunks shows how much memory all the shards would need."""
         storage = MemoryStorage()
         with pytest.raises(ValueError, match=r"memory_limit=1048576 is too small.*65,536,000 bytes"):
             async with asyncrec.open_sharded_writer("pages", num_shards=1000, memory_limit=1 << 20, storage=storage):
@@ -856,7 +856,7 @@ async def test_log_place_of_locally_dead_job_is_reusable(storage: Storage, monke
 async def test_dead_replacement_job_leaves_no_claim_or_plain_shard(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had its place in the log, and the name, and its shards were published; the next one settles all three."""
+    """The job had its place in the log and its claim, and had published its shards; the next job settles all three."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", writer_id="new") as writer:
         await writer.write_many(records("new"))
         await dies(storage, "dead", END, mode="replace", num_shards=2, writer_id="dead")
@@ -869,7 +869,7 @@ async def test_dead_replacement_job_leaves_no_claim_or_plain_shard(
 async def test_ending_completed_dead_job_removes_its_leftovers(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commit arrives while it is settled. Without the mark no other job would learn of its claim and leftovers."""
+    """The job's commit arrives while the job is being settled. Without its mark, its leftovers could not be found."""
     await write(storage, "replaced")
     process = await dies(storage, "dead", END, num_shards=2, mode="replace", writer_id="dead")
     assert process.late is not None
@@ -967,7 +967,7 @@ async def test_spooled_shard_already_published_is_committed_unchanged(tmp_path: 
 
 @pytest.mark.parametrize("theirs", ["other records", "fewer", "nothing"])
 async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_shard(tmp_path: Path, theirs: str) -> None:
-    """Nor are the journals removed: they stay until a person declares the writer dead."""
+    """Its journals are not removed either: they stay until an operator declares the writer dead."""
     storage = LocalStorage(tmp_path)
     with pytest.raises(RuntimeError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2) as writer:
@@ -986,12 +986,12 @@ async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_shard(tmp_p
 
 
 async def test_discarded_files_are_durably_removed_before_their_header(tmp_path: Path) -> None:
-    """Otherwise a power cut could bring back an index whose owner is unknown."""
+    """Otherwise a power cut could bring back an index whose owner is no longer known."""
     calls: list[tuple[str, str]] = []
     published = threading.Event()
 
     class Telling:
-        """Which also links the second shard when the first one is there."""
+        """A replacement for `os` that creates a foreign second shard as soon as the first one is published."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(os, name)
@@ -1014,7 +1014,7 @@ async def test_discarded_files_are_durably_removed_before_their_header(tmp_path:
                 assert published.wait(60)
             os.link(partial, path)
             if path.endswith("00000-of-00002.tfrecord"):
-                # Not before: what looks for the name early would fail before the first shard is there.
+                # Not earlier: the check for existing names would fail before the first shard is published.
                 (tmp_path / "pages-00001-of-00002.tfrecord").write_bytes(b"somebody else's")
                 published.set()
 

@@ -1,4 +1,4 @@
-"""Many processes make the shards of one job: committed shards are there once, and no others are ever seen."""
+"""Many processes make the shards of one job: committed shards appear exactly once, and uncommitted ones never do."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_parts_of_job_are_committed_together_in_order(tmp_path: Path) -> N
 
 async def test_unlisted_attempt_is_removed_on_commit(tmp_path: Path) -> None:
     async with open_joint_job(tmp_path / "d") as job:
-        await made(job.share, [b"a"])  # its process died, and it ran again
+        await made(job.share, [b"a"])  # its process died, so the part was made again
         again = await made(job.share, [b"a"])
         await job.commit(again)
     assert await there(tmp_path / "d") == [b"a"]
@@ -247,7 +247,7 @@ async def test_cancelled_job_leaves_all_records_or_none(tmp_path: Path) -> None:
     for number in range(1, count + 1):
         found = await there(tmp_path / str(number) / "d")
         assert found in ([], [b"a"])
-        with suppress(ObjectNotFoundError):  # it had not begun
+        with suppress(ObjectNotFoundError):  # the job had not begun
             await recover(tmp_path / str(number) / "d")
         assert len(list((tmp_path / str(number)).glob("d-*.tfrecord"))) == len(found)
 

@@ -1,4 +1,4 @@
-"""A joint job deletes only leftovers when it ends, no committed object, and none of another data set."""
+"""When a joint job ends, it deletes only its leftovers, never committed objects or those of another data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_data_set_with_similar_prefix_is_not_touched(tmp_path: Path) -> No
         assert (await verify(tmp_path / "d-monday_run1")).ok
 
 
-# On trio the collector closes a listing whose reader failed, and warns of it.
+# On trio, the garbage collector closes a listing whose reader failed, and issues a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("commits", [False, True])
 @pytest.mark.parametrize("scheme", ["", "memory://"])
@@ -68,7 +68,7 @@ async def test_recover_removes_leftovers_of_failed_deletion(
 async def test_commit_cancelled_after_taking_effect_keeps_its_shards(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """asyncio's own cancellation goes through every shield, and takes the answer of the last request."""
+    """asyncio's native cancellation is not stopped by anyio's shields, so the answer of the last request is lost."""
     path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
     put, task = Storage.put, asyncio.current_task()
     assert task is not None

@@ -1,4 +1,4 @@
-"""Headers of jobs on a disk: their contents, and that files of other users in a shared folder are not obeyed."""
+"""Headers of jobs on a disk: their contents, and that other users' files in a shared folder are not trusted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def changed(**members: Any) -> bytes:
 
 
 async def test_header_is_found_despite_one_byte_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header that is not found is removed as a leftover, and with it what could be recovered."""
+    """A header that is not recognised would be removed as a leftover, along with everything that could be recovered."""
     async with killed(LocalStorage(tmp_path)) as writer:
         await writer.write(b"a record")
         await writer.flush(require="spooled")
@@ -41,7 +41,7 @@ async def test_header_is_found_despite_one_byte_reads(tmp_path: Path, monkeypatc
 
 async def test_interrupted_promise_can_be_repeated(tmp_path: Path) -> None:
     class Full:
-        """Of the first promise it takes a part."""
+        """A replacement for `os` that writes only a part of the first promise."""
 
         full = True
 
@@ -69,7 +69,7 @@ async def test_interrupted_promise_can_be_repeated(tmp_path: Path) -> None:
             await writer.flush(require="spooled")
         assert not system.full
         assert await writer.flush(require="spooled") == "spooled"
-        shutil.copytree(home, copy)  # as it would be if the writer were killed now
+        shutil.copytree(home, copy)  # the state if the writer were killed now
     assert (await asyncrec.recover(copy / "pages")).records == 1
 
 
@@ -152,7 +152,7 @@ async def test_link_named_like_spool_lock_is_not_followed(tmp_path: Path) -> Non
         async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=spool):
             pass
     with pytest.raises(ObjectNotFoundError):
-        await asyncrec.recover(spool / "pages")  # it is no spool
+        await asyncrec.recover(spool / "pages")  # it is not a spool
     assert precious.read_bytes() == b"of the user"
 
 

@@ -1,4 +1,4 @@
-"""`JournalReader`: the whole records of a journal, and whether what follows them is a torn tail or damage."""
+"""`JournalReader`: the complete records of a journal, and whether the bytes after them are a torn tail or damage."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_damage_ends_replay_and_differs_from_torn_tail(tmp_path: Path, at: int, 
 
 
 def test_unfinished_record_is_torn_only_at_end(tmp_path: Path) -> None:
-    """A filesystem may have made the file longer before the data was there."""
+    """A file system may have extended the file before it wrote the data."""
     for behind, torn in ((b"", True), (b"\1", False)):
         records, _, replay = replayed(tmp_path, WHOLE[:-20] + bytes(20) + behind)
         assert records == RECORDS[:-1]
@@ -133,11 +133,11 @@ class TestCompressed:
 
     @pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
     def test_damaged_byte_keeps_records_before_damage(self, tmp_path: Path, kind: str) -> None:
-        """The data of a stored block stands as it is: a length in the middle says that another stored one follows."""
+        """The first 60 records are in a complete part of the stream; after them, the block type is invalid."""
         packer = zlib.compressobj(0, zlib.DEFLATED, 31 if kind == "GZIP" else 15)
         first = packer.compress(b"".join(FRAMES[:60])) + packer.flush(zlib.Z_FULL_FLUSH)
         second = packer.compress(b"".join(FRAMES[60:])) + packer.flush()
-        damaged = first + b"\xff" + second[1:]  # no such kind of block
+        damaged = first + b"\xff" + second[1:]  # an invalid block type
         records, _, replay = replayed(tmp_path, damaged, compressed=True)
         assert records == RECORDS[:60]
         assert isinstance(replay.damage, CorruptRecordError)

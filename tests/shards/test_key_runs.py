@@ -1,4 +1,4 @@
-"""Runs of keys: a checkpoint with runs finds the same records as the shards' own keys, in few requests."""
+"""Runs of keys: look-ups through a checkpoint's runs find the same records as the shards' keys, in few requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def small() -> Iterator[None]:
-    """Runs of some dozens of keys are merged as those of millions are."""
+    """Make runs of a few dozen keys merge in the way that runs of millions of keys do."""
     with (
         mock.patch.object(key_runs, "_MOST_AT_ONCE", 64),
         mock.patch.object(key_runs, "_LEAST_ENTRIES", 8),
@@ -65,7 +65,7 @@ async def test_skipping_writer_opens_after_checkpoint_in_few_requests() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_key_run_lookups_match_lookups_in_shard_keys(seed: int, small: None) -> None:
-    """Keys that come again, in one shard and in others; records without; shards behind the checkpoint."""
+    """Keys repeat within and across shards; some records have no key; some shards are newer than the checkpoint."""
     random, storage = Random(seed), Far()
     names = [f"k{n}" for n in range(150)]
     for turn in range(8):
@@ -200,7 +200,7 @@ async def test_verify_deletes_only_unreferenced_key_runs() -> None:
 
 
 async def test_truncated_checkpoint_keeps_every_key_run(caplog: pytest.LogCaptureFixture) -> None:
-    """It may name any of them."""
+    """The truncated checkpoint may name any of the runs."""
     storage = Far()
     await write(storage, ["a"], writer="a")
     report = await tools.compact("pages", storage=storage, manifest_only=True)
@@ -226,7 +226,7 @@ async def test_key_run_exists_as_long_as_its_checkpoints() -> None:
         store.now += timedelta(hours=2)
     kept = [key for key in await store.keys() if "~keys-" in key]
     checkpoints = [key for key in await store.keys() if key.endswith(".jsonl.gz")]
-    assert len(checkpoints) == 2  # the newest, and the one before it
+    assert len(checkpoints) == 2  # the newest and the one before it
     assert sorted(kept) == sorted({*names[-1], *names[-2]})
 
 

@@ -1,4 +1,4 @@
-"""`asyncrec._shards.writing.keys`: digests, and the set of them."""
+"""`asyncrec._shards.writing.keys`: the digests of keys, and sets of digests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncrec._shards.writing.keys import (
 )
 
 WAYS = [
-    # Where no compiler was at hand, and the ids say so, there is one way only.
+    # Without a compiler there is only the Python implementation, and both ids say so.
     pytest.param((key_digest, key_digests), id="c" if native else "python"),
     pytest.param((key_digest_in_python, key_digests_in_python), id="python"),
 ]

@@ -1,4 +1,4 @@
-"""With ``on_duplicate="skip"`` each key is written once, and no key is dropped that was not written."""
+"""With ``on_duplicate="skip"``, each key is written once, and a key is only skipped if it was really written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_replacement_may_reuse_keys_of_old_data_set() -> None:
 
 
 async def test_waiting_tasks_with_same_key_write_one_record() -> None:
-    """All tasks had asked for the key before the first had room."""
+    """All tasks try to write the key before there is room for the first one's record."""
     go = anyio.Event()
 
     async def hold(operation: str, key: str) -> None:

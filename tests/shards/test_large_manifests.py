@@ -1,7 +1,7 @@
-"""A manifest of thousands of shards, and a writer that ends with as many, do not hold the event loop.
+"""Neither reading a manifest of thousands of shards nor committing that many at once blocks the event loop.
 
-CPU time of the loop's own thread is measured, so that a busy machine does not matter. The garbage collector is off
-meanwhile, because it would go through the objects of the whole test run.
+The tests measure the CPU time of the loop's own thread, so that a busy machine does not affect them. The garbage
+collector is disabled, because it would traverse the objects of the entire test run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .mortal import dies
 
 pytestmark = pytest.mark.anyio
 
-# On the loop, reading them would take 150 ms, and collecting their names some 5 ms.
+# Reading this many on the loop would take 150 ms, and collecting their names about 5 ms.
 SHARDS = 8_000
 MOST_SECONDS = 0.02
 TIME = "2026-11-22T00:00:00.000000Z"
@@ -33,12 +33,12 @@ TIME = "2026-11-22T00:00:00.000000Z"
 
 @pytest.fixture
 def anyio_backend() -> str:
-    return "asyncio"  # whose callbacks can be timed one by one
+    return "asyncio"  # its callbacks can be timed individually
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The CPU seconds of each callback of the loop."""
+    """Return a list to which the CPU seconds of each callback of the loop are appended."""
     seconds: list[float] = []
     run = Handle._run
 
@@ -61,7 +61,7 @@ def entry(number: int) -> ShardEntry:
 
 
 def dataset_of(folder: Path, entries: Iterable[ShardEntry]) -> Path:
-    """A data set whose manifest names these shards. Their files are not read."""
+    """Write a manifest that names these shards, whose files do not exist, and return the data set's path."""
     segment = Segment(writer="early", time=TIME, closed=True, add=tuple(entries))
     path = folder / "_manifest/pages/early-000001.jsonl"
     path.parent.mkdir(parents=True)
@@ -82,7 +82,7 @@ def longest(held: list[float]) -> float:
 
 @pytest.mark.slow
 async def test_reading_and_appending_to_large_manifest_never_block_loop(dataset: Path, held: list[float]) -> None:
-    async with asyncrec.open_sharded_writer(dataset) as writer:  # imports
+    async with asyncrec.open_sharded_writer(dataset) as writer:  # does all imports
         await writer.write(b"x")
     held.clear()
     assert len((await asyncrec.read_manifest(dataset)).shards) == SHARDS + 1
@@ -110,7 +110,7 @@ async def test_commit_of_thousands_of_shards_never_blocks_loop(tmp_path: Path, h
 
 
 def with_sidecars_of_others(entry: ShardEntry) -> ShardEntry:
-    """Shards named as in a copy: by a writer of another data set."""
+    """Return the shard with sidecar names as in a copy, which a writer of a different data set chose."""
     index, keys = (f"_{kind}/{entry.path.replace('early', 'source')}.{kind}" for kind in ("index", "keys"))
     return replace(entry, index=Sidecar(path=index, bytes=1, crc32c=1), keys=Sidecar(path=keys, bytes=1, crc32c=1))
 

@@ -1,4 +1,4 @@
-"""The segments of a manifest are freed in a worker thread: for a million shards this takes a while."""
+"""The segments of a manifest are freed in a worker thread, because this takes a while for a million shards."""
 
 from __future__ import annotations
 

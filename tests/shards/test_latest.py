@@ -1,4 +1,4 @@
-"""The object with the fixed name `~latest.json`: its contents, and the checkpoints that it keeps."""
+"""The object with the fixed name `~latest.json`: its contents, and the checkpoints that it protects from deletion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_latest_describes_checkpoint_of_winning_compaction() -> None:
     listed = await list_manifest(store, "pages")
     await a.commit(2)
     winner = await compact_manifest(store, "pages", path="pages")
-    # It has read three commits, and comes too late.
+    # This compaction has listed only three of the five commits, so it is too late.
     with mock.patch.object(loading, "list_manifest", mock.AsyncMock(return_value=listed)):
         late = await compact_manifest(store, "pages", path="pages", latest=True)
     assert (late.written, late.checkpoint) == (False, winner.checkpoint)

@@ -1,4 +1,4 @@
-"""A job that did not end well leaves exactly what the next job needs."""
+"""A job that failed or was cancelled leaves behind exactly the objects that the next job needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 async def is_given_up(storage: Storage, writer: str) -> bool | None:
-    """Return the one line of the end of a writer's log; `None` if it has no end."""
+    """Return whether the end of a writer's log is a tombstone; `None` if the log has not ended."""
     try:
         last = max(await keys(storage, f"_manifest/pages/{writer}-"))
         head = json.loads((await storage.get(last)).splitlines()[0])
@@ -66,7 +66,7 @@ async def stored(storage: Storage) -> list[bytes]:
 
 @pytest.mark.parametrize("operation", ["send", "publish"])
 async def test_failed_fixed_writer_keeps_claim_only_after_publish(operation: str) -> None:
-    """A shard whose publication was begun may still appear, so its plain names are not used again."""
+    """A shard may still appear once its publication has begun, so its plain names must not be reused."""
     calm = FlakyStorage(MemoryStorage(chunk_size=64))
     async with asyncrec.open_sharded_writer("pages", storage=calm, num_shards=2, writer_id="w") as writer:
         await writer.write_many(numbered(20))
@@ -92,11 +92,11 @@ async def test_failed_fixed_writer_keeps_claim_only_after_publish(operation: str
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_unanswered_commit_is_retried_with_same_segment(tmp_path: Path, when: Any) -> None:
-    """Its time of commit is kept, so that the second attempt finds its own."""
+    """The time of the commit is kept, so that the second attempt recognises its own segment."""
     segment = "_manifest/pages/w-000001.jsonl"
 
     class Unanswered(FlakyStorage):
-        """Neither the commit is answered, nor the look whether it is there."""
+        """A store that answers neither the commit nor the check whether the commit exists."""
 
         failures = 2
 
@@ -161,7 +161,7 @@ async def test_recovered_shard_records_last_journal_write_time(tmp_path: Path, o
 
 @pytest.mark.parametrize("local", [True, False])
 async def test_adopted_shard_is_listed_with_all_intact_sidecars(tmp_path: Path, local: bool) -> None:
-    """As if its writer had committed it, but for the time of its first record."""
+    """The entry is the same as if the writer had committed the shard, except for the time of its first record."""
     whole = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=whole, writer_id="w") as writer:
         for record in numbered(7):
@@ -195,7 +195,7 @@ async def test_adopted_shard_is_listed_with_all_intact_sidecars(tmp_path: Path, 
 
 
 async def test_removal_log_number_has_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found again by its winner, to which the store did not answer."""
+    """The winner, which got no answer from the store, finds that it has won."""
     inner = MemoryStorage()
 
     class Unanswered(FlakyStorage):
@@ -235,7 +235,7 @@ async def test_spool_lock_contains_only_current_process_id(tmp_path: Path) -> No
 
 
 async def test_idle_uploader_waits_without_polling(tmp_path: Path) -> None:
-    """The clock jumps only when nothing runs."""
+    """The virtual clock jumps only when no task is running."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
     ) as writer:
@@ -246,7 +246,7 @@ async def test_idle_uploader_waits_without_polling(tmp_path: Path) -> None:
 
 
 class TestUnlisted:
-    """A shard that is published, but in no manifest."""
+    """A shard that is published but not listed in any manifest."""
 
     async def publish(self, storage: Storage, name: str) -> None:
         await asyncrec.write_records(name, numbered(1), storage=storage)
@@ -283,7 +283,7 @@ class TestUnlisted:
 
 
 class TestCancelledWait:
-    """A write that waits, for room or for a thread, and is cancelled: it was not taken, and holds nothing."""
+    """A write that is cancelled while it waits for room or for a thread is not accepted, and keeps no memory."""
 
     @pytest.mark.parametrize("size", [100, 1_500_000], ids=["small", "large"])
     @pytest.mark.parametrize("key", [None, b"key"])
@@ -394,7 +394,7 @@ async def test_discarding_writer_releases_tasks_waiting_for_commit() -> None:
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
 async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[str, Any]) -> None:
-    """No answer came, and no object is visible: the job takes the name itself, so the request has no late effect."""
+    """With no answer and no visible object, the job creates the name itself, so that a late request has no effect."""
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
         await writer.write_many(numbered(4))
@@ -408,7 +408,7 @@ async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[st
     assert any("no record of the writer w was committed" in note for note in caught.value.__notes__)
     assert await is_given_up(inner, "w")
     assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index", "w.json"))] == []
-    # And a later answer, "it is there", is the truth as well.
+    # If the store later answers that the object exists, this is accepted, too.
     inner = MemoryStorage()
     async with asyncrec.open_sharded_writer(
         "pages", storage=FlakyStorage(inner, {at: Fault(when="after")}), writer_id="w", **options
@@ -419,7 +419,7 @@ async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[st
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
 async def test_unreadable_claim_is_respected(content: bytes) -> None:
-    """Its names are not used, and it stays; the number of the next job is higher."""
+    """The claim stays, its names are not used, and the next job takes a higher number."""
     storage = MemoryStorage()
     await storage.put("_manifest/pages/_claim-000004.json", content)
     async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="w") as writer:
@@ -430,7 +430,7 @@ async def test_unreadable_claim_is_respected(content: bytes) -> None:
 
 
 async def test_failed_writer_leaves_nothing_locally_or_remotely(tmp_path: Path) -> None:
-    """The same writer, failed at its body, leaves no objects on either."""
+    """A writer whose body fails leaves no objects, either on a disk or in a store."""
     for storage in (LocalStorage(tmp_path), MemoryStorage()):
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=3) as writer:
@@ -444,7 +444,7 @@ async def test_failed_writer_leaves_nothing_locally_or_remotely(tmp_path: Path) 
 async def test_cancelled_close_keeps_committed_records(
     options: dict[str, Any], answered: bool, anyio_backend_name: str
 ) -> None:
-    """asyncio's own cancellation goes through every shield, and loses the answer; trio's and anyio's waits for it."""
+    """asyncio's native cancellation ignores shields and loses the answer; that of trio and anyio waits for it."""
     inner = MemoryStorage()
     closing = anyio.Event()
 
@@ -478,7 +478,7 @@ async def test_cancelled_close_keeps_committed_records(
     if answered or anyio_backend_name != "asyncio":
         assert sorted(await stored(inner)) == numbered(6)
         assert (await tools.verify("pages", storage=inner)).ok
-        if options:  # what rolls has promised something, and is ended by `recover`
+        if options:  # a rolling writer has promised records, so only `recover` ends its job
             assert [key for key in await keys(inner) if key.endswith("-000000.jsonl") or "/_claim-" in key] == []
         await asyncrec.recover("pages", storage=inner)
         assert [key for key in await keys(inner) if key.endswith("-000000.jsonl") or "/_claim-" in key] == []

@@ -1,4 +1,4 @@
-"""The lock that proves a writer to a store dead or alive on its machine, and the folder of such locks."""
+"""The lock that proves, on a store writer's own machine, that the writer is dead or alive, and the folder of locks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def locks(folder: Path) -> list[str]:
 
 
 async def state(storage: Storage) -> str:
-    """Return what this machine knows of the only writer."""
+    """Return what this machine knows about the only writer: "alive", "dead" or "unknown"."""
     [dataset] = (await tools.info("pages", storage=storage)).datasets
     [writer] = dataset.writers
     return writer.state
@@ -76,7 +76,7 @@ async def test_unknown_lock_token_proves_nothing(folder: Path, tmp_path: Path, t
 async def test_lock_of_earlier_boot_proves_death_on_local_filesystem(
     folder: Path, kind: str, proves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A filesystem of one machine was mounted before a reboot, even if the name of the host has changed."""
+    """A lock on a local file system from an earlier boot proves death, even if the host name has changed since."""
     monkeypatch.setattr(mounts, "mount_of", lambda fd: (kind, "0:1"))
     storage = MemoryStorage()
     await dies(storage)
@@ -101,7 +101,7 @@ async def test_symlinked_lock_leaves_writer_state_unknown(folder: Path, tmp_path
 async def test_writer_warns_about_lock_folder_writable_by_others(
     folder: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Others can write to the folder of the locks."""
+    """Other users can write to the folder that contains the locks."""
     folder.mkdir()
     folder.chmod(mode)
     async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
@@ -115,7 +115,7 @@ async def test_writer_warns_about_lock_folder_writable_by_others(
 
 
 async def test_locks_older_than_a_month_are_removed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder is looked through by each process once; by another name it is another folder."""
+    """Each process cleans up a folder once; the same folder under a different name counts as a different one."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("alive", storage=storage):
         [held] = locks(folder)
@@ -135,7 +135,7 @@ async def test_locks_older_than_a_month_are_removed_once(folder: Path, monkeypat
 
 
 async def test_lock_of_rejected_writer_is_kept_for_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its mark may come into the store late: the backend may have asked for it twice."""
+    """The writer's mark may reach the store late, because the backend may have sent the request twice."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
         with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
@@ -164,7 +164,7 @@ async def test_locks_use_temporary_folder_without_runtime_folder(
 async def test_writer_opens_without_writable_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a container whose file system is read-only, a writer to a store works, and takes up what others left."""
+    """In a container with a read-only file system, a store writer works and recovers what others have left."""
 
     def none() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/']")
@@ -182,9 +182,9 @@ async def test_writer_opens_without_writable_folder(
     assert "No usable temporary directory" in warning
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # whose own cancellation loses what a thread returns
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # its native cancellation loses a thread's result
 async def test_lock_taken_for_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next process that asks can prove the job dead, too."""
+    """The next process that checks must still be able to prove that the job is dead."""
     storage = MemoryStorage()
     await dies(storage)
     taken, go, flock = threading.Event(), threading.Event(), fcntl.flock

@@ -1,4 +1,4 @@
-"""A writer that releases sources, or loses them to another writer, and goes on with its others."""
+"""A writer that releases sources, or loses them to another writer, continues with its remaining sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def write(writer: asyncrec.ShardedWriter, source: str, *positions: int) ->
 
 
 def messages(**last: int) -> Counter[bytes]:
-    """Each record of these sources up to the last position, once."""
+    """Return the records of each source up to the given last position, each counted once."""
     return Counter(f"{source} {position}".encode() for source, end in last.items() for position in range(end + 1))
 
 
@@ -122,7 +122,7 @@ async def test_exit_error_reports_dropped_records() -> None:
 
 
 async def test_release_raises_for_lost_source() -> None:
-    """The caller takes its records for stored. After the error, it can release the remaining sources."""
+    """The caller would otherwise believe its records stored. After the error, it can release the remaining sources."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
         await write(first, "p", 0)
@@ -280,7 +280,7 @@ async def write_once(storage: Storage, source: str) -> None:
 
 @pytest.mark.parametrize("done", [False, True])
 async def test_unanswered_release_gives_up_source(done: bool) -> None:
-    """Another writer may have seen it, and ends nothing. What this one writes then, it takes the source for anew."""
+    """Another writer may have seen the release, so it ends no log. To write more, this one takes the source again."""
     released = False
 
     async def lose(operation: str, key: str) -> None:
@@ -319,7 +319,7 @@ async def test_cancelled_release_keeps_source() -> None:
 
 
 async def test_dropped_record_is_stored_when_read_again() -> None:
-    """Its key is forgotten with it, also for a record without a source."""
+    """The dropped record's key is forgotten with it, even for a later record without a source."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as first:
         for position in range(3):

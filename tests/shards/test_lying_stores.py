@@ -1,4 +1,4 @@
-"""A store whose answers are wrong: another checksum, another size, or another writer's object."""
+"""A store whose answers are wrong: a wrong checksum, a wrong size, or another writer's object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
 
 
 class Lying(_Around):
-    """A store that answers falsely about objects under keys that ``about`` picks; ``taken`` is there before."""
+    """A store that gives false answers about the keys that ``about`` selects."""
 
     def __init__(self, about: Callable[[str], bool], lie: Callable[[ObjectInfo], ObjectInfo]) -> None:
         super().__init__(MemoryStorage())
@@ -94,7 +94,7 @@ async def test_spool_keeps_shards_misreported_by_store(tmp_path: Path, what: str
 
 
 class Damaging(Lying):
-    """A store that damages objects under the keys that ``about`` picks, and reports the damaged checksum."""
+    """A store that damages objects under the keys that ``about`` selects, and reports the damaged data's checksum."""
 
     def __init__(self, about: Callable[[str], bool], damage: Callable[[bytes], bytes]) -> None:
         super().__init__(about, lambda info: info)
@@ -127,7 +127,7 @@ async def test_spool_recovers_shard_damaged_by_store(
     with pytest.raises(IntegrityError, match="stays in the spool"):
         await write(storage, spool=tmp_path, compression=compression, **options)
     storage.about = lambda key: False
-    if "num_shards" in options:  # the name is a promise, and its object may be another writer's
+    if "num_shards" in options:  # the name is fixed, and its object may be another writer's
         with pytest.raises(ConflictError, match="delete it and recover again"):
             await asyncrec.recover(tmp_path, to="pages", storage=storage)
         await storage.delete("pages-00001-of-00002.tfrecord")
@@ -141,7 +141,7 @@ async def test_spool_recovers_shard_damaged_by_store(
 
 
 async def test_flushed_records_are_recovered_beside_shorter_shard() -> None:
-    """The store had cut the shard that the writer was publishing when it died."""
+    """The store has truncated the shard that the writer was publishing when it died."""
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:
         await writer.write_many(RECORDS)
@@ -172,7 +172,7 @@ async def test_single_file_is_verified_against_sent_bytes(lie: str) -> None:
 
 
 class Answering(Lying):
-    """The first publication of a shard is answered by an error; what stands there then is up to ``there``."""
+    """A store that answers a shard's first publication with an error; ``there`` decides what is stored then."""
 
     def __init__(self, there: Callable[[bytes], bytes | None], *, checksums: bool) -> None:
         super().__init__(WHAT["shard"], lambda info: info)
@@ -210,7 +210,7 @@ class Answering(Lying):
 async def test_retried_upload_distinguishes_own_object_from_foreign(
     tmp_path: Path, there: Callable[[bytes], bytes | None], error: type[Exception] | None, checksums: bool
 ) -> None:
-    """An upload is tried again; its name has the object that it had published, or another writer's."""
+    """A retried upload finds either the object that it published the first time or another writer's."""
     storage = Answering(there, checksums=checksums)
 
     async def run() -> None:
@@ -237,7 +237,7 @@ async def test_retried_upload_distinguishes_own_object_from_foreign(
 async def test_foreign_object_at_first_attempt_is_rejected_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds for any content: the writer cannot have an object there yet."""
+    """Whatever it contains, the object cannot be the writer's, because the writer has not published one yet."""
 
     async def asked(*args: object) -> bool:
         raise AssertionError
@@ -254,7 +254,7 @@ async def test_foreign_object_at_first_attempt_is_rejected_unread(
 async def test_upload_detects_spool_file_changed_on_disk(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The uploaded object has what was written, or there is no object."""
+    """The uploaded object either contains exactly what was written or does not exist."""
     storage = MemoryStorage()
     real = Uploader._open
 
@@ -269,7 +269,7 @@ async def test_upload_detects_spool_file_changed_on_disk(
         return real(self, key)
 
     monkeypatch.setattr(Uploader, "_open", damaged)
-    if damage == "longer":  # it is not read beyond what was written
+    if damage == "longer":  # the file is not read beyond the end of the written data
         await write(storage, spool=tmp_path)
         assert await committed(storage) == 1
         return

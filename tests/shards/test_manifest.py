@@ -1,4 +1,4 @@
-"""`asyncrec._shards.manifest.manifest`: segments become a snapshot."""
+"""`asyncrec._shards.manifest.manifest`: how segments are merged into a snapshot."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_conflicting_schemas_are_reported_and_latest_is_used() -> None:
 
 @pytest.mark.parametrize("field", ["records", "bytes"])
 def test_impossible_record_or_byte_totals_raise_manifest_error(field: str) -> None:
-    """Each alone may be that large; together they are more than Python's len() holds."""
+    """Each shard may be that large, but together they exceed the largest number that Python's len() can return."""
     parts = [replace(commit("a", 1, name), add=(replace(entry(name, 1), **{field: 1 << 62}),)) for name in ("x", "y")]
     assert getattr(merge_segments("p", parts[:1]), field) == 1 << 62
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""A slow list of a manifest may lack objects that were merged and deleted meanwhile; readers find their contents."""
+"""A slow listing may lack objects that were merged and deleted while it ran; readers still find their contents."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ P = "_manifest/pages/"
 
 
 class SleepyFolder(Store):
-    """A folder in which a list begins and goes on hours later. Names are read before; deleted objects are left out.
+    """A folder in which a listing pauses for hours after it has read the names; objects deleted by then are left out.
 
-    Meanwhile others commit and compact.
+    Other processes commit and compact during the pause.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SleepyFolder(Store):
                 yield info
 
     async def goes_on(self) -> None:
-        """One process commits, one compacts, and two hours go by."""
+        """Let one process commit, one compact, and two hours pass."""
         await Writer(self, f"other{self.now:%d%H}", 100).commit()
         await compact_manifest(self, "pages", path="pages")
         self.now += timedelta(hours=2)
@@ -57,7 +57,7 @@ class SleepyFolder(Store):
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> SleepyFolder:
     store, real = SleepyFolder(), time.time
-    monkeypatch.setattr(time, "time", lambda: real() + store.slept)  # the loop's clock does not tell that it slept
+    monkeypatch.setattr(time, "time", lambda: real() + store.slept)  # the loop's clock does not count the sleep
     return store
 
 
@@ -75,7 +75,7 @@ async def test_tombstone_after_sleep_follows_later_commits(store: SleepyFolder) 
     put, a = store.put, Writer(store, "a")
 
     async def late(key: str, data: Any, *, exclusive: bool = False) -> ObjectInfo:
-        """The writer goes on, and all that it had committed before is covered and deleted."""
+        """Let the writer continue, while everything it committed earlier is covered by a checkpoint and deleted."""
         if key.endswith("/a-000002.jsonl"):
             store.put = put  # type: ignore[method-assign]
             a.entries.append(entry("pages-a-000000.tfrecord", 1))
@@ -94,7 +94,7 @@ async def test_tombstone_after_sleep_follows_later_commits(store: SleepyFolder) 
 
 
 async def test_list_lacking_log_segment_is_repeated() -> None:
-    """The first page was read before two commits, the second after them."""
+    """The listing's first page is read before two commits, and its second page after them."""
     store = Store()
     a = Writer(store, "a")
     await a.commit(3)
@@ -135,7 +135,7 @@ async def test_segment_after_end_of_log_raises_error() -> None:
 
 
 async def test_writer_recovered_during_sleep_cannot_commit(store: SleepyFolder) -> None:
-    """Also when all that was committed for it is covered, and deleted."""
+    """This holds even if everything committed on its behalf is covered by a checkpoint and deleted."""
     a = ManifestWriter(store, "pages", "a")
     await a.commit(entry("pages-a-000000.tfrecord", 1))
     header = JobHeader(kind="rolling", name="pages", writer="a", url="memory:///pages", metadata={}, life="elsewhere")
@@ -152,7 +152,7 @@ async def test_writer_recovered_during_sleep_cannot_commit(store: SleepyFolder) 
 
 
 async def test_late_commit_of_dead_writer_survives_its_closing() -> None:
-    """Its last request arrives after the one that recovers it has looked."""
+    """The writer's last request arrives after the recovering process has listed the log."""
     store = Store()
     await Writer(store, "a").commit(1)
     recovery = ManifestWriter(store, "pages", "a", committed=[entry("pages-a-000000.tfrecord", 1)], last=None)

@@ -25,7 +25,7 @@ def test_shard_sidecars_are_not_data_files() -> None:
 
 
 def test_writer_ids_of_one_second_differ_and_are_valid() -> None:
-    """With 24 random bits, 30,000 ids of one second would hold 27 that were drawn before."""
+    """With only 24 random bits, 30,000 ids made in one second would contain about 27 duplicates."""
     ids = {naming.new_writer_id() for _ in range(30_000)}
     assert len(ids) == 30_000
     assert {naming.validate_writer_id(writer) for writer in ids} == ids

@@ -1,4 +1,4 @@
-"""A rolling writer opens after others died: it recovers rolling writers first, and only logs all-or-nothing ones."""
+"""A rolling writer that opens after others died: it recovers dead rolling writers, but only reports atomic ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 async def killed(path: Any, *, storage: Any = None, flushes: bool = True, **options: Any) -> None:
-    """A writer whose process is killed after its flush, or after an automatic flush of its records."""
+    """Run a writer whose process is killed after a flush, or after its records were flushed automatically."""
     name = path
     if storage is None:
         storage, name = LocalStorage(path.parent), path.name
@@ -39,7 +39,7 @@ async def killed(path: Any, *, storage: Any = None, flushes: bool = True, **opti
 
 
 def headers(folder: Path) -> list[str]:
-    """Of the jobs that have not ended there."""
+    """Return the headers in the folder of the jobs that have not ended."""
     return [path.name for path in folder.glob(".pages.*.partial") if "~status" not in path.name]
 
 
@@ -86,7 +86,7 @@ async def test_spool_of_dead_writer_is_recovered_with_keys(tmp_path: Path, caplo
 
 
 async def unlisted(storage: MemoryStorage) -> None:
-    """A writer without a disk is killed when it has published a shard of 50 records, and not committed it."""
+    """Kill a writer without a disk after it has published a shard of 50 records but before it has committed it."""
     await killed("pages", storage=storage, writer_id="one", max_shard_records=50, flush_seconds=None)
     async for info in storage.list_objects("_manifest/"):
         if not info.key.endswith("-000000.jsonl"):
@@ -96,7 +96,7 @@ async def unlisted(storage: MemoryStorage) -> None:
 async def test_skipping_writer_knows_keys_of_published_uncommitted_shard(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Otherwise `recover` would commit it after its records had been written once more."""
+    """Otherwise the records could be written again before `recover` commits the shard."""
     storage = MemoryStorage()
     await unlisted(storage)
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:

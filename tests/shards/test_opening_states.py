@@ -1,4 +1,4 @@
-"""`Opening`: every state and event by its table, and the leftovers after each answer to a mark or a claim."""
+"""`Opening`: every state and event follow the transition table, as does each answer to creating a mark or a claim."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncrec.errors import (
     UnsettledError,
 )
 
-# The events that lead to each state.
+# The events that lead from the initial state to each state.
 WAYS: dict[State, tuple[Event, ...]] = {
     "nothing": (),
     "asking": ("ask",),
@@ -94,7 +94,7 @@ async def test_cancelled_claim_stays_pending_only_in_remote_store(remote: bool) 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=12), st.booleans())
 def test_event_sequences_never_forget_unanswered_requests(events: list[Event], remote: bool) -> None:
-    """Only an answer ends a request; an object is gone only after it was undone; an open writer stays open."""
+    """Only an answer settles a request; an object is gone only after it was undone; an open writer stays open."""
     opening = Opening(remote=remote)
     for event in events:
         before = opening.now

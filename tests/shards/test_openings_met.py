@@ -1,4 +1,4 @@
-"""Writers open, replace or give up at the same moment: one has the name, and removed shards stay removed."""
+"""Writers open, replace or give up at the same time: only one gets the name, and removed shards stay removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def records(storage: Storage) -> list[bytes]:
 
 
 class Fixed:
-    """A writer of two fixed shards, in a task of its own, until it is to leave; it writes nothing."""
+    """A writer of two fixed shards that stays open, without writing, in its own task until it is told to leave."""
 
     def __init__(self, group: TaskGroup, storage: Storage) -> None:
         self.decided, self.leave, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
@@ -48,11 +48,11 @@ class Fixed:
 
 
 class GivenUpError(Exception):
-    """Nothing is to be committed."""
+    """Raised so that nothing is committed."""
 
 
 async def test_two_fixed_writers_never_both_open() -> None:
-    """One that had the name lets go of it at any step of the second's opening; then a third opens."""
+    """The writer that has the name releases it at any step of the second writer's opening; then a third one opens."""
 
     async def race(step: int) -> tuple[int, int]:
         storage = MemoryStorage()
@@ -84,14 +84,14 @@ async def test_two_fixed_writers_never_both_open() -> None:
 
 
 class Late(MetStorage):
-    """A store that tells only when a shard is published that its name is taken."""
+    """A store that reports an existing name only when a shard is published."""
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         return super().open_sink(key, exclusive=exclusive and not key.endswith(".tfrecord"))
 
 
 async def test_foreign_shard_appearing_during_opening_is_kept() -> None:
-    """TensorFlow writes a shard of that name at any step of the opening; it claims nothing, and nothing of it goes."""
+    """TensorFlow, which claims no name, writes a shard with that name at any step of the opening; it is not deleted."""
     alone = MetStorage(MemoryStorage())
     async with opened(alone, num_shards=2):
         steps = list(alone.operations)
@@ -114,7 +114,7 @@ async def test_foreign_shard_appearing_during_opening_is_kept() -> None:
 
 
 async def test_names_of_abandoned_writer_are_never_reused() -> None:
-    """It may be on another machine, with a request on its way; and giving it up may fail at any step, and go on."""
+    """The writer may be remote, with a request in flight; abandoning it may fail at any step and then be retried."""
 
     async def race(fails_at: int) -> list[tuple[str, str]]:
         storage = MemoryStorage()
@@ -147,12 +147,12 @@ async def test_names_of_abandoned_writer_are_never_reused() -> None:
 
     operations = await race(0)
     for fails_at, (operation, _) in enumerate(operations, 1):
-        if operation in ("publish", "delete"):  # it fails at its changes
+        if operation in ("publish", "delete"):  # only changes fail
             await race(fails_at)
 
 
 async def test_exactly_one_replacement_wins_on_forgetful_store() -> None:
-    """The store says once, of any one object, that it is not there."""
+    """The store reports once, for any one object, that it does not exist."""
 
     async def race(step: int) -> int:
         storage = MemoryStorage()

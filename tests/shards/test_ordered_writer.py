@@ -1,4 +1,4 @@
-"""Records in order into shards of known sizes: one at a time, committed together."""
+"""Records are written in order to shards of known sizes, one shard at a time, and committed together."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_ordered_writer_opens_one_shard_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_replacement_uses_new_names_and_deletes_old_shards() -> None:
-    """No object is overwritten, for any numbers of shards."""
+    """No object is overwritten, whatever the old and new numbers of shards are."""
     storage = MemoryStorage()
     before: set[str] = set()
     for count, num_shards in ((10, 3), (20, 3), (5, 2)):
@@ -120,7 +120,7 @@ async def test_concurrent_replacement_raises_conflict_and_leaves_winner_intact()
 
 @pytest.mark.parametrize("there", [9, 11])
 async def test_wrong_announced_record_count_fails_without_changes(there: int) -> None:
-    """Records beyond the last shard would be dropped silently."""
+    """Otherwise records beyond the last shard would be dropped silently."""
     storage = MemoryStorage()
     await write(storage, iter([records(5)]), count=5, num_shards=2)
     before = await data_objects(storage)

@@ -1,4 +1,4 @@
-"""Files that other users plant under the names of a dead writer's files are not read, not removed, and do no harm."""
+"""Files that other users plant under the names of a dead writer's files are not read or removed, and do no harm."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def folder(path: Path, private: Path) -> None:
 
 def listener(path: Path, private: Path) -> None:
     before = os.getcwd()
-    os.chdir(path.parent)  # an address is limited in length
+    os.chdir(path.parent)  # a socket's address is limited in length
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name)
@@ -68,13 +68,13 @@ NAMES = (
     "_index/.pages-w-000000.tfrecord.index.w.partial", ".pages.w~status.partial", ".pages.x.partial",
     ".0123456789abcdef.partial",
 )  # fmt: skip
-# In a spool, those of whole shards, too.
+# A spool also contains files with the names of complete shards.
 WHOLE = ("pages-w-000008.tfrecord", "_keys/pages-w-000000.tfrecord.keys")
 
 
 @pytest.fixture(autouse=True)
 def another_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files in `ANOTHERS` are another user's."""
+    """Make the files in `ANOTHERS` appear to be owned by another user."""
     ANOTHERS.clear()
     for name in ("lstat", "fstat"):
         ask: Callable[..., os.stat_result] = getattr(os, name)
@@ -89,7 +89,7 @@ def another_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def died(tmp_path: Path, spool: bool) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-    """The folder of a dead writer, a function that opens another writer there, and one that recovers it."""
+    """Return the folder of a dead writer, the arguments to open another writer there, and those to recover it."""
     live, dead = tmp_path / "live", tmp_path / "dead"
     options: dict[str, Any] = {"path": live / "pages"}
     if spool:
@@ -164,7 +164,7 @@ async def test_hard_link_to_private_file_is_rejected(tmp_path: Path, spool: bool
         await asyncrec.recover(**recovering)
     assert await stored(opening) == OWN
     assert private.read_bytes() == PRIVATE
-    (left,) = home.glob(".pages-w-000007*")  # under the name by which it was taken from the dead writer
+    (left,) = home.glob(".pages-w-000007*")  # under the name that the recovery gave it
     left.unlink()
     await asyncrec.recover(**recovering)
     assert await stored(opening) == OWN

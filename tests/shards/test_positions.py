@@ -1,4 +1,4 @@
-"""Records with a source and a position: each is taken once, in order, and those of one position stay together."""
+"""Records with a source and a position are accepted once and in order, and those of one position stay together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_repeated_position_is_skipped_and_counted_as_duplicate(tmp_path: P
 
 
 async def test_calls_of_one_source_are_processed_in_order(tmp_path: Path) -> None:
-    """This holds if the first record waits for room, and there would be room for the second."""
+    """This holds even if the first record has to wait for room and the second one would fit."""
     storage = LocalStorage(tmp_path)
     options: dict[str, Any] = {"memory_limit": 200_000, "max_shard_records": 10}
     async with asyncrec.open_sharded_writer(

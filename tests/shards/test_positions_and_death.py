@@ -1,4 +1,4 @@
-"""A consumer is killed at each step: each message is stored once, on a disk, through a spool, and in a store."""
+"""Each message is stored once even if the consumer is killed at any step, on a disk, with a spool, and in a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL = dict.fromkeys(SOURCES, LAST)
 
 
 def size_of(journal: Path) -> int:
-    """Its writer may rename it at any moment."""
+    """Return a journal's size, or 0 if its writer has just renamed it."""
     try:
         return journal.stat().st_size
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def size_of(journal: Path) -> int:
 
 
 async def consumed(storage: Storage, after: int, **options: Any) -> bool:
-    """Run a consumer that is killed after a number of steps; return whether it came to its end before."""
+    """Run a consumer that is killed after ``after`` steps; return whether it finished before that."""
     process = Process(storage, after=after)
     try:
         await consume(process.storage, since={}, **options)
@@ -47,7 +47,7 @@ async def consumed(storage: Storage, after: int, **options: Any) -> bool:
 
 
 async def goes_on(storage: Storage, **options: Any) -> None:
-    """Run the next consumer, which reads the messages after the stored ones."""
+    """Run the next consumer, which continues after the messages that are stored."""
     since = await progress_of(storage)
     before = await stored(storage)
     for source, (_, position) in since.items():
@@ -70,7 +70,7 @@ async def test_consumer_on_disk_stores_each_message_once(
     for after in range(first, 1000, step):
         storage = LocalStorage(tmp_path / f"{after}")
         done = await consumed(storage, after, compression=compression, **SMALL)
-        with suppress(ObjectNotFoundError):  # it may have made nothing
+        with suppress(ObjectNotFoundError):  # it may not have created anything
             await asyncrec.recover("pages", storage=storage)
         await goes_on(storage, **SMALL)
         left = [path.name for path in (tmp_path / f"{after}").rglob(".pages*")]
@@ -82,7 +82,7 @@ async def test_consumer_on_disk_stores_each_message_once(
 
 @pytest.mark.parametrize("first", [7, pytest.param(3, marks=pytest.mark.slow)])
 async def test_consumer_with_spool_stores_each_message_once(tmp_path: Path, first: int) -> None:
-    """The store and the spool die with the process: its disk stays."""
+    """The killed process can no longer change the store or the spool, but the spool's files stay on disk."""
     for after in range(first, 1000, 19):
         storage, spool = MemoryStorage(), tmp_path / f"{after}"
         done = await consumed(storage, after, spool=spool, **SMALL)
@@ -113,7 +113,7 @@ async def test_consumer_in_store_stores_each_message_once(first: int, flush_seco
 
 @pytest.mark.parametrize("where", ["disk", "store"])
 async def test_torn_position_is_dropped_entirely(tmp_path: Path, where: str) -> None:
-    """Also if some of its records are on the disk, or in a flush entry."""
+    """This holds even if some of the position's records are on disk or in a flush entry."""
     storage: Storage = LocalStorage(tmp_path, chunk_size=1000) if where == "disk" else MemoryStorage()
     process = Process(storage)
     with suppress(Killed, StorageError):
@@ -127,7 +127,7 @@ async def test_torn_position_is_dropped_entirely(tmp_path: Path, where: str) -> 
                 (journal,) = tmp_path.glob(".pages-*.partial")
                 flushed = journal.stat().st_size
             else:
-                process.at = "_flush/pages/"  # the first entry is there; the next is the first of three
+                process.at = "_flush/pages/"  # the first entry exists; kill it at the next, the first of three
                 process.done = True
             with suppress(StorageError):
                 await writer.write_many([b"1 %d" % n * 500 for n in range(4000)], source="q", position=1)
@@ -146,7 +146,7 @@ async def test_torn_position_is_dropped_entirely(tmp_path: Path, where: str) -> 
 
 
 async def test_torn_large_first_message_is_dropped(tmp_path: Path) -> None:
-    """Its first batch has records, and no position yet."""
+    """The message's first batch contains records but no position yet."""
     storage = LocalStorage(tmp_path, chunk_size=1000)
     process = Process(storage)
     with suppress(Killed, StorageError):
@@ -163,7 +163,7 @@ async def test_torn_large_first_message_is_dropped(tmp_path: Path) -> None:
 
 
 async def test_positions_wait_for_commit_of_earlier_shard(tmp_path: Path) -> None:
-    """The first of two shards in a spool cannot be taken: then the second is not, either."""
+    """If the first of two spooled shards cannot be uploaded, the second one must not be committed either."""
     storage, spool = MemoryStorage(), tmp_path / "spool"
     with suppress(Killed, StorageError):
         async with asyncrec.open_sharded_writer(
@@ -186,7 +186,7 @@ async def test_positions_wait_for_commit_of_earlier_shard(tmp_path: Path) -> Non
 
 
 async def test_failed_writer_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    """Its whole shards wait in the spool for a store that is down, each with its positions."""
+    """The writer's complete shards, each with its positions, are in the spool, waiting for a store that is down."""
     with pytest.raises(StorageError):
         async with asyncrec.open_sharded_writer(
             "pages", storage=Down(MemoryStorage()), spool=tmp_path, max_shard_records=2, exit_timeout=0.1
@@ -201,7 +201,7 @@ async def test_failed_writer_leaves_no_descriptor_open(tmp_path: Path) -> None:
 
 
 class Down(FlakyStorage):
-    """A store that takes no shard."""
+    """A store that accepts no shards."""
 
     async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
         if key.endswith(".tfrecord"):

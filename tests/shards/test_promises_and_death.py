@@ -1,4 +1,4 @@
-"""Promised records are found: a flush notes its promise after the records, and locks prove death if they can."""
+"""Promised records are never lost: a flush records its promise after the records, and locks prove death if possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MORE = [b"more %d" % number for number in range(5)]
 
 
 class Disk:
-    """`os`, which calls ``before`` with the number of each operation that changes something, from `count` on."""
+    """A replacement for `os` that, after `count`, calls ``before`` with the number of each changing operation."""
 
     def __init__(self, before: Callable[[int], None]) -> None:
         self.number: int | None = None
@@ -66,7 +66,7 @@ async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes
 
 class TestFixedSets:
     async def test_failed_first_flush_leaves_no_records_behind(self, tmp_path: Path) -> None:
-        """At any operation: the same job runs again, and none of its records are recovered."""
+        """Whichever operation fails, the same job can run again, and none of the failed run's records are recovered."""
         flushed = False
         at = 0
         while not flushed:
@@ -111,7 +111,7 @@ class TestFixedSets:
             assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
 
     async def test_wait_counts_records_of_cancelled_flush(self, tmp_path: Path) -> None:
-        """The caller of the flush got no answer; the one that waits finds all records on the disk."""
+        """The caller of the cancelled flush gets no answer, but a caller that waits finds all records on disk."""
         scope = anyio.CancelScope()
         syncs = 0
 
@@ -187,7 +187,7 @@ class TestLocks:
     async def test_living_writer_declared_dead_raises(
         self, tmp_path: Path, takes: str, flushed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Other machines do not see its locks: all records that it promised are there once."""
+        """Other machines do not see the writer's locks. All records that it promised are stored exactly once."""
         path = tmp_path / "pages"
         with pytest.raises(StorageError) as caught:
             async with asyncrec.open_sharded_writer(path, on_error="discard") as writer:
@@ -260,7 +260,7 @@ async def states(path: Path) -> dict[str, str]:
 
 
 def boot_again(folder: Path) -> None:
-    """The machine that locked the headers is another one now."""
+    """Change the headers as if they had been locked before this machine was rebooted."""
     for path in folder.glob(".pages.*.partial"):
         if "~status" not in path.name:
             process, header, _, *rest = path.read_bytes().split(b"\n")
@@ -278,7 +278,7 @@ class TestGoneMachines:
     async def gone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
     ) -> AsyncIterator[tuple[Storage, str]]:
-        """A store, and a writer of it whose machine was lost between a shard's publication and its commit."""
+        """Yield a store and a writer whose machine was lost between publishing and committing a shard."""
 
         storage = MemoryStorage()
         machine = mortal.Process(storage, "-000001.jsonl")

@@ -1,5 +1,5 @@
-"""`asyncrec.recover` for a local data set: it finds the records of dead writers by their notes. (Kills:
-`test_torture`.)"""
+"""`asyncrec.recover` for a local data set: it finds the records of dead writers through their headers. (`test_torture`
+kills real processes.)"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORDS = [b"record %06d" % i for i in range(100)]
 
 
 async def die(path: Path, count: int = 100, **options: Any) -> None:
-    """A writer that flushes, and ends with an exception that discards open shards: flushed records stay."""
+    """Run a writer that flushes, and then fails and discards its open shards; the flushed records stay."""
     with pytest.raises(RuntimeError, match="as asked"):
         async with asyncrec.open_sharded_writer(path, on_error="discard", writer_id="w", **options) as writer:
             for record in RECORDS[:count]:
@@ -93,7 +93,7 @@ class TestJournals:
                     await writer.write(page, key=page)
                 (journal,) = tmp_path.glob(".pages-*.tfrecord.*.partial")
                 with anyio.fail_after(10):
-                    while journal.stat().st_size < 500_000:  # of 1.3 million: a worker thread writes chunk by chunk
+                    while journal.stat().st_size < 500_000:  # of 1.3 million, which a thread writes in chunks
                         await anyio.lowlevel.checkpoint()
                 raise RuntimeError
         recovered = (await asyncrec.recover(tmp_path / "pages")).records
@@ -184,7 +184,7 @@ class TestOwners:
 
 class TestUnlisted:
     async def test_recovery_leaves_shards_without_mark_at_any_age(self, tmp_path: Path) -> None:
-        """Their owner is unknown: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""
+        """Their owner is unknown. `asyncrec.tools.verify` lists them, and adopts or deletes them on request."""
         path = tmp_path / "pages-gone-000000.tfrecord"
         await asyncrec.write_records(path, RECORDS)
         os.utime(path, (1e9, 1e9))
@@ -207,7 +207,7 @@ class TestGroupCommit:
 
         async with asyncrec.open_sharded_writer("pages", storage=LocalStorage(tmp_path, system=Counting())) as writer:
             await writer.write(b"first")
-            await writer.flush()  # makes the file's name durable, too
+            await writer.flush()  # also makes the file's name durable
             fsyncs = 0
 
             async def work(record: bytes) -> None:
@@ -226,7 +226,7 @@ def append(path: Path, data: bytes | bytearray | memoryview) -> None:
 
 
 async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
-    """What kill -9 leaves of a writer that has written and not flushed: its files, put back after its exit."""
+    """Recreate the files that ``kill -9`` would leave of a writer that has not flushed, and return its staging."""
     folder = Path(storage.folder)
     saved: dict[Path, bytes] = {}
     with pytest.raises(RuntimeError):
@@ -296,7 +296,7 @@ class TestNothing:
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_second_recovery_finds_nothing_without_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
-        """Even if the first one gave up all there was."""
+        """This holds even if the first recovery gave up everything that it found."""
         storage = LocalStorage(tmp_path)
         await dies(storage, writer_id="gone", **options)
         await asyncrec.recover(tmp_path / "pages")

@@ -1,4 +1,4 @@
-"""If a store refuses or does not answer an opening writer's first request, the caller soon gets a clear error."""
+"""If a store rejects or does not answer a new writer's first request, the caller quickly gets a clear error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refusing(error: type[StorageError]) -> Storage:
 
 
 async def opening(storage: Storage, path: str = "pages", **options: Any) -> StorageError:
-    """Return the error that the opening of a writer there raises."""
+    """Return the error that opening a writer raises."""
     with pytest.raises(StorageError) as caught:
         async with asyncrec.open_sharded_writer(path, storage=storage, **options):
             pass
@@ -60,7 +60,7 @@ async def test_silent_store_is_reported_as_not_answering() -> None:
 
 
 class Down(_Around):
-    """Each request is tried as often as the task's patience wants, and fails."""
+    """A store in which each request fails, after as many retries as the current task's retry settings allow."""
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         async def fail() -> T:

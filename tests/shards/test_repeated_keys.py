@@ -12,7 +12,7 @@ from asyncrec import FixedLen, Schema
 
 pytestmark = pytest.mark.anyio
 
-LONG = "https://example.org/" + "x" * 2000  # hashed as it comes, and not with its batch
+LONG = "https://example.org/" + "x" * 2000  # too long to be hashed in a batch
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "a", "b"], [LONG, "b", LONG]], ids=["short", "long"])
@@ -22,7 +22,7 @@ async def test_first_repeated_key_is_logged_once(
     async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         for key in keys:
             await writer.write(b"record", key=key)
-            await writer.flush()  # a batch each
+            await writer.flush()  # one batch per key
     assert [record.levelname for record in caplog.records if "was written twice" in record.message] == ["WARNING"]
     (message,) = [message for message in caplog.messages if "was written twice" in message]
     assert f"{tmp_path / 'pages'}: " in message

@@ -1,4 +1,4 @@
-"""A data set has one schema: records are checked against it, and it may change if old records still decode."""
+"""A data set has one schema: records are checked against it, and it may change as long as old records still decode."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_added_feature_with_default_decodes_older_records(tmp_path: Path) 
 
 
 async def test_earlier_snapshot_keeps_its_schema_and_metadata(tmp_path: Path) -> None:
-    """Also the one at which a writer ended: its closing segment, the only one read then, is later than its shards."""
+    """This includes the snapshot at which a writer ended, although its closing segment, the only one read, is newer."""
     path = tmp_path / "pages"
     manifests = []
     for run, schema in enumerate((PAGE, GROWN)):
@@ -229,7 +229,7 @@ async def test_key_feature_is_found_in_unvalidated_records(tmp_path: Path) -> No
 
 
 async def test_segment_log_states_schema_and_metadata_once(tmp_path: Path) -> None:
-    """And once more in the segment that closes it, which is read instead of all others."""
+    """They are repeated in the closing segment, which is read instead of all others."""
 
     def saying() -> dict[str, bool]:
         segments = sorted((tmp_path / "_manifest/pages").glob("w-[0-9]*[1-9].jsonl"))

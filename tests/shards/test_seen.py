@@ -1,4 +1,4 @@
-"""A page whose body was seen before, under any key, is stored as a revisit of the page that has it."""
+"""A page whose body was seen before, under any key, is stored as a revisit of the page with that body."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_write_many_stores_pages_like_single_writes(storage: Storage) -> N
 
 
 async def test_concurrent_tasks_store_one_body_once(storage: Storage) -> None:
-    """It is large, and encoded in a thread: all of them have asked for it before the first is stored."""
+    """The body is large and encoded in a thread, so all tasks have looked it up before the first page is stored."""
     async with opened(storage) as writer, anyio.create_task_group() as group:
         for number in range(8):
             group.start_soon(writer.write, page(f"{number}/", b"same" * 300_000))
@@ -175,7 +175,7 @@ async def test_page_with_status_304_and_body_keeps_body(storage: Storage) -> Non
 
 
 def whole(page: dict[str, Any]) -> dict[str, Any]:
-    """A page with its defaults."""
+    """Return a page with the defaults filled in."""
     return pages.PAGE.decode(pages.PAGE.encode(page))
 
 
@@ -185,7 +185,7 @@ async def decoded(storage: Storage) -> list[dict[str, Any]]:
 
 
 async def test_revisit_in_another_shard_waits_for_durable_body() -> None:
-    storage = MemoryStorage()  # whose flush reaches nothing
+    storage = MemoryStorage()  # its flush reaches no level
     async with opened(storage, open_shards=2, flush_seconds=None) as writer:
         await writer.write(page("a/", b"1"), partition=0)
         other = next(each for each in range(1, 99) if _shard_of(each) != _shard_of(0))
@@ -282,7 +282,7 @@ async def test_discarded_body_leaves_no_committed_revisit(storage: Storage) -> N
             await writer.flush()
             for name, body in (("b/", b"1"), ("c/", b"c"), ("d/", b"d" * 30_000), ("e/", b"e"), ("f/", b"f")):
                 await writer.write(page(name, body))
-            while not writer.stats().committed_records:  # one shard is full, and is committed
+            while not writer.stats().committed_records:  # until the full shard is committed
                 await anyio.lowlevel.checkpoint()
             raise ZeroDivisionError
     assert all(each.body is not None for each in await stored(storage))

@@ -1,4 +1,4 @@
-"""A writer with ``seen=``, killed anywhere, keeps its flushed records, and leaves no revisit without its body."""
+"""Wherever a writer with ``seen=`` is killed, its flushed records are kept, and no revisit lacks its body."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def urls() -> Iterator[str]:
 
 
 async def crawl(storage: Storage, flushed: list[str], **options: Any) -> None:
-    """Write all pages, with flushes in between; report the pages after each flush."""
+    """Write all pages, flushing now and then; after each flush, append the URLs flushed so far to ``flushed``."""
     async with opened(storage, max_shard_records=3, exit_timeout=5, dead_after=120.0, **options) as writer:
         for number, (url, body) in enumerate(zip(urls(), BODIES, strict=True)):
             await writer.write(page(url, body))

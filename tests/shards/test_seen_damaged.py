@@ -1,4 +1,4 @@
-"""Damaged or missing objects may cause a body to be stored twice, but never lose a page."""
+"""Damaged or missing objects may cause a body to be stored twice, but no page is ever lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def made(storage: MemoryStorage) -> None:
 
 
 async def run_of_contents(storage: MemoryStorage) -> str:
-    """The run of contents that the checkpoint names."""
+    """Return the key of the run of contents that the checkpoint names."""
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         [name] = [run.name for run in dataset.manifest.shards.runs if run.contents]
     return f"_manifest/pages/{name}"

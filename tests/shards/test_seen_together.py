@@ -1,4 +1,4 @@
-"""Shards that belong together are seen together, now and at any time in the past; hidden names are never seen."""
+"""Shards that belong together become visible together, in the present and in past snapshots; hidden files never do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 
 async def test_parts_of_job_are_committed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This also holds for a reader that asks for the data set at a time when the parts were being made."""
+    """This also holds for a reader that asks for the data set as it was while the parts were being made."""
     async with asyncrec.open_sharded_writer(tmp_path / "d") as writer:
         await writer.write(b"before")
     entries = []
@@ -49,7 +49,7 @@ async def test_parts_of_job_are_committed_at_its_end(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")], ids=["asyncio"])
 async def test_fixed_shards_appear_only_after_all_are_uploaded(tmp_path: Path) -> None:
-    """One of them takes an hour, in which the others could be."""
+    """One shard takes an hour to upload, during which the others could already be visible."""
     seen: list[str] = []
 
     async def slow(operation: str, key: str) -> None:

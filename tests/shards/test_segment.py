@@ -1,4 +1,4 @@
-"""`asyncrec._shards.manifest.segment`: one commit, written and read without trust."""
+"""`asyncrec._shards.manifest.segment`: one commit, encoded, and parsed without trusting its content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entry(path: str = "pages-a-000000.tfrecord", **changes: Any) -> ShardEntry:
 
 
 def segment_json(*, add: Any = (), **changes: Any) -> bytes:
-    """A line for the head, and one for each shard."""
+    """Return the JSON lines of a segment: one for the head, and one for each shard."""
     shards = {"shards": len(add)} if isinstance(add, list | tuple) else {"shards": 1}
     head = {"version": 1, "writer": "a", "time": TIME, **shards, "remove": [], "closed": False, **changes}
     lines = [head, *(add if isinstance(add, list | tuple) else [add])]
@@ -122,7 +122,7 @@ def test_path_leading_out_of_folder_is_rejected(path: str, member: str) -> None:
         segment_json(add=[entry_json(index="_index/x.index")]),
         segment_json(add=[entry_json(crc32c=None)]),
         segment_json(add=[entry_json(end_crc32c=None)]),
-        # More than fits: a frame has 16 bytes, and Deflate makes 1,032 bytes of one at most.
+        # More records than can fit: a frame takes 16 bytes, and Deflate expands one byte to at most 1,032.
         segment_json(add=[entry_json(records=4, bytes=63, compression="")]),
         segment_json(add=[entry_json(records=10**10, bytes=1790, compression="")]),
         segment_json(add=[entry_json(records=1032 * 4, bytes=63)]),

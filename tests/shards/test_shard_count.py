@@ -26,12 +26,12 @@ def test_shard_count_is_round_number_within_limits(payload: int, records: int, s
 
 
 def test_shard_count_of_huge_records_is_record_count() -> None:
-    """Where datum loops for ever."""
+    """datum loops forever for these sizes."""
     assert shard_count(2 * TIB, 1500) == 1500
 
 
 def test_shard_count_splits_600_gibibytes_in_1000_records() -> None:
-    """Where datum makes a single shard."""
+    """datum makes a single shard for these sizes."""
     assert 600 <= shard_count(600 * GIB, 1000) <= 1000
 
 
@@ -71,5 +71,5 @@ def test_invalid_sizes_are_rejected() -> None:
     ],
 )
 def test_shard_boundary_ties_round_to_even(records: int, shards: int, boundaries: list[int]) -> None:
-    """As datum's do, so that each shard holds what datum's would."""
+    """datum rounds in the same way, so each shard contains the same records as datum's."""
     assert shard_boundaries(records, shards) == boundaries

@@ -1,4 +1,4 @@
-"""Other processes end a dead writer that flushes to a store, because of its lock or its silence."""
+"""Other processes end a dead writer that flushed to a store, because its lock is free or because it is silent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_dead_local_writer_is_recovered_at_once() -> None:
 
 
 async def test_late_heartbeat_after_commit_is_removed() -> None:
-    """Otherwise the writer, which has an empty log and makes no requests, would be taken for dead."""
+    """Otherwise the writer, which has an empty log and makes no requests, would be presumed dead."""
     storage = MemoryStorage()
     committed = anyio.Event()
 
@@ -45,7 +45,7 @@ async def test_late_heartbeat_after_commit_is_removed() -> None:
 
     async with asyncrec.open_sharded_writer("pages", storage=Slow(storage), writer_id="w", flush_seconds=1) as writer:
         await write(writer, RECORDS)
-        await anyio.sleep(65)  # it says that it lives
+        await anyio.sleep(65)  # it sends a heartbeat
         await writer.commit()
         committed.set()
         await anyio.sleep(1)
@@ -71,7 +71,7 @@ async def test_writer_of_same_name_cannot_discard_flushed_records(options: dict[
 class TestSilence:
     @staticmethod
     async def dies(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-        """A writer on another machine is killed when it has flushed."""
+        """Run a writer on another machine that is killed after it has flushed."""
         with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
             async with mortal.killed(store, writer_id="w", **options) as writer:
                 await write(writer, RECORDS)
@@ -99,7 +99,7 @@ class TestSilence:
             assert all(writer.has(record) for record in RECORDS)
 
     async def test_fence_does_not_count_as_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another process is just ending the writer, and has made a fence, when one that skips opens."""
+        """Another process is ending the writer and has just made a fence when a skipping writer opens."""
         store = Store()
         await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)
         store.now += timedelta(seconds=30)

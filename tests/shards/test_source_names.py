@@ -1,4 +1,4 @@
-"""Which names and positions a source of records may have."""
+"""Which names and positions are valid for a source of records."""
 
 from __future__ import annotations
 

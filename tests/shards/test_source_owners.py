@@ -1,4 +1,4 @@
-"""A real writer that owns a source, while another writer takes the source."""
+"""A real writer owns a source while another writer takes it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_killed_source_owner_on_disk_is_recovered(tmp_path: Path) -> None:
 
 
 async def test_owner_with_spool_keeps_its_source(tmp_path: Path) -> None:
-    """Its flushed records may have been acknowledged, and are only in the spool."""
+    """The owner's flushed records may have been acknowledged, and exist only in the spool."""
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w", spool=tmp_path) as writer:
         await take_turn(storage, "pages", "w", SOURCE)
@@ -81,14 +81,14 @@ async def test_owner_with_spool_keeps_its_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("flushes", [False, True])
 async def test_position_stays_whole_if_log_is_ended(compression: Any, flushes: bool) -> None:
-    """The log is ended while the records of a position are written, between two flushes or not."""
+    """The log is ended while a position's records are being written, with or without a flush in between."""
     storage = MemoryStorage(chunk_size=1 << 16)
     queued, half_sent = anyio.Event(), anyio.Event()
     armed = False
 
     async def second_chunk() -> None:
         half_sent.set()
-        await anyio.sleep(1)  # meanwhile, the writer learns that its log was ended
+        await anyio.sleep(1)  # in this time, the writer learns that its log was ended
 
     def meet(what: str, key: str, done: bool) -> Act | None:
         if not armed or done or half_sent.is_set():
@@ -134,12 +134,12 @@ async def test_position_stays_whole_if_log_is_ended(compression: Any, flushes: b
 
 
 async def flush(writer: asyncrec.ShardedWriter) -> None:
-    with suppress(ConflictError):  # it has lost a source
+    with suppress(ConflictError):  # the writer has lost a source
         await writer.flush()
 
 
 async def test_ticket_of_known_key_covers_its_record() -> None:
-    """The record that has the key may be in another shard, which is flushed later."""
+    """The record with the key may be in a different shard, which is flushed later."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip", open_shards=2) as writer:
         first = await writer.write(b"p 0", key="0")

@@ -1,4 +1,4 @@
-"""One writer at a time owns a source, whatever other processes do between two of its requests."""
+"""Only one writer at a time owns a source, whatever other processes do between two of its requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REQUESTS = 18
 async def run_beside(
     *steps: tuple[Stepping, Callable[[], Awaitable[Any]], tuple[float, ...]], order: list[int]
 ) -> None:
-    """Run processes one at a time: each in turn of the ``order`` makes as many requests as are next for it."""
+    """Run one process at a time, in the given order; each makes its next number of requests before it is paused."""
     left = [iter(counts) for _, _, counts in steps]
     async with anyio.create_task_group() as group:
         for store, act, _ in steps:
@@ -56,7 +56,7 @@ async def run_beside(
 @pytest.mark.parametrize("begins", ["new", "stored", "killed"])
 @pytest.mark.parametrize("first", [0, 1, *range(2, REQUESTS, 3)])
 async def test_source_contested_by_two_consumers_has_one_owner(first: int, begins: str) -> None:
-    """One stops after each of its requests in turn, the other then too, and the first one ends before the other."""
+    """Pause the first consumer after ``first`` requests, then the second at any request; the first finishes first."""
     second = 0
     is_over = False
     while not is_over:
@@ -91,7 +91,7 @@ async def test_source_contested_by_two_consumers_has_one_owner(first: int, begin
 @pytest.mark.parametrize("act", ["commits", "releases", "releases and takes", "ends"])
 @pytest.mark.parametrize("places", list(combinations(range(0, 20, 2), 2)), ids=str)
 async def test_owner_actions_during_take_over_of_source_are_safe(places: tuple[int, int], act: str) -> None:
-    """Between any two requests of the one that takes it."""
+    """The owner acts between any two requests of the consumer that takes the source."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
     await owner.take()
@@ -111,7 +111,7 @@ async def test_owner_actions_during_take_over_of_source_are_safe(places: tuple[i
         if done:
             return None
         seen += 1
-        return {places[0] + 2: first, places[1] + 2: second}.get(seen)  # its log has begun
+        return {places[0] + 2: first, places[1] + 2: second}.get(seen)  # after its log has begun
 
     other = await Consumer(Meeting(storage, meet), "a").begin()
     await other.take()
@@ -125,7 +125,7 @@ async def test_owner_actions_during_take_over_of_source_are_safe(places: tuple[i
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(24))
 async def test_failed_request_leaves_source_available(place: int, done: bool) -> None:
-    """The same writer tries again, and then another takes it."""
+    """The same writer tries again, and then another writer takes the source."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
     await owner.take()
@@ -159,7 +159,7 @@ async def test_failed_request_leaves_source_available(place: int, done: bool) ->
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(24))
 async def test_source_of_consumer_killed_during_take_remains_available(place: int, done: bool) -> None:
-    """Its last request, if it was for a small object, comes late, between the two."""
+    """The killed consumer's last request, if it was to create a small object, arrives late."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
     await owner.take()
@@ -191,7 +191,7 @@ async def test_source_of_consumer_killed_during_take_remains_available(place: in
 
 
 async def test_used_and_deleted_source_turn_is_skipped() -> None:
-    """One looks and sleeps; two others have the source meanwhile, and the older turn is deleted."""
+    """One consumer lists the turns and sleeps; meanwhile two others own the source, and the older turn is deleted."""
     storage = MemoryStorage()
     others = [await Consumer(storage, name).begin() for name in "bc"]
     slow = True
@@ -231,12 +231,12 @@ async def test_stale_listings_assign_no_turn_twice() -> None:
 
 
 async def test_recovered_writer_retakes_source_in_next_log() -> None:
-    """Another had ended its log, for another source."""
+    """Another process has ended the writer's log because of a different source."""
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
     assert await owner.take()
     await owner.commit(2)
-    turn = owner.taken.turn  # type: ignore[union-attr]  # it has it
+    turn = owner.taken.turn  # type: ignore[union-attr]  # it owns the source
     await asyncrec.recover("pages", storage=storage, dead=["w"])
     new = await Consumer(storage, "v").begin()
     assert await new.take(since=turn)
@@ -249,7 +249,7 @@ async def test_writer_cannot_retake_lost_source() -> None:
     storage = MemoryStorage()
     owner = await Consumer(storage, "w").begin()
     assert await owner.take()
-    turn = owner.taken.turn  # type: ignore[union-attr]  # it has it
+    turn = owner.taken.turn  # type: ignore[union-attr]  # it owns the source
     other = await Consumer(storage, "a").begin()
     assert await other.take()
     new = await Consumer(storage, "v").begin()
@@ -260,7 +260,7 @@ async def test_writer_cannot_retake_lost_source() -> None:
 
 
 async def test_writer_with_ended_log_acquires_no_source() -> None:
-    """Another took the source in the same moment, and ended the log."""
+    """Another writer took the source at the same moment and ended the log."""
     storage = MemoryStorage()
     other = await Consumer(storage, "b").begin()
 

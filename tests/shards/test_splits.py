@@ -1,4 +1,4 @@
-"""`asyncrec.parse_split`: parts of splits as text, and their records in splits of a known size."""
+"""`asyncrec.parse_split`: parts of splits written as text, and the records they select in splits of a known size."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_split_text_resolves_to_record_ranges(text: str, expected: list[tuple[st
     [(999, 33, 330), (10, 25, 2), (10, 75, 8), (10, 35, 4), (30, 5, 2), (50, 5, 2), (70, 5, 4), (7, 50, 4), (3, 1, 0)],
 )
 def test_split_percentages_round_half_to_even(records: int, percent: int, position: int) -> None:
-    """As TFDS: ``int(round(percent * records / 100.))``."""
+    """TFDS rounds in the same way: ``int(round(percent * records / 100.))``."""
     assert position == round(percent * records / 100.0)
     assert parse_split(f"train[:{percent}%]").resolve({"train": records}) == [("train", 0, position)]
 

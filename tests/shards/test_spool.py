@@ -1,4 +1,4 @@
-"""`open_sharded_writer(spool=...)`: a local folder between the records and a store that may be slow or down."""
+"""`open_sharded_writer(spool=...)`: records go through a local folder to a store that may be slow or down."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 async def stored(storage: Storage) -> list[bytes]:
-    """Return the records in the manifest, after checking it against the objects."""
+    """Return the records that the manifest lists, after checking it against the objects."""
     found = []
     for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards:
         records = await asyncrec.read_records(shard.path, storage=storage)
@@ -101,8 +101,8 @@ class TestWriting:
         shard = "pages-w-000000.tfrecord"
         for key in (f"_index/{shard}.index", f"_keys/{shard}.keys"):
             assert await with_spool.get(key) == await without.get(key)
-        # A compressor's bytes depend on the times of its flushes, and spooled records are flushed automatically now and
-        # then.
+        # Compressed bytes depend on when the compressor is flushed, and spooled records are flushed automatically from
+        # time to time.
         unpack = gzip.decompress if compression else bytes
         assert unpack(await with_spool.get(shard)) == unpack(await without.get(shard))
 
@@ -309,7 +309,7 @@ class TestModes:
 
 class TestLeftovers:
     async def fail(self, storage: Storage, spool: Path, records: list[bytes], **options: Any) -> None:
-        """A writer that flushes, and ends with an exception that discards open shards."""
+        """Run a writer that flushes and then fails with an exception that discards its open shards."""
         with pytest.raises(RuntimeError, match="as asked"):
             async with asyncrec.open_sharded_writer(
                 "pages", storage=storage, spool=spool, on_error="discard", **options
@@ -383,7 +383,7 @@ class TestLeftovers:
 
     @pytest.mark.parametrize("local", [True, False])
     async def test_spool_is_not_accepted_as_data_set_folder(self, tmp_path: Path, local: bool) -> None:
-        """Its shards would be taken for published ones, and removed as such."""
+        """Otherwise the spool's shards would be mistaken for published ones and removed."""
         spool, storage = tmp_path / "spool", LocalStorage(tmp_path / "crawl") if local else MemoryStorage()
         await self.fail(storage, spool, numbered(3))
         left = files(spool)
@@ -478,7 +478,7 @@ class TestOwner:
     async def test_spool_marker_is_durable_before_first_header(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Otherwise a power cut could leave a note in a folder that no command takes for a spool."""
+        """Otherwise a power cut could leave a header in a folder that no command recognises as a spool."""
         synced: list[list[str]] = []
         real = Disk.sync_folder
 

@@ -1,4 +1,4 @@
-"""A spool's records go to the data set that the caller names, not to one that the folder names."""
+"""A spool's records go to the data set that the caller names, never to one that files in the folder name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def dead_spool(tmp_path: Path, **changes: Any) -> Path:
-    """The spool of a writer to ``far/pages`` that died; its header says something else for ``changes``."""
+    """Return the spool of a dead writer to ``far/pages``, with ``changes`` made to its header."""
     live, dead = tmp_path / "live", tmp_path / "spool"
     async with asyncrec.open_sharded_writer(tmp_path / "before" / "pages", spool=live, writer_id="w") as writer:
         await writer.write(b"record")
@@ -30,7 +30,7 @@ async def dead_spool(tmp_path: Path, **changes: Any) -> Path:
 
 
 def made(tmp_path: Path) -> list[str]:
-    """Return the files besides the spool and its source."""
+    """Return all files except the spool's and those it was copied from."""
     return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("live", "before", "spool"))
 
 

@@ -1,4 +1,4 @@
-"""The state of a stream from before a compaction continues until the old shards are deleted, and then is refused."""
+"""A stream's state from before a compaction can be resumed until the old shards are deleted, and is rejected then."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_state_before_compaction_resumes_within_grace(kind: Mode) -> None:
 
 
 async def test_state_before_compaction_is_rejected_after_grace() -> None:
-    """The records trained on are known, but their shards are gone; others have the records in another order."""
+    """The state tells which records were read, but their shards are gone, and the new ones have a different order."""
     storage = MetStorage(MemoryStorage())
     await write(storage, 0, COUNT)
     async with stream(storage, "pages", "block") as begun:

@@ -1,4 +1,4 @@
-"""The status of a writer is read back, and a malformed one is refused."""
+"""A writer's status can be read back; a malformed status is ignored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HEADER = JobHeader(kind="rolling", name="pages", writer="w1", url="x", metadata=
 
 
 def line(**changes: Any) -> bytes:
-    """A line with other values, whose checksum holds."""
+    """Return a status line with changed values and a valid checksum."""
     values = json.loads(STATUS.encode().partition(b" ")[2]) | changes
     content = json.dumps(values).encode()
     return b"%08x %s\n" % (crc32c(content), content)

@@ -1,4 +1,4 @@
-"""A living writer whose log another process has ended goes on in a new log; no record is lost or stored twice."""
+"""A living writer whose log was ended by another process continues in a new log; no record is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_ended_writer_continues_in_new_log(
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
         await write(writer, RECORDS[:40])
         assert await writer.flush() == "spooled"
-        await write(writer, RECORDS[40:60])  # in its memory alone
+        await write(writer, RECORDS[40:60])  # only in memory
         await on_another_machine(storage)
         assert (await asyncrec.recover("pages", storage=storage, dead=["w"])).records == 40
         await write(writer, RECORDS[60:80])
@@ -51,7 +51,7 @@ async def test_ended_writer_continues_in_new_log(
 @pytest.mark.parametrize("place", range(40))
 @pytest.mark.parametrize("done", [False, True])
 async def test_writer_continues_after_being_ended_at_any_step(place: int, done: bool) -> None:
-    """Another process ends it before, or behind, each of its own requests in turn."""
+    """Another process ends the writer before or after each of the writer's own requests in turn."""
     storage = MemoryStorage()
     rng = random.Random(place)
     seen = 0
@@ -66,7 +66,7 @@ async def test_writer_continues_after_being_ended_at_any_step(place: int, done: 
         if was_done != done or what not in ("put", "publish", "open_sink", "send"):
             return None
         seen += 1
-        return ended if seen == place + 3 else None  # it has opened
+        return ended if seen == place + 3 else None  # after the opening
 
     options: dict[str, Any] = {"open_shards": 2, "max_shard_records": 17, "writer_id": "w"}
     async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as writer:
@@ -95,7 +95,7 @@ async def test_writer_continues_after_being_ended_repeatedly() -> None:
 
 
 async def test_unanswered_flush_entry_is_not_written_twice() -> None:
-    """It took effect, another process has adopted its records and deleted it."""
+    """The entry took effect, and another process has adopted its records and deleted it."""
     storage = MemoryStorage()
 
     async def ended() -> None:
@@ -121,7 +121,7 @@ async def test_unanswered_flush_entry_is_not_written_twice() -> None:
 
 
 async def test_writer_abandoned_by_operator_fails() -> None:
-    """The writer acknowledged records as safe that the person then had deleted."""
+    """The writer has acknowledged records as safe that the operator then had deleted."""
     storage = MemoryStorage()
     with pytest.raises(ConflictError) as caught:
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -139,7 +139,7 @@ async def test_writer_abandoned_by_operator_fails() -> None:
 
 
 async def test_writer_waits_for_end_of_log_after_fence() -> None:
-    """The process that made it died; another one ends the log a minute later."""
+    """The process that made the fence died; a different one ends the log a minute later."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
         await write(writer, RECORDS[:50])
@@ -159,7 +159,7 @@ async def test_writer_waits_for_end_of_log_after_fence() -> None:
 @pytest.mark.parametrize("at", ["_flush/pages/w-", "_manifest/pages/w-"], ids=["at the fence", "at the end"])
 @pytest.mark.parametrize("open_shards", [1, 3])
 async def test_writer_ends_own_log_after_fence(at: str, open_shards: int) -> None:
-    """The process that made the fence died before it had made the end, and no other process comes."""
+    """The process that made the fence died before it could end the log, and no other process does so."""
     storage = MemoryStorage()
     options: dict[str, Any] = {"writer_id": "w", "dead_after": 100, "open_shards": open_shards}
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=30, **options) as writer:
@@ -176,11 +176,11 @@ async def test_writer_ends_own_log_after_fence(at: str, open_shards: int) -> Non
     assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
     assert len(await flush_entries(storage)) == 1  # the fence
     orphans = (await tools.verify("pages", storage=storage)).orphans
-    assert [each for each in orphans if "w." not in each] == []  # of the process that died
+    assert [each for each in orphans if "w." not in each] == []  # left by the process that died
 
 
 async def test_unanswered_shard_is_kept_after_recovery_by_another_writer() -> None:
-    """The writer fails and ends: it deletes nothing that the end of its log names."""
+    """The failing writer deletes no object that the end of its log lists."""
     storage = MemoryStorage()
 
     async def ended() -> None:
@@ -201,7 +201,7 @@ async def test_unanswered_shard_is_kept_after_recovery_by_another_writer() -> No
 
 @pytest.mark.parametrize("open_shards", [1, 2])
 async def test_writer_with_failed_flush_continues_in_new_log(open_shards: int) -> None:
-    """No flush waits for an answer as its log is ended, and no timer comes."""
+    """No flush is waiting for an answer when its log is ended, and no timer fires."""
     storage = MemoryStorage()
     down = False
 
@@ -242,7 +242,7 @@ async def test_ended_idle_writer_continues() -> None:
 
 
 async def test_publishing_shard_does_not_block_flush_of_other_shards() -> None:
-    """Memory is full, and an earlier flush waits behind the shard that is being published."""
+    """Memory is full, and an earlier flush is waiting for the shard that is being published."""
     storage = MemoryStorage(chunk_size=64 << 10)
 
     async def slow() -> None:
@@ -285,7 +285,7 @@ async def test_failed_start_of_new_log_is_retried(fails: str, monkeypatch: pytes
 
 
 async def test_shard_recovered_during_publish_is_not_rewritten() -> None:
-    """Of two shards, one is published, and its answer is slow; the other meets the end of the log."""
+    """One of two shards is published, but its answer is slow; the other one runs into the end of the log."""
     storage = MemoryStorage()
 
     async def ended() -> None:

@@ -1,4 +1,4 @@
-"""The short form of ``make torture``: each test has a process of its own, which has no threads and may fork."""
+"""A short version of ``make torture``: each test runs in its own process, which has no threads and so may fork."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = Path(__file__).parent.parent / "torture" / "run.py"
 )
 def test_torture_rounds_lose_no_records(module: str, rounds: int) -> None:
     command = [sys.executable, str(RUN), "--only", module, "--rounds", str(rounds), "--seed", "1"]
-    # Files after a kill -9 are in the page cache on any filesystem; in memory, a thousand fsyncs take no time.
+    # After kill -9, files survive in the page cache on any file system; in memory, thousands of fsyncs take no time.
     folder = {"TMPDIR": "/dev/shm"} if os.access("/dev/shm", os.W_OK) else {}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=os.environ | folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Shards that are filled alike have to frame and write at the same time; they do so a few in each turn of the loop."""
+"""Shards that fill up at the same rate have to write at the same time; only a few do so in each turn of the loop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from asyncrec.storage._local.disk import Disk
 pytestmark = pytest.mark.anyio
 
 SHARDS = 16
-# A call of `write_many` with a hundred has two batches' bytes, a sixteenth of them for each shard.
+# A call of `write_many` with a hundred of these passes two batches' worth of bytes, spread evenly over the shards.
 RECORD = bytes((2 * BATCH_BYTES) // 100)
-MOST = 6  # of batches framed, and of chunks written on the loop, in one turn; all at once are 16
+MOST = 6  # batches framed, or chunks written, on the loop in one turn; all shards would be 16
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
 
 
 class Turns:
-    """Count the long steps in each turn of the loop."""
+    """Counts the long-running steps in each turn of the loop."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.framed: Counter[int] = Counter()
@@ -79,7 +79,7 @@ async def fill(writer: ShardedWriter, calls: int) -> None:
 
 
 async def test_shards_filled_by_lists_take_turns_writing(tmp_path: Path, turns: Turns) -> None:
-    """Also after a flush, after which all begin anew, and at the exit, where each has a last chunk."""
+    """This also holds after a flush, when all shards start over, and at the exit, when each has a last chunk."""
     async with turns.counting():
         async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=SHARDS) as writer:
             await fill(writer, 40)
@@ -97,7 +97,7 @@ async def test_shards_flushed_or_committed_take_turns_writing(tmp_path: Path, tu
             tmp_path / "pages", max_shard_bytes=1 << 30, open_shards=SHARDS
         ) as writer:
             await fill(writer, 8)
-            await writer.flush()  # all are open
+            await writer.flush()  # now all shards are open
             await fill(writer, 20)
             turns.framed.clear()
             turns.written.clear()

@@ -1,4 +1,4 @@
-"""A shard whose publication or commit was not answered, or answered wrongly, keeps its index and keys."""
+"""A shard whose publication or commit was not answered, or was answered wrongly, keeps its index and keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def write(storage: Storage, **options: Any) -> None:
 
 
 async def found(storage: Storage) -> dict[str, bytes]:
-    """The records that can be read by their keys; each record of the data set has one."""
+    """Return the records that can be looked up by their keys, after checking that every record has a key."""
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         count = len(dataset)
         by_key = {}
@@ -40,7 +40,7 @@ async def found(storage: Storage) -> dict[str, bytes]:
 
 
 class Repeating(_Around):
-    """A store whose client publishes a shard, gets no answer, asks again, and gets the answer that it exists."""
+    """A store whose client publishes a shard, gets no answer, retries, and is told that the shard already exists."""
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         done = await call()
@@ -58,15 +58,15 @@ async def test_unanswered_shard_is_recovered_with_keys() -> None:
 
 
 class Usurped(_Around):
-    """A store in which another process has ended the writer with all its shards; for a while it cannot be read."""
+    """A store where another process has ended the log, with all the writer's shards, but cannot be read for a while."""
 
     ended = False
-    answers = 1  # the object is read once, and found to be another writer's
+    answers = 1  # the object can be read once, and turns out to be another process's
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         if key.endswith("-000001.jsonl") and "_removal" not in key:
             if operation == "publish":
-                await call()  # the other writer's object is the same except for its time
+                await call()  # the other process's object differs only in its time
                 async with self._storage.open_source(key) as source:
                     content = await source.receive(1 << 20)
                 await self._storage.put(key, content.replace(b'"time":"2', b'"time":"1'))
@@ -88,7 +88,7 @@ async def test_shards_stay_while_closing_segment_is_unreadable(options: dict[str
 
 
 class Cancelling(_Around):
-    """A store that cancels the task which waits for the writer, when the last segment has just been created."""
+    """A store that cancels the task that is waiting for the writer, right after the last segment is created."""
 
     task: asyncio.Task[Any] | None = None
 

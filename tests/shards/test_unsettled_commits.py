@@ -1,4 +1,4 @@
-"""With a spool, a commit is tried again until its outcome is known, and not any more afterwards."""
+"""With a spool, a commit is retried until its outcome is known, and never after that."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Dark(_Around):
-    """A store that creates the first segment, and for some minutes answers nothing about it."""
+    """A store that creates the first segment but does not answer any request for it for some minutes."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
@@ -78,7 +78,7 @@ async def test_on_commit_error_ends_writer_without_upload_retry(tmp_path: Path) 
 
 
 class Silent(_Around):
-    """A store that takes the segment of a commit, and answers nothing about it."""
+    """A store that accepts the segment of a commit but never answers any request for it."""
 
     silent = True
 
@@ -91,7 +91,7 @@ class Silent(_Around):
 
 
 async def test_shards_of_unsettled_job_are_kept() -> None:
-    """They may be part of the data set by now, as they are here."""
+    """The shards may already be part of the data set, as they are here."""
 
     async def batches() -> AsyncIterator[KeyedBatch]:
         yield KeyedBatch([b"record %d" % number for number in range(6)])
@@ -117,7 +117,7 @@ def shard(path: str) -> ShardEntry:
 
 
 async def unsettled_close(storage: Silent) -> ManifestWriter:
-    """A writer that has committed two shards at its end, and knows of nothing."""
+    """Return a manifest writer whose last commit, of two shards, took effect, although the writer does not know it."""
     writer = ManifestWriter(storage, "pages", "w", promised=lambda: False)
     with pytest.raises(UnsettledError):
         await writer.close([shard("a"), shard("b")])
@@ -144,7 +144,7 @@ async def test_last_commit_stays_unsettled_while_store_is_unreadable() -> None:
 
 
 async def test_differing_retry_of_last_commit_raises_conflict() -> None:
-    """So it is not taken back."""
+    """The first attempt is therefore not undone."""
     storage = Silent(MemoryStorage())
     writer = await unsettled_close(storage)
     storage.silent = False
@@ -171,7 +171,7 @@ async def test_shards_finished_during_commit_share_next_segment() -> None:
 
 
 async def test_idle_report_after_end_of_log_is_dropped() -> None:
-    """An idle writer says how far its flush log has come; it may end just then."""
+    """An idle writer reports how far its flush log has come, but it may end at that very moment."""
     storage = Slow()
     writer = ManifestWriter(storage, "pages", "w")
     async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""All versions of a page are found by its key: in the runs of a checkpoint, and in the keys of newer shards."""
+"""A page's key finds all of its versions, in the runs of a checkpoint and in the keys of newer shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ URLS = [f"http://a/{number}" for number in range(12)]
 
 @pytest.fixture(params=[MemoryStorage, Far])
 def storage(request: pytest.FixtureRequest) -> Iterator[MemoryStorage]:
-    """Runs of some dozens of keys are merged as those of millions are."""
+    """Return a store, and make runs of a few dozen keys merge in the way that runs of millions of keys do."""
     with (
         mock.patch.object(key_runs, "_MOST_AT_ONCE", 64),
         mock.patch.object(key_runs, "_LEAST_ENTRIES", 8),
@@ -43,7 +43,7 @@ async def commit(storage: MemoryStorage, versions: list[dict[str, Any]], writer_
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_page_lookup_finds_newest_version_and_revisited_bodies(storage: MemoryStorage, seed: int) -> None:
-    """Writers' ids, and so the names of shards, are in no order of time."""
+    """Writer ids, and therefore shard names, are not in chronological order."""
     random = Random(seed)
     versions: dict[str, list[dict[str, Any]]] = {url: [] for url in URLS}
     for turn in range(12):

@@ -1,4 +1,4 @@
-"""`asyncrec.open_sharded_writer`: many tasks, many shards, one manifest."""
+"""`asyncrec.open_sharded_writer`: many tasks write to many shards with one manifest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def keys(storage: Storage, prefix: str = "") -> list[str]:
 
 
 async def stored(storage: Storage, path: str = "pages") -> list[bytes]:
-    """Return the records that the manifest names, after checking it against the objects."""
+    """Return the records that the manifest lists, after checking it against the objects."""
     manifest = await asyncrec.read_manifest(path, storage=storage)
     found = []
     for shard in manifest.shards:
@@ -210,7 +210,7 @@ class TestRolling:
                 assert "exit_timeout=7" in notes or "could not be committed" in notes, calm.operations[k]
 
     async def test_hanging_store_cannot_outlast_exit_timeout(self) -> None:
-        """A commit that began while all was well does not outlive the limit either."""
+        """A commit that began while the store was healthy does not outlast the limit either."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm, max_shard_records=5) as writer:
             opened = len(calm.operations)
@@ -234,7 +234,7 @@ class TestRolling:
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}, {"on_error": "discard"}])
     async def test_cancelled_exit_finishes_within_timeout(self, options: dict[str, Any]) -> None:
-        """Shielded as it is, it hears of the cancellation: the manifest's write has exit_timeout seconds more."""
+        """Although shielded, the exit notices the cancellation, and has exit_timeout more seconds for the manifest."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm, **options) as writer:
             opened = len(calm.operations)
@@ -474,10 +474,10 @@ class TestPlacementAndIdentity:
         ]  # fmt: skip
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             for key in keys:
-                await writer.write(b"x", key=key)  # type: ignore[arg-type]  # what it takes beyond its types
+                await writer.write(b"x", key=key)  # type: ignore[arg-type]  # accepted beyond its declared types
             mutable[:] = b""
             with pytest.raises(TypeError):
-                await writer.write(b"x", key=7)  # type: ignore[arg-type]  # the mistake
+                await writer.write(b"x", key=7)  # type: ignore[arg-type]  # deliberately wrong
             assert (writer.last_ticket, writer.stats().records) == (len(keys), len(keys))
         content = await storage.get("_keys/pages-w-000000.tfrecord.keys")
         keys[0] = b"https://example.invalid/changed later"
@@ -668,7 +668,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("records", [0, 1])
     async def test_writer_id_cannot_be_reused(self, records: int) -> None:
-        """The closing segment of the first writer would hide the commits of a second one with that id."""
+        """Otherwise the first writer's closing segment would hide the commits of a second writer with the same id."""
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             await writer.write_many([b"1"] * records)
@@ -703,7 +703,7 @@ class TestTrouble:
 
 
 async def test_hundreds_of_local_shards_fit_small_memory_limit(tmp_path: Path) -> None:
-    """Their chunks share a quarter of it, where 200 of the usual ones would take 400 MiB."""
+    """The shards' chunks share a quarter of the limit; 200 chunks of the usual size would take 400 MiB."""
     records = [b"%d" % n * 1_000 for n in range(1_000)]
     async with asyncrec.open_sharded_writer(tmp_path / "train", num_shards=200, memory_limit=64 << 20) as writer:
         await writer.write_many(records)

@@ -1,4 +1,4 @@
-"""A data set in memory whose requests are counted, and what lies in the folder of a cache."""
+"""A data set in memory whose requests are counted, and helpers that inspect a cache folder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def stored() -> FlakyStorage:
 
 
 def reads(storage: FlakyStorage) -> int:
-    """How often a shard was opened in the store since this was last asked."""
+    """Return how often a shard was opened in the store since the last call of this function."""
     count = sum(kind == "open_source" and key.endswith(".tfrecord") for kind, key in storage.operations)
     storage.operations.clear()
     return count
 
 
 def taken(folder: Path) -> int:
-    """The bytes of everything but locks, at a moment in which nothing is made or evicted."""
+    """Return the total size of all cache files except locks, at a moment when nothing is being cached or evicted."""
     with open(folder / ".lock-evict", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".lock-"))

@@ -1,4 +1,4 @@
-"""A folder that passes for a far store, and notes what it is asked in a file that many processes share."""
+"""A folder that acts as a remote store and logs all requests to a file that several processes share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.storage._local.storage import LocalStorage
 
 
 class CountedStorage(LocalStorage):
-    """A line of ``log`` for each request: what is done, the key, and the range."""
+    """A local storage that appends a line to ``log`` for each request: the operation, the key, and the range."""
 
     read_ahead = 8 << 20
 
@@ -41,7 +41,7 @@ class CountedStorage(LocalStorage):
 
 
 def asked(log: Path) -> Counter[str]:
-    """What was asked since this was last called."""
+    """Return the requests that were logged since the last call of this function, with their counts."""
     lines = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
     return Counter(lines)

@@ -1,4 +1,4 @@
-"""The kit for a storage whose objects are files of one folder, looked at without the storage."""
+"""The storage kit for storages whose objects are files in one folder, which the tests inspect directly."""
 
 from __future__ import annotations
 

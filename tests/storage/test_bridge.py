@@ -1,4 +1,4 @@
-"""A storage of asyncio behind the bridge is as good as one of its own loop, on asyncio and on trio."""
+"""An asyncio storage works through the bridge as it would on its own loop, whether the caller uses asyncio or trio."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestBridgedMemory(StorageConformance):
         self.inner = MemoryStorage()
         return bridged(self.inner)
 
-    # On this side: memory runs on any loop.
+    # These run on the caller's side, because a memory storage works on any loop.
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         await self.inner.put(key, data)
@@ -57,11 +57,11 @@ class TestBridgedMemory(StorageConformance):
         return [info.key async for info in self.inner.list_objects()]
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        return []  # memory has no unfinished objects
+        return []  # a memory storage has no unfinished objects
 
 
 class Probe(MemoryStorage):
-    """Records in which task each step runs, and has places where it hangs, fails or succeeds in spite of it all."""
+    """A storage that records the task of each step, with keys that make it hang, fail or ignore cancellation."""
 
     read_ahead = 123
     flush_level = "spooled"
@@ -91,7 +91,7 @@ class Probe(MemoryStorage):
         if key == "hang-enter":
             await self.hang()
         try:
-            # A scope and a group demand that all happens in one task.
+            # A task group must be entered and exited in the same task.
             async with anyio.create_task_group() as group:
                 async with super().open_sink(key, exclusive=exclusive) as sink:
                     if key == "fail-inside":
@@ -127,7 +127,7 @@ class _Noting(ByteSink):
     async def send(self, buffers: object) -> None:
         self.probe.note("send")
         self.chunk_size *= 2
-        await self.inner.send(buffers)  # type: ignore[arg-type]  # handed on as it came
+        await self.inner.send(buffers)  # type: ignore[arg-type]  # passed on unchanged
 
     async def flush(self, tail: object) -> int:
         self.probe.note("flush")
@@ -146,7 +146,7 @@ class _Hanging(ByteSource):
 
 @asynccontextmanager
 async def cancelled_when(reached: threading.Event) -> AsyncIterator[anyio.CancelScope]:
-    """A scope that is cancelled once the other side is where it hangs."""
+    """Yield a scope that is cancelled as soon as the other side has reached the point where it hangs."""
 
     async def watch() -> None:
         await anyio.to_thread.run_sync(reached.wait)
@@ -207,7 +207,7 @@ async def test_cancelled_call_is_cancelled_across_bridge() -> None:
 
 
 async def test_call_succeeding_despite_cancellation_keeps_its_result() -> None:
-    """Its result is returned, and the cancellation comes with the next await."""
+    """The call returns its result, and the next await raises the cancellation."""
     probe = Probe()
     probe.stubborn = True
     async with bridged(probe) as storage:
@@ -262,12 +262,12 @@ async def test_listing_is_fetched_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     async with bridged(inner) as storage:
         assert [info.key async for info in storage.list_objects("k/")] == [f"k/{n}" for n in range(7)]
         assert [info.key async for info in storage.list_objects(start_after="k/3")] == ["k/4", "k/5", "k/6"]
-        async with aclosing(storage.list_objects()) as listing:  # type: ignore[type-var]  # here it is a generator
+        async with aclosing(storage.list_objects()) as listing:  # type: ignore[type-var]  # it is a generator
             assert (await anext(listing)).key == "k/0"
 
 
 class Chunk(bytearray):
-    """One that can be asked about when it is gone."""
+    """A chunk that supports weak references, so that a test can see when it is freed."""
 
 
 async def test_bridge_keeps_no_chunk_after_send() -> None:

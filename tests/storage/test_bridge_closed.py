@@ -1,4 +1,4 @@
-"""Across the bridge, what is not open is not waited for: it is closed, before it is entered and after it was left."""
+"""Across the bridge, a sink or source that was not entered or was already exited raises at once instead of hanging."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_unentered_sink_and_source_are_closed_without_waiting() -> None:
         await storage.put("key", b"bytes")
         source, sink = storage.open_source("key"), storage.open_sink("other")
         with pytest.raises(anyio.ClosedResourceError):
-            await source.receive(1)  # type: ignore[attr-defined]  # it is its own context
+            await source.receive(1)  # type: ignore[attr-defined]  # it is its own context manager
         with pytest.raises(anyio.ClosedResourceError):
             await sink.send([b"x"])  # type: ignore[attr-defined]  # likewise
         with pytest.raises(RuntimeError, match="was not entered"):
@@ -45,7 +45,7 @@ async def test_bridged_context_can_be_entered_once() -> None:
         await storage.put("key", b"bytes")
         async with storage.open_source("key") as source:
             with pytest.raises(RuntimeError, match="entered once"):
-                await source.__aenter__()  # type: ignore[attr-defined]  # it is its own context
+                await source.__aenter__()  # type: ignore[attr-defined]  # it is its own context manager
             assert await source.receive(5) == b"bytes"
 
 
@@ -62,15 +62,15 @@ async def test_bridged_objects_are_closed_after_storage_context() -> None:
         async with storage.open_source("key"):
             raise AssertionError("opened")
     with pytest.raises(anyio.ClosedResourceError):
-        await source.receive(1)  # type: ignore[attr-defined]  # it is its own context
-    await source.__aexit__(ValueError, ValueError("of the body"), None)  # which is what is raised, and not another
+        await source.receive(1)  # type: ignore[attr-defined]  # it is its own context manager
+    await source.__aexit__(ValueError, ValueError("of the body"), None)  # this error must not be replaced
     with pytest.raises(anyio.ClosedResourceError):
         await sink.__aexit__(None, None, None)
     assert [info.key async for info in inner.list_objects()] == ["key"]
 
 
 async def test_call_during_end_of_storage_raises_closed_error() -> None:
-    """One that has begun over there is cancelled; one that comes while that loop ends is not begun any more."""
+    """A call that has begun on the other loop is cancelled; a call that arrives while that loop ends is never begun."""
     reached, ending, go = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(MemoryStorage):
@@ -80,7 +80,7 @@ async def test_call_during_end_of_storage_raises_closed_error() -> None:
                 await anyio.sleep_forever()
             finally:
                 ending.set()
-                go.wait()  # it holds that loop while it ends
+                go.wait()  # blocks that loop while it is ending
             raise AssertionError("nothing else ends it")
 
     async def begun(storage: Storage) -> None:
@@ -91,7 +91,7 @@ async def test_call_during_end_of_storage_raises_closed_error() -> None:
         await anyio.to_thread.run_sync(ending.wait)
         try:
             with pytest.raises(anyio.ClosedResourceError), anyio.CancelScope() as scope:
-                scope.cancel()  # it would be waited for all the same
+                scope.cancel()  # the bridge would wait for the call anyway
                 await storage.delete("key")
         finally:
             go.set()

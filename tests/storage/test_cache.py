@@ -1,4 +1,4 @@
-"""`open_dataset(cache=...)`: whole shards kept in a local folder, verified, shared and bounded."""
+"""`open_dataset(cache=...)`: shards are cached in a local folder, verified, shared between processes, and limited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_cache_fetches_each_shard_only_once(tmp_path: Path) -> None:
     storage = await stored()
-    for opened in (4, 0):  # the second time as another process would, later
+    for opened in (4, 0):  # the second time acts like a later process
         async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path / "cache") as dataset:
             assert await dataset.get_many(range(400)) == RECORDS
             assert await dataset.get_many(range(399, 0, -7)) == RECORDS[399:0:-7]
@@ -63,7 +63,7 @@ async def test_cache_evicts_least_recently_used_shards(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get_many(range(0, 400, 100))
-    kept = list(tmp_path.glob("*.copy"))  # the indexes, and the manifest
+    kept = list(tmp_path.glob("*.copy"))  # the indexes and the manifest
     size = dataset.manifest.shards[0].bytes
     bound = sum(path.stat().st_size for path in kept) + 2 * size + 1
     for path in files(tmp_path):
@@ -71,7 +71,7 @@ async def test_cache_evicts_least_recently_used_shards(tmp_path: Path) -> None:
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=bound) as dataset:
         for second, number in enumerate((0, 100, 0, 200)):
             await dataset.get(number)
-            for path in files(tmp_path):  # time passes
+            for path in files(tmp_path):  # simulate the passing of time
                 os.utime(path, ns=(0, os.stat(path).st_mtime_ns - 10**9 * (10 - second)))
         assert len(files(tmp_path)) == 2
         reads(storage)
@@ -168,7 +168,7 @@ async def test_cache_removes_leftover_partial_files_after_one_day(tmp_path: Path
 
 
 async def test_new_cache_folder_is_private(tmp_path: Path) -> None:
-    """Users who share a cache make its folder, and give it the mode they want."""
+    """Users who want to share a cache create its folder themselves, with the mode they want."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o775)
     for name, mode in (("own", 0o700), ("shared", 0o775)):
@@ -216,7 +216,7 @@ async def test_cache_writable_by_others_is_verified_before_reading(tmp_path: Pat
     tmp_path.chmod(mode)
     first, second, *_ = files(tmp_path)
     content = first.read_bytes()
-    first.write_bytes(second.read_bytes())  # as long, and each record whole
+    first.write_bytes(second.read_bytes())  # same length, and each record is intact
     second.write_bytes(content)
     reads(storage)
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
@@ -257,7 +257,7 @@ async def test_smaller_cache_bound_applies_from_opening(tmp_path: Path) -> None:
         assert sum(path.stat().st_size for path in files(tmp_path)) <= 2 * sizes[0]
         await dataset.get_many(range(400))
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=1):
-        assert files(tmp_path) == []  # no shard is kept at all
+        assert files(tmp_path) == []  # no shard is cached
 
 
 async def test_cache_smaller_than_open_shards_still_reads_all(tmp_path: Path) -> None:

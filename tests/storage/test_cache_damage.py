@@ -1,4 +1,4 @@
-"""A copy in a cache that is damaged is dropped and brought again, for every reader; that in the store is said."""
+"""Damaged cached copies are dropped and fetched again for every reader; damage in the store itself is reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_copy_also_damaged_in_store_is_not_refetched(tmp_path: Path) -> No
     flaky = FlakyStorage(storage)
     async with asyncrec.open_dataset(damaged, storage=flaky, cache=tmp_path) as dataset:
         whole = [*range(200), *range(300, 400)]
-        await dataset.get_many(whole)  # by themselves: the error below would cancel whatever is still coming
+        await dataset.get_many(whole)  # first, because the error below would cancel pending fetches
         for _ in range(3):
             with pytest.raises(CorruptRecordError, match="pages-"):
                 await dataset.get_many(range(400))
@@ -89,7 +89,7 @@ async def test_concurrent_readers_of_damaged_copy_all_get_records(tmp_path: Path
 
 
 async def test_cache_file_vanishing_at_opening_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another task drops it as damaged in that moment."""
+    """Another task drops the file as damaged at that moment."""
     storage, system_open = await stored(), os.open
     gone: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Processes that read through one cache ask for each piece once between them, whatever becomes of one of them."""
+"""Processes that share a cache request each piece only once between them, even if one of them is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncrec import blocking
 from tests.storage.counted_store import CountedStorage, asked
 
 ROOT = Path(__file__).parent.parent.parent
-# Two and a half pieces a shard.
+# Two and a half cache pieces per shard.
 RECORDS = [bytes([number]) * (1 << 20) for number in range(40)]
 
 READER = """
@@ -94,7 +94,7 @@ def started(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def read_by(count: int, how: str, base: Path, cache: str) -> list[int]:
-    """What so many processes read at the same time."""
+    """Return the numbers of records that ``count`` concurrent processes read."""
     processes = [started(READER, how, base / "store", base / cache, base / "log", n, count) for n in range(count)]
     found = []
     for process in processes:

@@ -1,4 +1,4 @@
-"""An object is brought into a cache in pieces, of which a reader waits for those that it wants and no others."""
+"""Objects are cached in pieces, and a reader waits only for the pieces that it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.storage.counted_store import CountedStorage, asked
 
 pytestmark = pytest.mark.anyio
 
-# Two and a half pieces a shard.
+# Two and a half cache pieces per shard.
 RECORDS = [bytes([number]) * (1 << 20) for number in range(40)]
 SHARD = 20 << 20
 
@@ -33,7 +33,7 @@ async def store(tmp_path: Path) -> CountedStorage:
 
 
 def pieces(base: Path) -> list[str]:
-    """The ranges of shards that were asked for."""
+    """Return the ranges of shards that were requested since the last call of this function."""
     return sorted(line.split(" ", 2)[2] for line in asked(base / "log").elements() if line.startswith("GET pages-"))
 
 
@@ -220,7 +220,7 @@ async def test_cache_file_finished_by_another_reader_stays_intact(
     fstat, names, looks, found = os.fstat, set[Path](), list[os.stat_result](), list[bytes]()
 
     async def read() -> list[bytes]:
-        storage = CountedStorage(tmp_path / "store", tmp_path / "log")  # for one loop
+        storage = CountedStorage(tmp_path / "store", tmp_path / "log")  # one storage per loop
         async with asyncrec.open_reader(path, storage=storage, cache=cache) as reader:
             return [record async for record in reader]
 
@@ -247,7 +247,7 @@ async def test_cache_file_finished_by_another_reader_stays_intact(
     for copy in cache.glob("*.tfrecord"):
         copy.unlink()
     (left,) = names
-    left.touch()  # its maker was killed before it was as long as it has to be
+    left.touch()  # its creator was killed before it had its full length
     assert len(pieces(tmp_path)) == 3
     monkeypatch.setattr(os, "fstat", look)
     assert await read() == RECORDS[:20]

@@ -1,4 +1,4 @@
-"""A process that brings a piece is waited for, and one that is stuck not for ever."""
+"""Readers wait for a process that is fetching a piece, but not forever if it is stuck."""
 
 from __future__ import annotations
 

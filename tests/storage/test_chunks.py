@@ -1,4 +1,4 @@
-"""ChunkWriter."""
+"""`ChunkWriter`: how it splits written buffers into chunks, and what it does after failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Sink(ByteSink):
-    """Keeps each chunk; can be told to fail, and to grow its chunks."""
+    """A sink that keeps each chunk, can be told to fail, and can change its chunk size."""
 
     def __init__(self, *sizes: int) -> None:
         self.sizes = list(sizes)
@@ -33,7 +33,7 @@ class Sink(ByteSink):
         self.durable = 0
 
     @property
-    def chunk_size(self) -> int:  # type: ignore[override]  # read again before each chunk
+    def chunk_size(self) -> int:  # type: ignore[override]  # read before each chunk
         return self.sizes[min(len(self.chunks), len(self.sizes) - 1)]
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
@@ -73,8 +73,8 @@ def run(data: list[bytes], calls: int, *sizes: int) -> Sink:
     st.lists(st.integers(1, 20_000), min_size=1, max_size=4),
 )
 def test_chunks_have_exact_sizes_for_any_input(data: list[bytes], calls: int, sizes: list[int]) -> None:
-    """Each chunk has the size asked for before it, the last what is left, and together they are what went in."""
-    sizes = [max(size, sum(map(len, data)) // 200 + 1) for size in sizes]  # no more than some hundred chunks
+    """Each chunk has the size requested before it, the last has the remainder, and together they equal the input."""
+    sizes = [max(size, sum(map(len, data)) // 200 + 1) for size in sizes]  # no more than a few hundred chunks
     sink = run(data, calls, *sizes)
     assert b"".join(sink.chunks) == b"".join(data)
     expected = [sizes[min(n, len(sizes) - 1)] for n in range(len(sink.chunks))]

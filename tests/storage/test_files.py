@@ -1,4 +1,4 @@
-"""open_file, directory_check, make_valid_tf_name."""
+"""`open_file`, `directory_check` and `make_valid_tf_name`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_exception_leaves_no_file(tmp_path: Path) -> None:
 async def test_text_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         async with open_file(tmp_path / "x.bin") as file:
-            await file.write("text")  # type: ignore[arg-type]  # the point of the test
+            await file.write("text")  # type: ignore[arg-type]  # deliberately wrong
 
 
 async def test_storage_options_reach_backend() -> None:

@@ -1,4 +1,4 @@
-"""Writers of somebody else's making."""
+"""Third-party file writers registered with `register_writer_factory`."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class Factory:
 
 
 class AsyncFactory(Factory):
-    async def open(self, path: str) -> Any:  # type: ignore[override]  # sync or async is the point
+    async def open(self, path: str) -> Any:  # type: ignore[override]  # deliberately async
         await anyio.lowlevel.checkpoint()
         return super().open(path)
 
-    async def directory_check(self, path: str) -> None:  # type: ignore[override]  # sync or async is the point
+    async def directory_check(self, path: str) -> None:  # type: ignore[override]  # deliberately async
         await anyio.lowlevel.checkpoint()
         super().directory_check(path)
 
@@ -119,7 +119,7 @@ async def test_synchronous_file_is_used_in_worker_threads() -> None:
         made.append(File(log))
         return made[0]
 
-    factory.file = make  # type: ignore[assignment]  # called all the same
+    factory.file = make  # type: ignore[assignment]  # it is only called
     register_writer_factory("foo", factory)
     async with open_file("foo:x") as file:
         await file.write(b"x")
@@ -209,7 +209,7 @@ async def test_file_without_flush_method_reports_no_durable_bytes() -> None:
 
 async def test_partial_write_is_continued() -> None:
     class Short(File):
-        def write(self, data: bytes) -> int:  # type: ignore[override]  # as raw files do
+        def write(self, data: bytes) -> int:  # type: ignore[override]  # like a raw file
             self.log.append(data[:2])
             return min(2, len(data))
 
@@ -227,7 +227,7 @@ async def test_registered_factory_supports_only_writing() -> None:
         assert storage.root == "foo://bucket"
         for call in (storage.open_source, storage.list_objects, lambda key: storage.open_sink(key, exclusive=True)):
             with pytest.raises(io.UnsupportedOperation, match="foo://bucket/x"):
-                call("x")  # type: ignore[operator]  # all take a key
+                call("x")  # type: ignore[operator]  # all of them accept a key
         for operation in (storage.head, storage.delete, storage.get):
             with pytest.raises(io.UnsupportedOperation, match="foo://bucket/x"):
                 await operation("x")

@@ -1,4 +1,4 @@
-"""LocalStorage where the kit does not reach: faults of the system, durability, what is cached, odd files."""
+"""`LocalStorage` beyond the storage kit: system faults, durability, the page cache, and unusual files."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ pytestmark = pytest.mark.anyio
 
 
 class System:
-    """`os`, but that it counts the calls of the backend, and fails those that ``fault(name, n)`` says."""
+    """A replacement for `os` that records calls, and fails those for which ``fault(name, n)`` returns an error code."""
 
     def __init__(self, fault: Callable[[str, int], int | None] = lambda name, n: None) -> None:
         self.fault = fault
         self.calls: list[str] = []
-        self.short = False  # reads and writes do half of what they are asked for
+        self.short = False  # reads and writes transfer only half of what is requested
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
@@ -65,7 +65,7 @@ class System:
 
 @pytest.fixture(autouse=True)
 def lives_in_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Sets whether the tests' folder passes for a tmpfs: for none, wherever it is, unless a test says otherwise."""
+    """Return a function that sets whether the tests' folder counts as a tmpfs; by default it does not."""
 
     def set_(value: bool) -> None:
         monkeypatch.setattr(Disk, "lives_in_memory", lambda self, device: value)
@@ -104,8 +104,8 @@ async def write(storage: LocalStorage, key: str, data: bytes, *, exclusive: bool
 async def test_failing_calls_leave_older_object_or_no_files(
     tmp_path: Path, exclusive: bool, older: bool, code: int
 ) -> None:
-    """The error reaches the caller, typed and naming the path; no unfinished file and no descriptor is left."""
-    key = "sub/other" if exclusive and older else "sub/x"  # one that is there would be refused at once
+    """The caller gets a typed error that names the path; no unfinished file or open descriptor is left."""
+    key = "sub/other" if exclusive and older else "sub/x"  # an existing one would be rejected at once
     if older:
         await LocalStorage(tmp_path).put("sub/x", b"older")
     before = names(tmp_path)
@@ -121,11 +121,11 @@ async def test_failing_calls_leave_older_object_or_no_files(
             error = raised
         assert open_files() == descriptors
         if error is None:
-            # Nothing failed, or only what removes the second name of an exclusive object.
+            # Nothing failed except perhaps the removal of an exclusive object's second name.
             assert (tmp_path / key).read_bytes() == data
             if k > len(system.calls):
                 break
-            # Or the folder of a folder that is there may not be opened, which is nobody's to make durable then.
+            # Or the parent of an existing folder could not be opened; this storage need not make that durable.
             assert system.calls[k - 1] == "unlink" or (
                 code == errno.EACCES and system.calls[k - 1] in ("open", "fsync")
             )
@@ -138,7 +138,7 @@ async def test_failing_calls_leave_older_object_or_no_files(
         assert error.errno == code
         assert isinstance(error, StoragePermissionError) == (code == errno.EACCES)
         if older and not exclusive and system.calls.count("replace") == 1 and system.calls[-1] != "unlink":
-            # The fault that came after the older object was replaced: the new one is there, whole.
+            # The fault happened after the older object was replaced, so the new one exists and is complete.
             assert (tmp_path / key).read_bytes() == data
             (tmp_path / key).write_bytes(b"older")
         assert names(tmp_path) == before, f"call {k}, {system.calls[-3:]}"
@@ -227,7 +227,7 @@ async def test_short_writes_and_reads_are_completed(tmp_path: Path) -> None:
     await write(storage, "x", data, flush=True)
     assert (tmp_path / "x").read_bytes() == data
     async with storage.open_source("x") as source:
-        assert await source.receive(3 << 20) == data[: 3 << 20]  # one record is one block
+        assert await source.receive(3 << 20) == data[: 3 << 20]  # one large request is one block
         assert await receive_all(source) == data[3 << 20 :]
 
 
@@ -267,8 +267,8 @@ async def test_publishing_call_order_survives_crash(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, system=system)
     await storage.put("a/b/x", b"data")
     order = [call for call in system.calls if call not in ("lstat", "fstat", "stat")]
-    made = ["mkdir", "open", "fsync"]  # a folder, and its name in its parent
-    begun = ["open", "unlink", "open"]  # the mode an object has is found out, and kept from the unfinished file
+    made = ["mkdir", "open", "fsync"]  # creates a folder and makes its name in its parent durable
+    begun = ["open", "unlink", "open"]  # finds out what mode the object will get; the unfinished file stays private
     assert order == [*made, *made, *begun, "writev", "fchmod", "fsync", "replace", "open", "fsync"]
     system.calls.clear()
     await storage.put("a/b/y", b"data", exclusive=True)
@@ -314,7 +314,7 @@ async def test_folder_without_fsync_support_is_accepted(tmp_path: Path) -> None:
 
 
 async def test_folder_with_failed_sync_is_removed(tmp_path: Path) -> None:
-    """Else the next object below it would take it for durable."""
+    """Otherwise the next object in the folder would assume that the folder is durable."""
     storage = LocalStorage(tmp_path, system=System(on("fsync", errno.EIO)))
     with pytest.raises(StorageError, match="the disk reported a failure"):
         await storage.put("a/b/x", b"data")
@@ -420,7 +420,7 @@ async def test_remove_unfinished_rejects_finished_objects(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_asyncio_cancellation_leaves_whole_object_or_no_trace(anyio_backend: str, tmp_path: Path) -> None:
-    """``task.cancel()`` before each of the system's calls: it goes through anyio's shields."""
+    """``task.cancel()``, which ignores anyio's shields, is called before each system call."""
     data = content(250_000)
     descriptors = open_files()
     loop = asyncio.get_running_loop()
@@ -462,10 +462,10 @@ async def test_cached_blocks_are_read_without_thread(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(data)
     async with LocalStorage(tmp_path, system=system).open_source("x") as source:
         assert await receive_all(source, 256 << 10) == data
-    if "pread" in system.calls:  # tmpfs has no such operation: then it is asked once
+    if "pread" in system.calls:  # tmpfs does not support RWF_NOWAIT, so it is tried once
         assert system.calls.count("preadv") == 1
     else:
-        assert system.calls.count("preadv") == 1 + 12  # the first asks whether there is such an operation
+        assert system.calls.count("preadv") == 1 + 12  # the first tests for support
 
 
 async def test_sink_chunk_size_is_reduced_on_request(tmp_path: Path) -> None:
@@ -484,7 +484,7 @@ async def test_sink_chunk_size_is_reduced_on_request(tmp_path: Path) -> None:
 async def test_file_in_memory_is_accessed_without_thread(
     tmp_path: Path, lives_in_memory: Callable[[bool], None]
 ) -> None:
-    """Once the file is open: that, publishing it, and chunks too large for the loop are a thread's."""
+    """This applies once the file is open. Opening, publishing and very large chunks still use a thread."""
     lives_in_memory(True)
     loop = threading.get_ident()
     threads: list[tuple[str, bool]] = []
@@ -505,7 +505,7 @@ async def test_file_in_memory_is_accessed_without_thread(
 async def test_files_in_memory_are_written_one_per_loop_turn(
     tmp_path: Path, lives_in_memory: Callable[[bool], None]
 ) -> None:
-    """All of theirs together would hold the loop for as many times as long."""
+    """If all files were written in the same turn, the loop would be blocked for that much longer."""
     lives_in_memory(True)
     turns, writes = 0, list[int]()
     system = System(lambda name, n: writes.append(turns) if name == "writev" else None)
@@ -525,7 +525,7 @@ async def test_files_in_memory_are_written_one_per_loop_turn(
         while len(writes) < 12:
             turns += 1
             await anyio.lowlevel.checkpoint()
-    # Two where one comes behind the count of a turn, and the other before the next: trio has no order.
+    # Two are possible, because trio may run one after a turn was counted and one before the next count.
     assert max(Counter(writes).values()) <= 2
 
 
@@ -584,7 +584,7 @@ async def test_threaded_source_holds_bounded_number_of_blocks(tmp_path: Path, mo
         while await source.receive(256 << 10):
             held.append(sum(map(len, source._ahead)))  # type: ignore[attr-defined]  # of the local source
     assert max(held) == 3 * (256 << 10)
-    assert held[0] == 0  # who reads one block pays for one
+    assert held[0] == 0  # a reader of one block pays only for that block
 
 
 async def test_growing_file_is_read_to_size_at_opening(tmp_path: Path) -> None:
@@ -791,7 +791,7 @@ async def test_early_opened_partial_file_receives_no_data(tmp_path: Path, umask:
         def _opened(self, path: str, *args: Any) -> int:
             fd = os.open(path, *args)
             if path.endswith(".partial"):
-                keep = os.open(path, os.O_RDONLY)  # so that the number is not given to the next
+                keep = os.open(path, os.O_RDONLY)  # so that the inode number is not reused
                 inodes.append(os.fstat(keep).st_ino)
                 spies.append(keep)
             return fd

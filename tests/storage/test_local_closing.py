@@ -1,4 +1,4 @@
-"""Which thread closes a local file that was read: to close one may take long, and the event loop has no time."""
+"""Which thread closes a local file after reading it: closing may be slow, and must not block the event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class System:
-    """`os`, of a disk whose cache can be asked or, as on NFS and FUSE, cannot; and which thread closed something."""
+    """A replacement for `os` that records closes; like NFS and FUSE, it cannot tell what is cached unless ``asked``."""
 
     def __init__(self, *, asked: bool) -> None:
         self.closed_by: list[int] = []
@@ -55,7 +55,7 @@ async def test_source_closes_on_loop_only_file(
     (tmp_path / "x").write_bytes(b"content")
     system = System(asked=asked)
     storage = LocalStorage(tmp_path, system=system)
-    monkeypatch.setattr(storage.disk, "lives_in_memory", lambda device: False)  # whatever the tests' folder is on
+    monkeypatch.setattr(storage.disk, "lives_in_memory", lambda device: False)  # wherever the tests' folder is
     monkeypatch.setattr(local_source, "os", system)
     async with storage.open_source("x") as source:
         assert await source.receive(7) == b"content"
@@ -75,10 +75,10 @@ async def test_stale_file_is_not_closed_on_event_loop(tmp_path: Path, monkeypatc
 
 
 async def test_files_with_descriptor_zero_are_closed(tmp_path: Path) -> None:
-    """The first file that it opens has the number 0."""
+    """The first file that is opened gets the descriptor 0."""
     (tmp_path / "x").write_bytes(b"content")
     storage = LocalStorage(tmp_path)
-    await storage.get("x")  # what opens files of its own has opened them
+    await storage.get("x")  # anything that opens further files has done so now
     kept = OpenFiles(Disk())
     standard_input = os.dup(0)
     try:

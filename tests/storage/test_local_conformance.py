@@ -1,4 +1,4 @@
-"""The local backend against the kit that every backend passes."""
+"""The local backend passes the storage kit that every backend must pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`open_own`: only a regular file of one's own is opened, whatever stands under its name."""
+"""`open_own` only opens regular files that the user owns, and rejects anything else with that name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCK = os.O_RDWR | os.O_CREAT
 
 
 class OwnedBy:
-    """`os`, but that every file is of another user."""
+    """A replacement for `os` in which every file is owned by ``user``."""
 
     def __init__(self, user: int) -> None:
         self.user = user
@@ -100,7 +100,7 @@ def test_pipe_is_rejected_without_waiting(tmp_path: Path, flags: int) -> None:
 
 
 def test_socket_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # its address is limited in length
+    monkeypatch.chdir(tmp_path)  # a socket's address is limited in length
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("lock")
         refused(tmp_path / "lock", "not a regular file", os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A storage of others whose objects are files of a folder (`LocalFiles`): the kit holds, and writers keep journals."""
+"""A third-party storage whose objects are files in a folder (`LocalFiles`) passes the kit, and writers use journals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class OtherFiles(Storage):
-    """As a plugin's: it hands on to the files of a folder what it is asked, and has no class that asyncrec knows."""
+    """A storage as a plugin might define it: it delegates to files in a folder, with a class unknown to asyncrec."""
 
     flush_level = "spooled"
 
@@ -70,7 +70,7 @@ class ListsUnfinished(OtherFiles):
 
 
 class ForgetsWhatOthersMake(OtherFiles):
-    """It lists what was made through it, and no file that was linked to a key."""
+    """A broken storage that lists only objects made through it, not files that were linked to a key directly."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""How often a source of a local file waits for a thread."""
+"""How often a source that reads a local file waits for a worker thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Network:
-    """`os`, where nobody can tell what is cached."""
+    """A replacement for `os` that cannot tell what is cached, as on a network file system."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -27,7 +27,7 @@ class Network:
 
 
 async def test_large_record_takes_one_thread_hop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a body the next header is read along."""
+    """The header that follows a record's body is read together with the body."""
     header, body = 12, 2 << 20
     data = content(3 * (header + body))
     (tmp_path / "x").write_bytes(data)
@@ -56,7 +56,7 @@ async def test_large_record_takes_one_thread_hop(tmp_path: Path, monkeypatch: py
 
 
 async def test_failed_cache_query_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading in a thread gives the bytes, or the error."""
+    """Reading in a thread then returns the bytes or raises the error."""
 
     class Failing(Network):
         asked = 0
@@ -64,7 +64,7 @@ async def test_failed_cache_query_is_not_repeated(tmp_path: Path, monkeypatch: p
         def preadv(self, *args: Any) -> int:
             self.asked += 1
             if self.asked == 1:
-                return os.preadv(*args[:3])  # on opening, as on every disk that can be asked
+                return os.preadv(*args[:3])  # the query at opening succeeds
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     (tmp_path / "x").write_bytes(content(100))

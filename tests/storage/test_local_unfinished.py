@@ -1,4 +1,4 @@
-"""What stands under an unfinished name: what is written twice, what stays after a fault, who may remove it."""
+"""Unfinished local files: which bytes are written twice, which files survive a fault, and who may remove them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class System:
-    """`os`, which counts the bytes of `pwrite`, and fails to sync a folder when told to."""
+    """A replacement for `os` that counts the bytes given to `pwrite`, and can be told to fail when syncing a folder."""
 
     def __init__(self) -> None:
         self.rewritten: list[tuple[int, int]] = []
@@ -53,7 +53,7 @@ async def test_flushed_bytes_are_not_rewritten_by_next_flush(tmp_path: Path) -> 
 
 
 async def test_undurable_new_object_is_removed_but_flush_kept(tmp_path: Path) -> None:
-    """An error says that nothing was published; and what a flush acknowledged is there to be recovered."""
+    """An error means that nothing was published, but everything that a flush acknowledged can be recovered."""
     system = System()
     storage = LocalStorage(tmp_path, system=system)
     before = sorted(os.listdir("/proc/self/fd"))
@@ -70,7 +70,7 @@ async def test_undurable_new_object_is_removed_but_flush_kept(tmp_path: Path) ->
 
 
 async def test_removal_of_unfinished_file_keeps_second_link(tmp_path: Path) -> None:
-    """As a power cut leaves one that was published exclusively."""
+    """A power cut can leave an exclusively published object with such a second link."""
     storage = LocalStorage(tmp_path)
     (tmp_path / ".x.w.partial").write_bytes(b"data")
     os.link(tmp_path / ".x.w.partial", tmp_path / "x")
@@ -80,7 +80,7 @@ async def test_removal_of_unfinished_file_keeps_second_link(tmp_path: Path) -> N
 
 
 async def test_objects_are_written_on_filesystem_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that somebody asked for is an error there."""
+    """Only an explicitly requested lock raises an error there."""
 
     def flock(fd: int, how: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -108,7 +108,7 @@ def test_unlocked_file_is_lockable_while_still_open(tmp_path: Path) -> None:
 async def test_writer_sidecars_use_small_chunks(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path, chunk_size=4 * BESIDE_CHUNK)
     sizes = [
-        each.open_sink(key).chunk_size  # type: ignore[attr-defined]  # a sink of this backend is its own context
+        each.open_sink(key).chunk_size  # type: ignore[attr-defined]  # the sink is its own context manager
         for each in (storage, storage.owned_by("w"))
         for key in ("_index/x", "x")
     ]
@@ -116,7 +116,7 @@ async def test_writer_sidecars_use_small_chunks(tmp_path: Path) -> None:
 
 
 async def test_deleting_folder_is_ignored_on_any_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """macOS has one error for a folder and for what may not be removed."""
+    """macOS uses the same error for a folder and for a file that may not be removed."""
 
     class Mac(System):
         def unlink(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The order of listing local files, against a flat list of keys."""
+"""Local files are listed in the same order as the keys of a flat store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join)
 
 
 def make(folder: Path, keys: list[str]) -> list[str]:
-    """Those of the keys that a file system can hold together."""
+    """Create files for the keys and return those that can coexist in a file system."""
     made = []
     for key in keys:
         path = folder / key

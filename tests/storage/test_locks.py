@@ -1,4 +1,4 @@
-"""`FileLock`: it dies with its owner, though a child made by fork lives on."""
+"""`FileLock`: a lock is released when its owner dies, even if a forked child of the owner lives on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.lock import FileLock
 
-# The parent takes the lock, forks, and dies; the child says so and lives until its input ends.
+# The parent takes the lock, forks, and dies; the child reports this and lives until its input ends.
 PROGRAM = """
 import os, sys
 from asyncrec.storage._local.lock import FileLock
@@ -48,7 +48,7 @@ def test_lock_is_released_with_owner_despite_forked_child(tmp_path: Path) -> Non
     path = tmp_path / "lock"
     path.touch()
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdin=subprocess.PIPE) as process:
-        process.wait(timeout=60)  # the parent; the child holds the pipe's other end
+        process.wait(timeout=60)  # waits for the parent; the child keeps the pipe's other end
         FileLock(opened(path), str(path)).release()
 
 
@@ -60,7 +60,7 @@ def test_unreferenced_lock_is_released(tmp_path: Path) -> None:
 
 
 def test_lock_owner_is_read_from_opened_file(tmp_path: Path) -> None:
-    """Somebody may put a pipe there, on which reading would wait."""
+    """Someone could put a pipe in the file's place, and reading from that would block."""
     path = tmp_path / "lock"
     path.write_bytes(b"4242\n")
     lock, other = FileLock(opened(path), str(path)), opened(path)

@@ -1,4 +1,4 @@
-"""The memory backend: the kit that every backend passes, and what names mean."""
+"""The memory backend passes the kit that every backend must pass; storages with the same name share their objects."""
 
 from __future__ import annotations
 

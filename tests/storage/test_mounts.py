@@ -1,4 +1,4 @@
-"""Which filesystems have no disk to wait for."""
+"""Which file systems count as being in memory, so that no operation waits for a disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _HEADING = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 def test_linux_mount_and_swap_tables_are_parsed(
     device: tuple[int, int], swaps: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of swaps has a heading; a system that has none is taken to swap."""
+    """The table of swaps begins with a heading; a system without the table is assumed to swap."""
 
     def opened(path: str, **_: str) -> io.StringIO:
         text = {"/proc/self/mountinfo": _MOUNTS, "/proc/swaps": swaps}[path]

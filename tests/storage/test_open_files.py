@@ -1,4 +1,4 @@
-"""Files that are kept open: who closes them, and who waits for that."""
+"""Files that are kept open for reuse: which thread closes them, and who waits for that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Closing:
-    """`os`, in which to close something calls a function first."""
+    """A replacement for `os` that calls a function before it closes anything."""
 
     def __init__(self, before: Callable[[], object]) -> None:
         self._before = before

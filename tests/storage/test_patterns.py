@@ -1,4 +1,4 @@
-"""Patterns in the last part of a path: what is one, and what it matches."""
+"""Patterns in the last part of a path: what counts as a pattern, and what it matches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_pattern_is_recognised_by_three_characters(name: str, is_one: bool
         ("?1", ["a1", "b1"]),
         ("a[2-9]", ["a2"]),
         ("f/*", ["f/c1"]),
-        ("f*/c1", []),  # what stands before the last slash is no pattern
+        ("f*/c1", []),  # no patterns before the last slash
         ("*", ["a1", "a2", "b1"]),
     ],
 )

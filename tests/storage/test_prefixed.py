@@ -1,4 +1,4 @@
-"""A prefix of a storage: the kit that every backend passes, with neighbours that must not be seen."""
+"""A storage limited to a prefix passes the kit that every backend must pass, and hides objects outside the prefix."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_prefixed_storage_error_names_whole_path() -> None:
 
 
 class _Holding(MemoryStorage):
-    """Its sources hold two bytes behind every answer."""
+    """A storage whose sources keep two bytes buffered after each answer."""
 
     @asynccontextmanager
     async def open_source(
@@ -72,7 +72,7 @@ class _Ahead(ByteSource):
 
 @pytest.mark.parametrize("behind", ["a prefix", "a bridge"])
 async def test_buffered_size_is_visible_through_prefix_and_bridge(behind: str) -> None:
-    """It counts against the limit of whoever reads ahead."""
+    """The buffered bytes count against the limit of a caller that reads ahead."""
     inner = _Holding()
     await inner.put("a/b", b"bytes")
     async with AsyncExitStack() as stack:

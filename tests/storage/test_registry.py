@@ -1,4 +1,4 @@
-"""From a path to its backend."""
+"""How the backend for a path is found, including plugins, and the errors that name a faulty plugin."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Found:
-    """What entry points are installed, and a registry that has seen none of them."""
+    """The installed entry points, as a test defines them, with a registry that has not loaded any yet."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[Any] = []
@@ -204,7 +204,7 @@ async def test_failing_or_misbehaving_hook_is_named(found: Found) -> None:
     def fail() -> list[StorageFactory]:
         raise RuntimeError("at once")
 
-    failing.asyncrec_storage_factories = hookimpl(fail)  # type: ignore[attr-defined]  # that is how plugins are made
+    failing.asyncrec_storage_factories = hookimpl(fail)  # type: ignore[attr-defined]  # as in a plugin
     strange.asyncrec_storage_factories = hookimpl(lambda: ["s3"])  # type: ignore[attr-defined]  # likewise
     found.entries += [Entry("failing", failing), Entry("strange", strange)]
     with pytest.raises(UnknownSchemeError, match=r"'failing'.*at once.*'strange'.*'s3'"):
@@ -230,7 +230,7 @@ async def test_plugin_cannot_claim_local_paths_or_bare_scheme_string(found: Foun
 async def test_built_in_schemes_cannot_be_claimed_by_plugins(
     found: Found, tmp_path: Path, scheme: str, name: str
 ) -> None:
-    """Whatever the entry point is called, the names of ours included."""
+    """This holds for any name of the entry point, including the names of asyncrec's own."""
     found.add(name, scheme, "cl")
     claimed = f"{scheme}://" if scheme else "paths without a scheme"
     with pytest.raises(UnknownSchemeError, match=f"the plugin '{name}' claims {claimed}, which are built in"):
@@ -252,7 +252,7 @@ async def test_built_in_schemes_load_no_plugins(found: Found, tmp_path: Path) ->
 
 
 class Boo(BaseException):
-    """Of no kind that anybody expects."""
+    """An exception of a kind that no code expects."""
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Boo("boo")])
@@ -262,7 +262,7 @@ async def test_plugin_exiting_program_does_not_break_others(found: Found, error:
         raise error
 
     ending = ModuleType("ending")
-    ending.asyncrec_storage_factories = hookimpl(fail)  # type: ignore[attr-defined]  # that is how plugins are made
+    ending.asyncrec_storage_factories = hookimpl(fail)  # type: ignore[attr-defined]  # as in a plugin
     found.add("before", "be")
     found.entries.append(Entry("ending", ending if hook else error))
     found.add("after", "af")
@@ -282,14 +282,14 @@ async def test_invalid_scheme_raises_error_naming_plugin(found: Found, scheme: A
     with pytest.raises(UnknownSchemeError, match=r"the plugin 'odd' returned the scheme .* lower-case"):
         async with open_storage("what://x"):
             pass
-    with pytest.raises(UnknownSchemeError):  # it is all or nothing
+    with pytest.raises(UnknownSchemeError):  # a plugin's schemes are registered all or not at all
         async with open_storage("od://x"):
             pass
 
 
 async def test_invalid_factory_name_raises_error_naming_plugin(found: Found) -> None:
     odd = ModuleType("odd")
-    factory = StorageFactory(7, ("od",), found.opener("odd"))  # type: ignore[arg-type]  # the point of the test
+    factory = StorageFactory(7, ("od",), found.opener("odd"))  # type: ignore[arg-type]  # deliberately wrong
     odd.asyncrec_storage_factories = hookimpl(lambda: [factory])  # type: ignore[attr-defined]  # as plugins are made
     found.entries.append(Entry("odd", odd))
     with pytest.raises(UnknownSchemeError, match="the plugin 'odd' returned a StorageFactory with the name 7"):

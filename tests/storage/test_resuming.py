@@ -1,4 +1,4 @@
-"""ResumingSource."""
+"""`ResumingSource`: it continues after transient faults without losing bytes or mixing versions of an object."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Fault = Callable[[int], Exception | None]
 
 
 class FaultyStorage(MemoryStorage):
-    """``open_fault(n)`` and ``receive_fault(n)`` say what the n-th opening and the n-th receive raise, if anything."""
+    """A storage whose n-th open or receive raises the error that ``open_fault(n)`` or ``receive_fault(n)`` returns."""
 
     def __init__(self, open_fault: Fault = lambda n: None, receive_fault: Fault = lambda n: None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class FaultyStorage(MemoryStorage):
         self.received = 0
         self.open_now = 0
         self.most_out = 0
-        self.short_after: int | None = None  # a body ends there, as if it were whole
+        self.short_after: int | None = None  # a body ends there, as if it were complete
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -55,7 +55,7 @@ class FaultyStorage(MemoryStorage):
         async with super().open_source(key, start=start, end=end, info=info) as source:
             self.open_now += 1
             try:
-                # A scope of its own: leaving it in another task than it was entered in would fail.
+                # Exiting this scope in a different task than the one that entered it would fail.
                 with anyio.CancelScope():
                     yield _FaultySource(self, source, start)
             finally:
@@ -72,7 +72,7 @@ class _FaultySource(ByteSource):
         await anyio.lowlevel.checkpoint()
         if (error := storage.receive_fault(storage.received)) is not None:
             raise error
-        max_bytes = min(max_bytes, 9_000)  # as much as has arrived
+        max_bytes = min(max_bytes, 9_000)  # simulates that no more has arrived
         if storage.short_after is not None:
             if self.position >= storage.short_after:
                 storage.short_after = None
@@ -85,7 +85,7 @@ class _FaultySource(ByteSource):
 
 @pytest.fixture
 def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that only the waits move."""
+    """Replace the clock by one that only sleeping advances; return the list of delays."""
     slept: list[float] = []
 
     async def sleep(delay: float) -> None:
@@ -267,7 +267,7 @@ async def test_read_ahead_bounds_held_bytes(read_ahead: int) -> None:
 
 
 class _PiecemealSource(ByteSource):
-    """Asks for as much as it is asked for, and gives it in pieces of 500 bytes, as it came."""
+    """A source that receives as much as it is asked for, but returns it in pieces of 500 bytes."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source, self.info, self.answer, self.asked = source, source.info, b"", list[int]()
@@ -337,7 +337,7 @@ async def test_closing_error_does_not_hide_original_error(read_ahead: int) -> No
 async def test_version_is_fixed_after_first_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A source may find out that the answer it was opened by was wrong; reading goes on with what it is then."""
+    """A source may find that the answer it was opened with was wrong; it then continues with the actual version."""
     storage = FaultyStorage(receive_fault=transient(1, 4, 8))
     await storage.put("x", DATA)
     truth = await storage.head("x")
@@ -368,7 +368,7 @@ async def test_version_is_fixed_after_first_bytes(
 
 
 async def test_early_replacement_by_other_size_is_detected(read_ahead: int, sleeps: list[float]) -> None:
-    """Nothing is mixed yet, but the size was told."""
+    """No bytes of both versions were mixed yet, but the caller already knows the old size."""
     storage = FaultyStorage()
     await storage.put("x", DATA)
     await storage.put("y", DATA + b"more")
@@ -387,7 +387,7 @@ async def test_early_replacement_by_other_size_is_detected(read_ahead: int, slee
 async def test_source_seeks_to_any_offset_within_version(
     read_ahead: int,
 ) -> None:
-    """Forwards, backwards and from the end; nothing that was on its way from before comes."""
+    """Seeking works forwards, backwards and from the end; bytes that were in flight before are not delivered."""
     store = MemoryStorage()
     data = Random(5).randbytes(300_000)
     await store.put("x", data)

@@ -1,4 +1,4 @@
-"""The one back-off."""
+"""`retrying`: which errors are retried, how long it waits, and what it logs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(anyio, "sleep", clock.sleep)
     monkeypatch.setattr(anyio, "current_time", lambda: clock.now)
-    monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: high)  # the longest draw
+    monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: high)  # always the longest delay
     return clock
 
 
 class Failing:
-    """Fails so many times, then returns 7."""
+    """An operation that fails ``times`` times and then returns 7."""
 
     def __init__(
         self, times: int, error: Exception | None = None, cost: float = 0.0, clock: Clock | None = None

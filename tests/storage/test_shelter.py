@@ -1,4 +1,4 @@
-"""What is sheltered ends in spite of cancellation, within its limit, on both loops."""
+"""Sheltered calls finish despite cancellation, within their time limit, on both event loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Request:
-    """A request that takes its time; what becomes of it is noted."""
+    """A slow request that records its outcome."""
 
     def __init__(self, seconds: float, error: Exception | None = None) -> None:
         self.seconds, self.error = seconds, error

@@ -1,4 +1,4 @@
-"""What is sheltered from asyncio's own cancellations takes none of them away, and leaves none behind."""
+"""Calls sheltered from asyncio's native cancellation neither swallow a cancellation nor leave one behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def fail_after(seconds: float) -> None:
 
 
 async def nothing_is_left_behind() -> None:
-    """The next await goes through, and nobody counts a cancellation."""
+    """Check that the next await succeeds and that no cancellation is pending."""
     for _ in range(3):
         await asyncio.sleep(1)
     task = asyncio.current_task()
@@ -121,7 +121,7 @@ async def test_task_group_body_after_sheltered_call_is_cancelled() -> None:
 
 
 async def cancelled_at(seconds: list[float], body: Callable[[], Awaitable[object]]) -> asyncio.Task[object]:
-    """Run ``body`` in a task that is cancelled so many times, and give the task when it has ended."""
+    """Run ``body`` in a task that is cancelled after each of these delays, and return the task when it has ended."""
 
     async def run() -> object:
         return await body()

@@ -1,4 +1,4 @@
-"""`SinkState`: every state and every event, by its table; what it does not have is refused in one place."""
+"""`SinkState`: every state and event follow the transition table, and all other calls are rejected in one place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ERROR = ValueError("the store is down")
 
 
 class Driven:
-    """A state, and the contexts that are open in it."""
+    """A sink's state together with the contexts that are currently open in it."""
 
     def __init__(self) -> None:
         self.state = SinkState("s3://bucket/key")
@@ -50,7 +50,7 @@ class Driven:
                 self.context.__exit__(ValueError, ERROR, None)
 
 
-# How each state is reached.
+# The events that lead to each state.
 WAYS: dict[State, tuple[Event, ...]] = {
     "new": (),
     "entering": ("enter",),
@@ -169,7 +169,7 @@ async def test_cancelled_call_counts_as_failed() -> None:
 
 
 async def test_sink_built_on_sink_state_keeps_contract() -> None:
-    """The pattern of its docstring, over a dict."""
+    """The sink follows the pattern in the docstring of `SinkState`, and stores its data in a dict."""
     objects = MemoryStorage()
     begun: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Paths and URLs."""
+"""Splitting, joining and redacting paths and URLs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_invalid_path_raises_value_error(path: str) -> None:
 
 def test_bytes_are_rejected_as_path() -> None:
     with pytest.raises(TypeError, match="bytes"):
-        split_path(b"x")  # type: ignore[arg-type]  # the point of the test
+        split_path(b"x")  # type: ignore[arg-type]  # deliberately wrong
 
 
 def test_driver_url_root_decodes_to_same_folder() -> None:
@@ -155,7 +155,7 @@ def test_redact_hides_secrets_in_url(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_redaction_takes_linear_time(piece: str) -> None:
-    """Of what could be searched again from each place, so much would not end within a test's time."""
+    """Input this long would not finish within the test's time limit if each position started a new search."""
     assert redact(piece * ((1 << 18) // len(piece)))
 
 

@@ -65,7 +65,7 @@ class Place(ABC):
 
     @abstractmethod
     def outages(self, seed: int) -> None:
-        """Fail all requests for a while, now and then."""
+        """Fail all requests for a while, again and again."""
 
     @abstractmethod
     def fail(self, k: int, how: Failing) -> None:

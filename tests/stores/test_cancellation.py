@@ -94,7 +94,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class TestStores:
-    """Over HTTP."""
+    """Cancellation of requests to stores over HTTP."""
 
     @pytest.mark.slow
     async def test_write_cancelled_at_any_await_leaves_nothing_behind(self, place: Place) -> None:
@@ -183,7 +183,7 @@ class TestStores:
     ("anyio_backend", "url"), [("asyncio", "file://{}"), ("trio", "file://{}"), ("asyncio", "file+aiofiles://{}")]
 )
 class TestFiles:
-    """On a disk, where no file descriptors or unfinished files may remain."""
+    """Cancellation of work on a disk, where no file descriptors or unfinished files may remain."""
 
     def opened(self, url: str, folder: Path) -> AbstractAsyncContextManager[Storage]:
         return asyncrec.open_storage(url.format(folder))

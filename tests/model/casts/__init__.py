@@ -1,5 +1,5 @@
-"""Who meets whom: small casts of actors, each explored whole.
+"""Which actors are combined: small casts, each of which is explored completely.
 
-W writes, A and B end it, M and N make checkpoints, C compacts, D forgets, R and S replace, F and G are fixed sets, V
-reads, f follows, P and Q continue a source.
+W is a writer, A and B end its log, M and N make checkpoints, C compacts, D forgets a record, R and S replace the data
+set, F and G write fixed sets, V is a reader, f a follower, and P and Q consume a source.
 """

@@ -1,4 +1,4 @@
-"""A local folder, and what a power cut leaves of it."""
+"""Configurations of a local folder, and what may be left of it after a power cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .words import (
 
 
 def folders() -> Iterator[Configuration]:
-    """What a power cut leaves is judged in every state, and in one configuration it is a step."""
+    """Every state is also judged as a power cut would leave it; in one configuration, the power cut is a step."""
     yield Configuration(
         "folder",
         "a folder: a writer that commits and closes",

@@ -1,4 +1,4 @@
-"""Followers, sources, and ids that people choose."""
+"""Configurations of followers, sources, and writer ids that a user chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Larger casts, and two of each kind whose lists are torn."""
+"""Configurations with more actors, and with two actors of each kind that read torn listings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that are torn, lists that are old, and a reader that cannot list."""
+"""Configurations with torn listings, with outdated listings, and with a reader that cannot list."""
 
 from __future__ import annotations
 

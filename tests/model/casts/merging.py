@@ -1,4 +1,4 @@
-"""Checkpoints, and what is deleted behind them."""
+"""Configurations that make checkpoints and delete the objects that these cover."""
 
 from __future__ import annotations
 

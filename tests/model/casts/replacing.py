@@ -1,4 +1,4 @@
-"""Fixed sets and removers: what takes turns."""
+"""Configurations of the actors that take turns: fixed sets and processes that remove shards."""
 
 from __future__ import annotations
 

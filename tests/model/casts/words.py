@@ -1,4 +1,4 @@
-"""Small words for configurations: actors by name, stores that begin with data, and what time allows."""
+"""Shorthand for configurations: functions for actors, initial store contents, and limits on what may happen when."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def chooses(me: str, id: str, last: int) -> Actor:
 def committed(
     log: str, *records: str, sidecars: bool = False, closed: bool = False
 ) -> tuple[tuple[Name, Content], ...]:
-    """A log that has committed a shard for each record."""
+    """Return the objects of a log that has committed one shard for each record."""
     objects: list[tuple[Name, Content]] = [(Name("entry", log), Entry("begin", "t"))]
     for number, record in enumerate(records):
         shard = Name("shard", log, number)
@@ -74,16 +74,16 @@ def told(*records: str) -> Told:
 
 
 def grace(me: str, request: Request, store: Store, processes: dict[str, Process]) -> bool:
-    """No covered object is deleted while a reader is between its list and its last object of it."""
+    """Allow no deletion of a covered object between a reader's listing and its last read of a listed object."""
     if not (isinstance(request, Delete) and request.covered and on("grace")):
         return True
     return not any(process.function is readers.reading and process.answers for process in processes.values())
 
 
 def lock(me: str, request: Request, store: Store, processes: dict[str, Process]) -> bool:
-    """In a folder A begins only if W has died, since it holds W's lock. A power cut ends W before A begins.
+    """Let A begin only after W has died, because in a folder A needs W's lock. A power cut ends W before A begins.
 
-    A follower in the middle of a round dies with it; between two rounds it goes on from the cursor that it has noted.
+    A power cut also kills a follower in the middle of a round; between rounds, it continues from its saved cursor.
     """
     power = processes.get("power")
     if power is not None and me == "A":

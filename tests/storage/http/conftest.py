@@ -1,8 +1,8 @@
-"""Lets the tests of this folder use the servers that all tests share."""
+"""Make the servers that all tests share importable for the tests in this folder."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))  # tests are imported by path; what they share, by name
+sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))  # tests are imported by path, shared modules by name

@@ -1,4 +1,4 @@
-"""A file of authorities that cannot be used is told by name, and by whoever named it."""
+"""Errors about an unusable file of certificate authorities name the file and the option or variable that set it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_certificate_file_is_reread_only_after_change(tmp_path: Path) -> None:
 
 
 def test_shared_contexts_of_different_origins_are_distinct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither what a file or a variable names is taken for what another does."""
+    """A context for one file or variable is never used for a different one."""
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)
     named = trusting(str(path), named_by="ca_file", what="opening x", shared=True)

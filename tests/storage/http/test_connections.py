@@ -1,4 +1,4 @@
-"""A connection that failed is told by its host and port, and tried a few times only if there is no such host."""
+"""Errors of failed connections name the host and port; if the host does not exist, there are only a few retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.storage.http import connection_fault
 
 
 class ClientError(OSError):
-    """As HTTP clients have it."""
+    """A stand-in for an HTTP client's exception."""
 
     host, port = "store.example", 443
 
@@ -38,7 +38,7 @@ def test_proxy_authentication_error_is_not_transient() -> None:
 
 @pytest.mark.parametrize(("number", "lasting"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
 def test_unknown_host_is_lasting_fault_unlike_silent_resolver(number: int, lasting: bool) -> None:
-    """A name server that does not answer may do so later."""
+    """A name server that does not answer now may answer later."""
     error = ClientError()
     error.__cause__ = socket.gaierror(number, "secret")
     fault = connection_fault(error, "what")

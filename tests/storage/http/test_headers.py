@@ -1,4 +1,4 @@
-"""Headers that several backends read."""
+"""Parsers of HTTP headers that several backends use."""
 
 from __future__ import annotations
 

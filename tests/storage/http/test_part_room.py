@@ -1,4 +1,4 @@
-"""Memory for parts on their way is used again, and is touched by nobody before a part is copied there."""
+"""Memory for parts that are being uploaded is reused, and is not touched until a part is copied into it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_part_equals_copied_bytes(size: int) -> None:
 
 
 async def test_event_loop_runs_during_copy_of_part() -> None:
-    """Whoever copies lets go of the interpreter; here nobody would take it from him."""
+    """The copying thread must release the GIL itself: the switch interval is so long that it is never forced to."""
     turns, copied = 0, False
     data, part = bytes(16 * MIB), PartBuffers(16 * MIB).take(16 * MIB)
 
@@ -85,7 +85,7 @@ async def test_event_loop_runs_during_copy_of_part() -> None:
         tasks.start_soon(turn)
         sys.setswitchinterval(1000)
         try:
-            for _ in range(200):  # on a busy machine the loop may not wake so soon
+            for _ in range(200):  # on a busy machine, the loop may not wake up in time
                 await fill_part(part, pieces, None)
                 if pieces.turns_meanwhile:
                     break
@@ -96,9 +96,9 @@ async def test_event_loop_runs_during_copy_of_part() -> None:
 
 
 def test_part_buffer_allocation_touches_no_memory() -> None:
-    """Else the event loop, on which it is taken, would be held by the kernel's clearing of it."""
-    # In a process of its own, where nothing else takes memory or gives it back. What it holds is asked, and not the
-    # most that it ever held: Linux counts there what the process that started it held.
+    """Otherwise the kernel would clear the memory while it is allocated on the event loop, and block the loop."""
+    # This runs in its own process, where nothing else allocates or frees memory. It measures current rather than peak
+    # memory, because on Linux the peak includes the memory of the parent process.
     program = (
         "import psutil\n"
         "from asyncrec.storage.http._parts import PartBuffers\n"

@@ -1,4 +1,4 @@
-"""A source of ranges: what it asks for, and what it makes of the answers."""
+"""`RangedSource`: which ranges it requests, and how it handles the responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INFO = ObjectInfo("key", len(DATA), "v1", None, datetime.now(UTC))
 
 
 class Source(RangedSource):
-    """Over bytes in memory, in blocks of a thousand."""
+    """A ranged source over bytes in memory, which returns blocks of a thousand bytes."""
 
     window = 10_000
 
@@ -62,7 +62,7 @@ class Source(RangedSource):
 
 
 class Answer:
-    """To the end, in blocks of 3,000 bytes; it breaks where it is told to."""
+    """A response that streams blocks of 3,000 bytes, and fails at ``breaks_at``."""
 
     def __init__(self, start: int, end: int, breaks_at: int) -> None:
         self.start, self.end, self.breaks_at = start, end, breaks_at
@@ -132,7 +132,7 @@ async def test_paused_reader_gets_stream_after_quarter_window(
 
 
 class Known(Source):
-    """Its first answer says what it is of."""
+    """A source whose first response describes the object, so that no separate look-up is needed."""
 
     said = True
     looks = 0

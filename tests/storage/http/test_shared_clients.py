@@ -1,4 +1,4 @@
-"""One client for all that agree in its key, made by the first and closed by the last."""
+"""All users with the same key share one client, which the first one creates and the last one closes."""
 
 from __future__ import annotations
 

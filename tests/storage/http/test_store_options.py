@@ -1,4 +1,4 @@
-"""The options of a storage are checked by name and type, and their values are never told."""
+"""A storage's options are checked by name and type, and error messages never reveal their values."""
 
 from __future__ import annotations
 

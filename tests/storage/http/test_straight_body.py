@@ -1,4 +1,4 @@
-"""The body of an answer of aiohttp, received without its parser: what comes, and what becomes of the connection."""
+"""Reading an aiohttp response's body without aiohttp's parser: the bytes, and the state of the connection after it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SIZES = [1, 10_000, BLOCK - 1, BLOCK, BLOCK + 1, (3 << 20) + 7]
 
 
 class Server:
-    """Answers ``GET /N`` with N bytes, and keeps the connection."""
+    """A server that answers ``GET /N`` with N bytes and keeps the connection open."""
 
     def __init__(self) -> None:
         self.connections = 0
         self.sent = 0
-        self.breaks_at: int | None = None  # of a body; then the connection is closed
-        self.extra = b""  # sent after a body that its length does not count
-        self.at_once = False  # a head and its body
-        self.ends = False  # the connection, after a body, without a word of it
+        self.breaks_at: int | None = None  # offset in a body at which the connection is closed
+        self.extra = b""  # sent after a body, beyond its stated length
+        self.at_once = False  # send the headers and the body together
+        self.ends = False  # close the connection after a body without announcing it
         self.headers = ""
         self.ended = asyncio.Semaphore(0)
         self.url = ""
@@ -72,7 +72,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(params=["http", "https"])
 def serving(request: pytest.FixtureRequest, certificate: Certificate) -> Serving:
-    """Runs a server, and a session that asks it."""
+    """Return a function that runs a server and a client session for it."""
     tls = certificate if request.param == "https" else None
 
     @asynccontextmanager
@@ -88,7 +88,7 @@ def serving(request: pytest.FixtureRequest, certificate: Certificate) -> Serving
 
 
 async def begun(server: Server, session: aiohttp.ClientSession, size: int) -> tuple[aiohttp.ClientResponse, Callable]:
-    """An answer, and what reads it: straight, or as usual where all of it has come with its head."""
+    """Return a response and a function that reads it: directly, or with aiohttp if its body came with its headers."""
     response = await session.get(f"{server.url}/{size}")
     body = StraightBody.of(response, size)
     return response, response.content.readany if body is None else body.read
@@ -181,7 +181,7 @@ async def test_sender_waits_for_paused_reader(serving: Serving) -> None:
 
 
 async def test_body_on_foreign_event_loop_stays_with_aiohttp() -> None:
-    """Transports of uvloop, say, have not been shown to change protocols in the middle of a body."""
+    """It is not known whether other transports, such as uvloop's, can switch protocols in the middle of a body."""
 
     class Elsewhere:
         transport = object()
@@ -215,7 +215,7 @@ async def test_connection_ending_with_body_loses_no_bytes(serving: Serving, size
     async with serving() as (server, session):
         server.ends, server.headers = True, headers
         _, read = await begun(server, session, size)
-        for _ in range(200):  # a reader that rests, so that all that fits between it and the server has come
+        for _ in range(200):  # the reader pauses, so that all buffers fill up
             await anyio.lowlevel.checkpoint()
         with anyio.move_on_after(0.05):
             await server.ended.acquire()
@@ -244,7 +244,7 @@ async def test_abandoned_body_closes_connection_at_server(serving: Serving) -> N
         body = StraightBody.of(response, 64 << 20)
         assert body is not None
         await body.read()
-        for _ in range(100):  # so that it waits for its reader
+        for _ in range(100):  # so that the server waits for the reader
             await anyio.lowlevel.checkpoint()
         body.leave()
         response.close()

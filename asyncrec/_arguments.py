@@ -1,4 +1,4 @@
-"""Parse size arguments such as 67108864, ``"64MiB"``, ``"64M"`` and ``"1 GB"``. This module does no I/O."""
+"""Parse size arguments such as 67108864, ``"64MiB"`` and ``"1 GB"``, and limit ages. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ Size: TypeAlias = "int | str"
 
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([kmgt]i?)?b?", re.IGNORECASE)
 _POWERS = " kmgt"
+
+
+# A century. The times that many seconds ago, and that far ahead, can be computed and written.
+MOST_SECONDS = 36_525 * 86_400.0
+
+
+def check_age(seconds: float, name: str) -> None:
+    """Raise ValueError if ``seconds`` is longer than a century. ``name`` is the argument's name."""
+    if not seconds <= MOST_SECONDS:
+        raise ArgumentValueError(f"{name}={seconds}: must be at most {MOST_SECONDS:.0f} seconds, a century")
 
 
 def byte_count(value: Size | float, name: str) -> int:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from asyncrec._arguments import byte_count
+from asyncrec._arguments import MOST_SECONDS, byte_count
 from asyncrec.cli._standard import STANDARD, StandardStreams
 from asyncrec.errors import ArgumentValueError, UsageError
 
@@ -79,4 +79,7 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a duration; write it as 90s, 15m, 12h, 1d or 2w")
-    return float(match[1]) * _SECONDS[match[2].lower()]
+    seconds = float(match[1]) * _SECONDS[match[2].lower()]
+    if seconds > MOST_SECONDS:
+        raise UsageError(f"{text!r} is longer than a century; the longest duration is {MOST_SECONDS / 86400:.0f}d")
+    return seconds

@@ -11,13 +11,14 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.splitting import weights_of
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.names import is_data
-from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, DatasetError, ObjectNotFoundError
 from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Progress
+from asyncrec.tools._same_object import path_inside
 from asyncrec.tools._splits import ExampleParts, SplitOptions, SplitsReport, write_splits
 
 
@@ -42,6 +43,7 @@ async def from_folder(
     each label.
 
     Raises:
+        ValueError: the target is inside the source.
         ObjectNotFoundError: the folder does not exist.
         DatasetError: no subfolder contains files, or a split would get no file.
     """
@@ -50,6 +52,13 @@ async def from_folder(
         target, weights_of(ratios), seed, max_shard_bytes, compression, target_storage, target_storage_options
     )
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
+        async with located(target, storage=target_storage, storage_options=options.storage_options) as (other, into):
+            inside = await path_inside(store, key, other, into)
+        if inside and is_data(inside):
+            raise ArgumentValueError(
+                f"{report.target}: the target is inside the source {report.source}, so a second call would take the "
+                "shards for files of a label; write the splits to another folder"
+            )
         prefix = f"{key.rstrip('/')}/" if key else ""
         names = [info.key[len(prefix) :] async for info in store.list_objects(prefix)]
         files = await in_thread(_Files, prefix, names)

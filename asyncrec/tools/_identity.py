@@ -158,10 +158,10 @@ class Identities:
         return found
 
     def _value(self, features: Features) -> bytes | None:
-        """Return a digest of the feature's value in a record, or `None` if the record has no value."""
+        """Return a digest of the feature's values in a record, or `None` if the record has no values."""
         assert self._feature is not None, "called only with a feature"
         kind, payload = features.get(self._feature, (NONE, b""))
-        return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
+        return key_digests([_text_of(kind, payload)])[0] if payload else None
 
     def _without_ignored(self, record: bytes, features: Features) -> bytes:
         """Return bytes that represent a record's content without the ignored features.

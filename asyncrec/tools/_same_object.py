@@ -1,4 +1,4 @@
-"""Determine whether two keys name the same object, so that a tool does not replace the object that it reads."""
+"""Compare keys of two storages, so that a tool does not replace or read what it writes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
+from asyncrec.storage._url import join
 
 
 async def is_same_object(store: Storage, key: str, other: Storage, other_key: str) -> bool:
@@ -30,6 +31,17 @@ async def is_same_object(store: Storage, key: str, other: Storage, other_key: st
         return False
     one, two = ((info.etag, info.size, info.crc32c, info.modified) for info in (here, there))
     return one == two
+
+
+async def path_inside(store: Storage, key: str, other: Storage, other_key: str) -> str:
+    """Return the path of the key ``other_key`` relative to the folder ``key``, or ``""`` if it is not inside."""
+    here, there = join(store.root, key), join(other.root, other_key)
+    folder, other_folder = local_folder(store), local_folder(other)
+    if folder is not None and other_folder is not None:
+        paths = (os.path.join(folder.folder, key), os.path.join(other_folder.folder, other_key))
+        here, there = [(await in_thread(os.path.realpath, path)).replace(os.sep, "/") for path in paths]
+    beginning = here.rstrip("/") + "/"
+    return there[len(beginning) :].strip("/") if there.startswith(beginning) else ""
 
 
 def _is_same_file(path: Path, other: Path) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from asyncrec._arguments import check_age
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import header_path
 from asyncrec._shards.journal.home import LocalHome, home_of
@@ -97,8 +98,10 @@ async def uploads(
     this machine proves the job dead; `asyncrec.recover` gives up jobs of other machines.
 
     Raises:
+        ValueError: ``older_than`` is longer than a century.
         StorageError: the store failed.
     """
+    check_age(older_than, "older_than")
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         report = UploadsReport(path=redact(os.fspath(path)), root=store.root)
         if not isinstance(store, UnfinishedUploads):

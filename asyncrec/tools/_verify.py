@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._arguments import Size
+from asyncrec._arguments import Size, check_age
 from asyncrec._concurrency.map import side_by_side
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import ArgumentValueError, StorageError
@@ -102,9 +102,11 @@ async def verify(
     Raises:
         ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or the path cannot be listed.
         ManifestError: a manifest cannot be read.
-        ValueError: both ``adopt`` and ``delete`` were passed, or ``jobs`` is less than 1.
+        ValueError: both ``adopt`` and ``delete`` were passed, ``jobs`` is less than 1, or ``min_age`` is longer than a
+            century.
     """
     check_jobs(jobs)
+    check_age(min_age, "min_age")
     if adopt and delete:
         raise ArgumentValueError("adopt and delete cannot be combined")
     async with selected(

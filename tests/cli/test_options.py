@@ -43,3 +43,10 @@ def test_malformed_size_and_duration_are_rejected(text: str) -> None:
         parse_size(text)
     with pytest.raises(UsageError):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["36526d", "9999999999w", "9" * 400 + "w"])
+def test_durations_of_more_than_century_are_rejected(text: str) -> None:
+    assert parse_duration("36525d") == 36525 * 86400
+    with pytest.raises(UsageError, match="longer than a century; the longest duration is 36525d"):
+        parse_duration(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from tool_data import SCHEMA, change, data_names, example, names, write_pages
 
@@ -279,3 +280,12 @@ async def test_data_sets_with_different_labels_are_not_merged(storage: Storage) 
     assert await names(storage) == before
     await tools.merge(["one", "same"], "both", **into(storage))
     assert (await asyncrec.read_manifest("both", storage=storage)).metadata["labels"] == ["cat", "dog"]
+
+
+async def test_records_with_empty_feature_are_never_equal(storage: Storage) -> None:
+    """A feature without values is like an absent one."""
+    lists: list[object] = [np.array([], np.int64), np.array([], np.float32), [], None, [1], [1]]
+    records = [{"n": n} if tag is None else {"n": n, "tag": tag} for n, tag in enumerate(lists * 2)]
+    await asyncrec.write_records("x.tfrecord", map(asyncrec.encode_example, records), storage=storage)
+    report = await tools.dedupe("x.tfrecord", "once.tfrecord", by="feature:tag", **into(storage))
+    assert report.records == 4 * 2 + 1

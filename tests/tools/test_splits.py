@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +75,26 @@ async def test_from_folder_uses_subfolders_as_labels(storage: Storage) -> None:
     again = await tools.from_folder("in", "out", ratios=0.8, storage=storage, target_storage=storage)
     assert again.records == report.records
     assert len(await read(storage, "out/train")) == 16
+
+
+async def test_from_folder_refuses_target_inside_its_source(storage: Storage) -> None:
+    for number in range(10):
+        await storage.put(f"in/cat/{number}.png", b"%d" % number)
+    for target in ("in/out", "in/cat", "in/deep/out/"):
+        with pytest.raises(ValueError, match="the target is inside the source in"):
+            await tools.from_folder("in", target, storage=storage, target_storage=storage)
+    await tools.from_folder("in/", "inside", storage=storage, target_storage=storage)
+    for _ in range(2):
+        report = await tools.from_folder("in", "in/_out", storage=storage, target_storage=storage)
+        assert (report.labels, sum(report.records.values())) == (["cat"], 10)
+
+
+async def test_from_folder_refuses_linked_target_inside_source(tmp_path: Path) -> None:
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    (tmp_path / "in" / "cat" / "1.png").write_bytes(b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    with pytest.raises(ValueError, match="the target is inside the source"):
+        await tools.from_folder(tmp_path / "in", tmp_path / "link" / "out")
 
 
 async def test_slow_row_and_file_work_runs_in_threads(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

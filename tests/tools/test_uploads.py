@@ -205,3 +205,15 @@ async def test_recover_reports_dead_writer_without_spool_as_lost() -> None:
     report = await tools.recover("crawl/pages", storage=store)
     assert report.recovery.lost == ("dead",)
     assert report.to_json()["lost"] == ["dead"]
+
+
+@pytest.mark.parametrize("seconds", [1e30, float("inf"), float("nan")])
+async def test_ages_of_more_than_century_are_rejected(seconds: float, tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "x-00000-of-00001.tfrecord", [b"x"])
+    for call in (
+        lambda: tools.uploads(tmp_path, remove=True, older_than=seconds),
+        lambda: tools.compact(tmp_path / "x", grace=seconds),
+        lambda: tools.verify(tmp_path / "x", min_age=seconds),
+    ):
+        with pytest.raises(ValueError, match="must be at most 3155760000 seconds, a century"):
+            await call()

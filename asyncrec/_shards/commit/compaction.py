@@ -19,6 +19,7 @@ from datetime import timedelta
 
 import anyio
 
+from asyncrec._arguments import check_age
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
@@ -150,7 +151,8 @@ async def compact_manifest(
 
 
 def check_grace(grace: float) -> None:
-    """Raise a ValueError if the grace is too short."""
+    """Raise a ValueError if the grace is too short, or longer than a century."""
+    check_age(grace, "grace")
     if not grace >= LEAST_GRACE:
         raise ArgumentValueError(
             f"grace={grace}: must be at least {LEAST_GRACE:.0f} seconds, so that a reader that has just listed a "

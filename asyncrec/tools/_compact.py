@@ -109,10 +109,10 @@ async def compact(
         ValueError: options are invalid or contradict each other; or the feature ``newest`` has no order; or a page
             whose newest version is a revisit would lose its body. The data set is unchanged.
         ObjectNotFoundError: there is no manifest.
-        DatasetError: the path is not a data set with a manifest, or the number of records in a shard differs from the
-            manifest.
+        DatasetError: the path is not a data set with a manifest.
         FormatError: a shard is damaged; neither that shard nor the shards to be joined with it are changed. With
-            ``newest``, no shard is joined if a record whose key occurs more than once is damaged.
+            ``newest``, no shard is joined if a record is damaged whose key occurs more than once or that may be a page.
+        DatasetError, ObjectChangedError: a shard is not the one in the manifest; it is not joined.
         ManifestError: the manifest cannot be read.
         ConflictError: other processes kept removing shards, or one of them did not end.
         StorageError: the store failed.

@@ -87,7 +87,8 @@ async def convert(
         ValueError: the formats cannot be converted into each other, or ``jobs`` is less than 1.
         PluginError: the format is not installed; the message names the package to install.
         DatasetError: a file with different contents was converted into the data set under the same name.
-        ObjectChangedError: a file changed while it was converted; none of its records is written.
+        ObjectChangedError: a file changed while it was converted, or is a shard and not the one in its manifest; none
+            of its records is written.
         ObjectExistsError: the target file exists.
         SchemaError, DecodeError: a record does not fit the columns of the target file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.

@@ -24,7 +24,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._conditions import Conditions, Where
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
-from asyncrec.tools._shard_reading import open_shard
+from asyncrec.tools._shard_reading import check_count, open_shard
 
 # The number of shards to count at once in a remote store. Counting is cheap if a shard has an index.
 _FAR = 16
@@ -79,6 +79,7 @@ async def count(
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as for `info`.
         FormatError: in a file without an index, a length or the compression is damaged.
+        ObjectChangedError: a shard that was read is not the one in its manifest.
         ValueError: ``jobs`` is less than 1; a feature does not exist, or ``by`` has more than 10,000 different values.
     """
     check_jobs(jobs)
@@ -174,10 +175,12 @@ class CountsBy:
 
         Raises:
             ValueError: there are more than `MOST_VALUES` different values, or a condition does not fit the feature.
+            DatasetError, ObjectChangedError: the shard is not the one in the manifest.
         """
-        found = 0
+        found = read = 0
         async with open_shard(self._selection, shard) as reader:
             while batch := await reader.next_batch():
+                read += len(batch.records)
                 records, counts, seen = await in_thread(lambda: self._look(batch.records))
                 found += records
                 self._counts.update(counts)
@@ -187,6 +190,7 @@ class CountsBy:
                         f"{self._selection.path}: the feature {self._by!r} has more than {MOST_VALUES:,} different "
                         "values, which is too many to count by; choose another feature"
                     )
+        check_count(shard, read)
         return found
 
     def end(self) -> Mapping[CountedValue, int] | None:

@@ -74,6 +74,7 @@ async def dedupe(
         ValueError: no record has the feature, or its values have no order; or a kept page is a revisit of a page that
             would be left out.
         FormatError: the source is damaged; no part of the target remains.
+        ObjectChangedError: a shard is not the one in its manifest; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None

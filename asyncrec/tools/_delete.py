@@ -95,6 +95,7 @@ async def delete(
             feature cannot have the value of a condition.
         DatasetError: the path is not a data set with a manifest, or a shard's keys are damaged.
         FormatError: a shard is damaged; that shard is not changed.
+        ObjectChangedError: a shard is not the one in the manifest; that shard is not changed.
         ConflictError: other processes kept removing shards, or one of them did not end.
         StorageError: the store failed.
     """

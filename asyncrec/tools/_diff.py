@@ -19,11 +19,11 @@ from asyncrec.example._by_name import features_in, values_of
 from asyncrec.example._wire import NONE
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, KEY, Identities, check_by
-from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
+from asyncrec.tools._shards_in_turn import has_keys
 
 # The maximum numbers of record numbers and keys that are reported for each kind of difference. Finding a key requires
 # reading its record.
@@ -102,6 +102,7 @@ async def diff(
         DatasetError: ``by`` is ``"key"``, but one of the paths has no keys.
         ValueError: no record has the feature of ``by`` or ``ignore``.
         FormatError: one of the paths is damaged.
+        ObjectChangedError: a shard is not the one in its manifest.
     """
     if by is not None:
         check_by(by)

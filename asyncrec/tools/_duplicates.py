@@ -13,11 +13,11 @@ from asyncrec._shards.manifest.origins import CommitOrder
 from asyncrec.errors import ArgumentValueError
 from asyncrec.tools._forgotten import Found
 from asyncrec.tools._identity import KEY, Identities
-from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._newest import newest_records
 from asyncrec.tools._revisited import revisits_among
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys
+from asyncrec.tools._shards_in_turn import has_keys
 
 # The number of keys to read at once: 1 MiB.
 _AT_ONCE = 1 << 16

@@ -65,6 +65,7 @@ async def filter(  # noqa: A001  # named like the command
             the feature ``newest`` have no order.
         DatasetError: ``newest`` was passed, but the source is not a data set, or no record has a key.
         FormatError: the source is damaged; no part of the target remains.
+        ObjectChangedError: a shard is not the one in its manifest; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)

@@ -24,8 +24,10 @@ from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file
-from asyncrec.tools._keyed_records import ShardsInTurn
+from asyncrec.tools._read_through import ChecksummedStorage
 from asyncrec.tools._selection import SelectedShard, Selection
+from asyncrec.tools._shard_reading import check_opened
+from asyncrec.tools._shards_in_turn import ShardsInTurn
 
 # The size of a block, which is read in one call in a worker thread. A longer record is read in a block of its own.
 _BLOCK_BYTES = 1 << 20
@@ -42,10 +44,13 @@ class FramedRecords(ShardsInTurn):
     async def __anext__(self) -> Batch:
         while await self._has_shard():
             batch = await self._reader.next_batch()
+            if batch is not None:
+                self._in_shard += len(batch)
             if isinstance(batch, FramedBatch):
                 return replace(batch, keys=await self._keys.joined(len(batch))) if self._keys else batch
             if batch is not None:
                 return replace(batch, keys=await self._keys.take(len(batch))) if self._keys else batch
+            await self._check_shard(self._reader.crc32c)
             await self._end_shard()
         raise StopAsyncIteration
 
@@ -61,21 +66,28 @@ class _FrameReader:
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
     ) -> None:
         """``file`` is the shard's file, or `None` if the shard cannot be read in frames."""
-        self._selection = selection
+        self._storage = selection.storage
         self._shard = shard
         self._stack = stack
         self._file = file
+        self._passing = ChecksummedStorage(selection.storage)
+        self._passing.info = None if file is None else file.info
         self._known: ObjectInfo | None = None  # describes the file, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
+
+    @property
+    def crc32c(self) -> int | None:
+        """The checksum of the shard; `None` if it was not read to its end."""
+        return self._passing.whole_crc32c
 
     async def next_batch(self) -> Batch | None:
         """Return the next batch of records, without their keys, or `None` at the end.
 
         Raises:
             FormatError: a record is damaged; see `RecordReader`.
-            ObjectChangedError: the file has been replaced since it was opened.
+            ObjectChangedError: the file has been replaced since it was opened, or is not the shard in the manifest.
         """
         if self._file is not None:
             batch = await in_thread(self._next_frames, self._file)
@@ -86,7 +98,7 @@ class _FrameReader:
             begun = self._offset > 0
             with nullcontext() if self._shard.entry is None else naming_lost_shards():
                 self._reader = await open_reader_at(
-                    self._selection.storage,
+                    self._passing,
                     self._shard.key,
                     Position(self._offset, 0, self._record) if begun else BEGINNING,
                     path=self._shard.display_path,
@@ -95,6 +107,8 @@ class _FrameReader:
                     max_record_bytes=self._shard.max_record_bytes,
                 )
             self._stack.push_async_callback(self._reader.aclose)
+            if self._known is None:
+                await check_opened(self._storage, self._shard, self._reader.info)
         found = await self._reader.next_batch()
         return None if found is None else KeyedBatch(found.records)
 
@@ -107,9 +121,11 @@ class _FrameReader:
             meter = FrameMeter(max_record_bytes=self._shard.max_record_bytes)
             lengths = meter.measure(block)
             if len(lengths):
+                frames = memoryview(block)[: meter.offset]
+                self._passing.add(frames)
                 self._offset += meter.offset
                 self._record += len(lengths)
-                return FramedBatch(memoryview(block)[: meter.offset], lengths)
+                return FramedBatch(frames, lengths)
             if meter.error is not None or len(block) < size:  # damaged or truncated; the record reader reports it
                 return None
             size = len(block) + meter.wanted + FRAME_OVERHEAD
@@ -122,6 +138,7 @@ async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncItera
 
     Raises:
         ObjectNotFoundError, StorageError: the shard cannot be opened.
+        ObjectChangedError: the file is not the shard in the manifest.
     """
     folder = local_folder(selection.storage) if native is not None else None
     async with AsyncExitStack() as stack:
@@ -131,4 +148,6 @@ async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncItera
             stack.push_async_callback(surely_in_thread, file.close)
             if await in_thread(compression_of, file):
                 file = None
+            else:
+                await check_opened(selection.storage, shard, file.info)
         yield _FrameReader(selection, shard, stack, file)

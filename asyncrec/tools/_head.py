@@ -15,7 +15,7 @@ from asyncrec._records.reading.reader import RecordReader
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._selection import SelectedShard, Selection, selected
-from asyncrec.tools._shard_reading import open_shard
+from asyncrec.tools._shard_reading import check_count, open_shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class RecordStream:
             if self._read is None:
                 batch = await self._reader.next_batch()
                 if batch is None:
+                    check_count(self._shard, self._in_shard)
                     self._shard = None
                     self._before, self._in_shard = self._before + self._in_shard, 0
                     await self._stack.aclose()
@@ -106,6 +107,7 @@ async def open_records(
         ValueError: no record has the feature of a condition, or the feature cannot have that value. Raised on opening
             if there is a schema, otherwise while reading.
         FormatError: a record is damaged. Raised while reading, after all records before the damage have been returned.
+        ObjectChangedError: a shard is not the one in its manifest. Raised while reading, before any of its records.
     """
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options

@@ -21,9 +21,10 @@ from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError
 from asyncrec.example._age import AGE_BYTES, Age
 from asyncrec.example._by_name import features_in, features_of, unknown_feature
 from asyncrec.example._wire import NONE, Raw, parse_beside_features
-from asyncrec.tools._keyed_records import KeyedRecords, has_keys
+from asyncrec.tools._keyed_records import KeyedRecords
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
+from asyncrec.tools._shards_in_turn import has_keys
 
 CONTENT, KEY = "content", "key"
 """The values of ``by`` other than the name of a feature."""

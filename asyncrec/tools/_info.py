@@ -17,7 +17,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_at, merged
 from asyncrec._shards.ownership.census import census
 from asyncrec._shards.recovery.report import UnfinishedJob
-from asyncrec.errors import ExampleError, FormatError, ObjectNotFoundError
+from asyncrec.errors import ExampleError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import is_pattern
@@ -286,7 +286,7 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
         async with open_shard(selection, first) as reader:
             while len(records) < _LOOKED_AT and (batch := await reader.next_batch()):
                 records += batch.records
-    except FormatError as error:
+    except (FormatError, ObjectChangedError) as error:
         report.damage = error.in_shell
         if not records:
             return

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from asyncrec._arguments import Size
@@ -19,7 +19,7 @@ from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
-from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES
+from asyncrec._records.writing.write_batch import PAIR_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._sampling.record_set import RecordSet
@@ -31,11 +31,13 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._metadata import metadata_of
-from asyncrec.tools._parameters import Advance, Progress, shard_bytes
+from asyncrec.tools._parameters import Progress, shard_bytes
+from asyncrec.tools._read_through import ChecksummedStorage
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys, key_bytes_of, open_shard
+from asyncrec.tools._shards_in_turn import ShardsInTurn
 
 KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | int | CompressionOptions | None
 
@@ -118,6 +120,7 @@ async def write_new(
     Raises:
         ObjectExistsError: the target already exists.
         FormatError: the source is damaged; no part of the target remains.
+        ObjectChangedError: a shard is not the one in its manifest; no part of the target remains.
     """
     report = WriteReport(sources=[each.path for each in selections], target=redact(os.fspath(target.path)))
     compression = await kept_compression(target.compression, selections)
@@ -212,53 +215,6 @@ def _records_by_compression(selections: Sequence[Selection]) -> Counter[str]:
     return counts
 
 
-def has_keys(selection: Selection) -> bool:
-    """Return whether any shard of the selection has keys."""
-    return any(shard.entry is not None and shard.entry.keys is not None for shard in selection.shards)
-
-
-class ShardsInTurn:
-    """A base class for iterators. It opens the shards of a selection one by one, with keys if any shard has keys.
-
-    If the iteration ends early, ``stack`` closes the open shard.
-    """
-
-    def __init__(
-        self, selection: Selection, stack: AsyncExitStack, progress: Progress, *, keyed: bool | None = None
-    ) -> None:
-        self._selection = selection
-        self._stack = stack
-        self._advance = Advance(progress, selection.bytes)
-        self._keyed = has_keys(selection) if keyed is None else keyed
-        self._key_bytes = key_bytes_of(selection) if self._keyed else KEY_BYTES
-        self._waiting = iter(selection.shards)
-        self._shard: SelectedShard | None = None
-        self._keys: ShardKeys | None = None
-
-    async def _open(self, shard: SelectedShard) -> None:
-        """Open a shard for reading, and add it to the stack, which closes it."""
-        raise NotImplementedError
-
-    async def _has_shard(self) -> bool:
-        """Open the next shard unless a shard is open. Return `False` after the last shard."""
-        if self._shard is None:
-            self._shard = next(self._waiting, None)
-            if self._shard is None:
-                return False
-            if self._keyed:
-                self._keys = await self._stack.enter_async_context(
-                    ShardKeys(self._selection, self._shard, width=self._key_bytes)
-                )
-            await self._open(self._shard)
-        return True
-
-    async def _end_shard(self) -> None:
-        assert self._shard is not None, "a shard was read to its end"
-        await self._stack.aclose()
-        self._advance(self._shard.size)
-        self._shard = None
-
-
 class KeyedRecords(ShardsInTurn):
     """All records in order, with their keys if any shard has keys.
 
@@ -287,6 +243,7 @@ class KeyedRecords(ShardsInTurn):
         self._count = count
         self._losses = losses
         self._salvaged: SalvagedShard | None = None
+        self._passing: ChecksummedStorage  # through which the shard is read, unless damaged records are skipped
         self._reader: RecordReader
 
     def __aiter__(self) -> KeyedRecords:
@@ -297,11 +254,14 @@ class KeyedRecords(ShardsInTurn):
             batch = await self._reader.next_batch()
             if batch is not None:
                 keys = await self._keys_of(batch, self._keys) if self._keys else None
+                self._in_shard += len(batch.records)
                 self.given += len(batch.records)
                 if self._count is not None and self.given > self._count:
                     raise self._changed("more")
                 return KeyedBatch(batch.records, keys)
-            if self._losses is not None and self._salvaged is not None and (loss := self._salvaged.loss()):
+            if self._losses is None:
+                await self._check_shard(self._passing.whole_crc32c)
+            elif self._salvaged is not None and (loss := self._salvaged.loss()):
                 self._losses.append(loss)
             await self._end_shard()
         if self._count is not None and self.given < self._count:
@@ -310,7 +270,9 @@ class KeyedRecords(ShardsInTurn):
 
     async def _open(self, shard: SelectedShard) -> None:
         if self._losses is None:
-            self._reader = await self._stack.enter_async_context(open_shard(self._selection, shard))
+            self._passing = ChecksummedStorage(self._selection.storage)
+            through = replace(self._selection, storage=self._passing)
+            self._reader = await self._stack.enter_async_context(open_shard(through, shard))
             return
         self._salvaged = await self._stack.enter_async_context(open_salvaged(self._selection, shard))
         self._reader = self._salvaged.reader

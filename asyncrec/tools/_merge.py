@@ -17,12 +17,12 @@ from asyncrec.tools._keyed_records import (
     KeyedRecords,
     NewTarget,
     WriteReport,
-    has_keys,
     schema_of_all,
     write_new,
 )
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
+from asyncrec.tools._shards_in_turn import has_keys
 
 
 async def merge(
@@ -53,6 +53,7 @@ async def merge(
     Raises:
         DatasetError: the sources have different schemas or labels, or only some have a schema.
         FormatError: a source is damaged; no part of the target remains.
+        ObjectChangedError: a shard is not the one in its manifest; no part of the target remains.
         ObjectExistsError: the target exists.
     """
     if not sources:

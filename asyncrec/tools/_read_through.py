@@ -24,6 +24,7 @@ from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource, ObjectInfo, ReadOnlyStorage, Storage
+from asyncrec.storage._resuming_source import KeepsCopies
 from asyncrec.tools._selection import SelectedShard
 
 Advance = Callable[[int], None]
@@ -186,6 +187,11 @@ class ChecksummedStorage(ReadOnlyStorage):
         self.position = 0
         self.info: ObjectInfo | None = None
 
+    @property
+    def whole_crc32c(self) -> int | None:
+        """The checksum of the object; `None` if not all of it was read."""
+        return self.crc32c if self.info is not None and self.position == self.info.size else None
+
     @asynccontextmanager
     async def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -197,6 +203,9 @@ class ChecksummedStorage(ReadOnlyStorage):
     async def head(self, key: str) -> ObjectInfo:
         return await self._storage.head(key)
 
+    async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
+        return isinstance(self._storage, KeepsCopies) and await self._storage.drop_damaged(key, info)
+
     async def passed(self, start: int, block: bytes) -> None:
         """Add ``block``, which was read at the offset ``start``, to the checksum."""
         new = self.position - start
@@ -204,10 +213,14 @@ class ChecksummedStorage(ReadOnlyStorage):
             return  # the block has already been counted, or it lies beyond a gap, at which the checksum ends
         rest = memoryview(block)[new:]
         if len(rest) > _MOST_ON_LOOP:
-            self.crc32c = await in_thread(crc32c, rest, self.crc32c)
+            await in_thread(self.add, rest)
         else:
-            self.crc32c = crc32c(rest, self.crc32c)
-        self.position = start + len(block)
+            self.add(rest)
+
+    def add(self, block: memoryview) -> None:
+        """Add the next bytes of the object to the checksum. Blocks if there are many."""
+        self.crc32c = crc32c(block, self.crc32c)
+        self.position += len(block)
 
 
 class _Source(ByteSource):
@@ -217,6 +230,14 @@ class _Source(ByteSource):
         self._at = start
         self._block = b""  # bytes received but not yet returned, which are kept if the call is cancelled
         self.info = source.info
+
+    @property
+    def buffered(self) -> int:  # type: ignore[override]
+        return len(self._block) + self._source.buffered
+
+    @property
+    def flowing(self) -> bool:  # type: ignore[override]
+        return self._source.flowing
 
     async def receive(self, max_bytes: int) -> bytes:
         if not self._block:

@@ -35,7 +35,6 @@ from asyncrec.tools._keyed_records import (
     KeptCompression,
     KeyedRecords,
     carried_of,
-    has_keys,
     kept_compression,
 )
 from asyncrec.tools._metadata import metadata_of
@@ -44,6 +43,7 @@ from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import key_bytes_of
+from asyncrec.tools._shards_in_turn import has_keys
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 
@@ -123,6 +123,8 @@ async def reshard(
 
     Raises:
         FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; no part of the target remains.
+        ObjectChangedError: a shard is not the one in its manifest, and ``on_corrupt`` is not ``"skip"``; no part of the
+            target remains.
         ObjectNotFoundError: a shard is missing, regardless of ``on_corrupt``.
         ObjectExistsError: the target already exists.
         DatasetError: no record has the feature ``group_by``.

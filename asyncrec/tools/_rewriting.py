@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -33,13 +33,14 @@ from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch, Limits, Supply, write_shard
-from asyncrec.errors import ConflictError, DatasetError
+from asyncrec.errors import ConflictError, DatasetError, ObjectNotFoundError
 from asyncrec.storage._url import join
 from asyncrec.tools._forgotten import Found
 from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._keyed_records import KeyedRecords
 from asyncrec.tools._orphans import Orphan, find_unlisted
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection
+from asyncrec.tools._shard_reading import check_stored
 from asyncrec.tools._sorting import ByFeature, Sorted, Sorter
 
 Moved: TypeAlias = Mapping[str, Mapping[int, tuple[bytes, bytes]]]
@@ -158,6 +159,9 @@ async def _write(
     """Publish the remaining records of a group as one new shard. Return its entry, or `None` if no record remains."""
     old = [entry_of(shard) for shard, _ in group]
     if sum(entry.records for entry in old) == sum(len(dropped) for _, dropped in group):
+        for shard, _ in group:
+            with suppress(ObjectNotFoundError):  # a lost shard can be removed
+                await check_stored(selection.storage, shard)
         return None
 
     sort_by = None if joining is None else joining.sort_by
@@ -229,11 +233,10 @@ async def _records(
     The batches are of the type `Batch`, or `KeyedBatch` if ``framed`` is false.
 
     Raises:
-        DatasetError: the number of records in a shard differs from that in the manifest.
+        DatasetError, ObjectChangedError: a shard is not the one in the manifest.
     """
     keyed = any(entry_of(shard).keys is not None for shard, _ in group)
     for shard, dropped in group:
-        count = entry_of(shard).records
         number = 0
         async with AsyncExitStack() as stack:
             kind = FramedRecords if framed else KeyedRecords
@@ -249,11 +252,6 @@ async def _records(
                 elif high - low < len(batch):
                     yield await in_thread(batch.without, dropped[low:high] - number)
                 number += len(batch)
-        if number != count:
-            raise DatasetError(
-                f"{shard.display_path}: the shard has {number:,} records, but the manifest says {count:,}; it was "
-                "not changed. Run 'asyncrec verify' for details"
-            )
 
 
 def _with_moved(batch: Batch, first: int, moved: Mapping[int, tuple[bytes, bytes]]) -> Iterator[Batch]:

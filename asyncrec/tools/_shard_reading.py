@@ -16,8 +16,11 @@ from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._records.writing.write_batch import KEY_BYTES, PAIR_BYTES, fitted
 from asyncrec._sampling.random_access.indexes import read_index
+from asyncrec._sampling.random_access.shard_files import check_content, check_version, refuse_unless_damaged
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec.errors import ArgumentValueError, DatasetError, ObjectNotFoundError
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._checksums import stored_crc32c
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.tools._selection import SelectedShard, Selection
@@ -31,11 +34,18 @@ async def open_shard(
 ) -> AsyncIterator[RecordReader]:
     """Open a reader of one shard. Its errors contain the shard's display path.
 
+    Unless damage is skipped, a shard in a manifest must be the one that was committed, as far as its size and the
+    checksum that the store returns show (on a local disk, the checksum of its end).
+
     Args:
         first: the number of the first record to read; any number except 0 requires the index.
         index: the index of the shard, as returned by `shard_index`.
         options: options of `asyncrec.open_reader`, such as ``on_corrupt`` and ``verify``. By default,
             ``max_record_bytes`` is the limit of the shard.
+
+    Raises:
+        ObjectChangedError: another shard has the name of the shard in the manifest.
+        StorageError: the shard cannot be opened.
     """
     options.setdefault("max_record_bytes", shard.max_record_bytes)
     with nullcontext() if shard.entry is None else naming_lost_shards():
@@ -43,9 +53,74 @@ async def open_shard(
             selection.storage, shard.key, _position(first, index), path=shard.display_path, warns=False, **options
         )
     try:
+        if options.get("on_corrupt", "raise") == "raise":
+            await check_opened(selection.storage, shard, reader.info)
         yield reader
     finally:
         await reader.aclose()
+
+
+async def check_opened(storage: Storage, shard: SelectedShard, info: ObjectInfo) -> None:
+    """Check that an object that was opened is the shard in the manifest, if a manifest lists it.
+
+    Raises:
+        ObjectChangedError: another shard has the name of the shard in the manifest.
+        StorageError: the store failed.
+    """
+    if shard.entry is not None:
+        check_version(shard.display_path, shard.entry, info)
+        with naming_lost_shards():
+            await check_content(storage, shard.display_path, shard.entry, info)
+
+
+async def check_read(storage: Storage, shard: SelectedShard, records: int, checksum: int | None) -> None:
+    """Check that a shard that was read to its end is the one in the manifest, if a manifest lists it.
+
+    Args:
+        checksum: the checksum of the bytes that were read, or `None` if it is unknown. If a part arrived damaged and
+            was read again, the checksum is wrong, so the whole shard is then read again.
+
+    Raises:
+        DatasetError: as for `check_count`.
+        ObjectChangedError: another shard has the name of the shard in the manifest.
+        StorageError: the store failed.
+    """
+    check_count(shard, records)
+    if shard.entry is not None and shard.entry.crc32c not in (None, checksum):
+        await check_stored(storage, shard)
+
+
+async def check_stored(storage: Storage, shard: SelectedShard) -> None:
+    """Check that a stored object is the shard in the manifest, by its whole content if the store keeps no checksum.
+
+    Raises:
+        ObjectChangedError: another shard has the name of the shard in the manifest.
+        StorageError: the store failed.
+    """
+    entry = shard.entry
+    assert entry is not None, "a manifest lists the shard"
+    with naming_lost_shards():
+        info = await storage.head(shard.key)
+    await check_opened(storage, shard, info)
+    if (
+        entry.crc32c is not None
+        and info.crc32c is None
+        and await stored_crc32c(storage, shard.key, info=info) != entry.crc32c
+    ):
+        await refuse_unless_damaged(storage, shard.display_path, entry, info)
+
+
+def check_count(shard: SelectedShard, records: int) -> None:
+    """Check the number of records that were read from a whole shard.
+
+    Raises:
+        DatasetError: a manifest lists the shard with another number of records.
+    """
+    if shard.entry is not None and records != shard.entry.records:
+        raise DatasetError(
+            f"{shard.display_path}: the shard has {records:,} records, but the manifest says "
+            f"{shard.entry.records:,}. Run 'asyncrec verify' for details"
+        )
 
 
 async def shard_index(selection: Selection, shard: SelectedShard) -> RecordIndex | None:

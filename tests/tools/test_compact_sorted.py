@@ -39,9 +39,13 @@ def record(number: int, **features: Any) -> bytes:
     return asyncrec.encode_example({"n": number, **features})
 
 
-async def write(storage: Storage, writer: str, records: list[tuple[str | None, bytes]]) -> None:
+NUMBER, TEXT = asyncrec.FixedLen((), "int64"), asyncrec.FixedLen((), "str")
+SCHEMA = asyncrec.Schema({"n": NUMBER, "url": TEXT, "date": NUMBER})
+
+
+async def write(storage: Storage, writer: str, records: list[tuple[str | None, bytes]], **options: Any) -> None:
     async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, max_shard_records=2, on_duplicate="write", writer_id=writer
+        "pages", storage=storage, max_shard_records=2, on_duplicate="write", writer_id=writer, **options
     ) as opened:
         for key, data in records:
             await opened.write(data, key=key)
@@ -112,19 +116,22 @@ async def test_deletion_keeps_shard_sorted(storage: Storage, later: Later) -> No
 async def test_kept_version_is_version_returned_by_readers(
     monkeypatch: pytest.MonkeyPatch, later: Later, newest: str | None
 ) -> None:
-    """A damaged shard stops the compaction, so both versions of a key stay: readers still find the same one."""
+    """A damaged shard stops the compaction, so both versions of a key stay: readers still find the same one.
+
+    The schema says that no record is a revisit, so not all records need to be read.
+    """
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_SHARDS", 2)
     storage = MemoryStorage()
     first, second = record(1, url="z", date=1), record(2, url="a", date=1)
     others = [(f"other {at}", record(10 + at, url="m", date=1)) for at in range(3)]
     if newest is None:
-        await write(storage, "a", [("k", first)])
-        await write(storage, "c", [("k", second), others[0]])
-        await write(storage, "b", [others[1]])
+        await write(storage, "a", [("k", first)], schema=SCHEMA)
+        await write(storage, "c", [("k", second), others[0]], schema=SCHEMA)
+        await write(storage, "b", [others[1]], schema=SCHEMA)
     else:
-        await write(storage, "a", [others[1]])
-        await write(storage, "c", [("k", first), others[0]])
-        await write(storage, "b", [("k", second)])
+        await write(storage, "a", [others[1]], schema=SCHEMA)
+        await write(storage, "c", [("k", first), others[0]], schema=SCHEMA)
+        await write(storage, "b", [("k", second)], schema=SCHEMA)
     path = (await asyncrec.read_manifest("pages", storage=storage)).shards[2].path
     content = bytearray(await storage.get(path))
     content[-6] ^= 1

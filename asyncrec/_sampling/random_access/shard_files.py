@@ -17,6 +17,7 @@ from datetime import datetime
 import anyio
 
 from asyncrec._framing.crc import crc32c
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.shard_versions import is_version, version_in
 from asyncrec._shards.manifest.manifest import naming_lost_shards
@@ -184,19 +185,8 @@ class ShardFiles:
         if entry.crc32c is not None and info.crc32c is None and self._asks_for_checksums:
             known = await self._with_checksum(shard)
             info = known if known.etag == info.etag else info
-        if None not in (entry.crc32c, info.crc32c):
-            agrees = entry.crc32c == info.crc32c
-        elif self.remote or entry.end_crc32c is None:
-            return
-        else:
-            agrees = await end_crc32c(self.folder, info) == entry.end_crc32c
-        if agrees or not await self._is_whole(entry):
+        if await check_content(self.folder, self.display_path(shard), entry, info):
             self._versions.setdefault(shard, info)
-            return
-        raise ObjectChangedError(
-            f"{self.display_path(shard)}: this is not the shard that the manifest lists: the size is the same and "
-            f"all records are intact, but the checksum differs{_REMEDY}"
-        )
 
     async def _with_checksum(self, shard: int) -> ObjectInfo:
         """Request a shard's checksum once, because the response to a range request may lack it (on S3)."""
@@ -207,14 +197,6 @@ class ShardFiles:
                 # If the store keeps no checksum of one object, it keeps no checksum of any object.
                 self._asks_for_checksums = known.crc32c is not None
             return known
-
-    async def _is_whole(self, entry: ShardEntry) -> bool:
-        """Read the entire shard, and return whether all of it is intact."""
-        try:
-            await scan_object(self.folder, entry.path, compression=entry.compression, verify=True, sizes=False)
-        except FormatError:
-            return False
-        return True
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
@@ -232,3 +214,43 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
 def _is_of(entry: ShardEntry, info: ObjectInfo) -> bool:
     version = version_in(entry)
     return info.size == entry.bytes if version is None else is_version(version, info)
+
+
+async def check_content(storage: Storage, path: str, entry: ShardEntry, info: ObjectInfo) -> bool:
+    """Compare the checksums of a shard of the right size, without a request if the store is remote.
+
+    Return whether anything was compared. A damaged shard is accepted.
+
+    Raises:
+        ObjectChangedError: another shard has the name of the shard in the manifest.
+        StorageError: the store failed.
+    """
+    if None not in (entry.crc32c, info.crc32c):
+        agrees = entry.crc32c == info.crc32c
+    elif storage.read_ahead > 0 or entry.end_crc32c is None:
+        return False
+    else:
+        agrees = await end_crc32c(storage, info) == entry.end_crc32c
+    if not agrees:
+        await refuse_unless_damaged(storage, path, entry, info)
+    return True
+
+
+async def refuse_unless_damaged(storage: Storage, path: str, entry: ShardEntry, info: ObjectInfo) -> None:
+    """Read a whole shard whose checksum is not that in the manifest, and accept it if it is damaged.
+
+    Raises:
+        ObjectChangedError: all records are intact, so this is another shard.
+        StorageError: the store failed.
+    """
+    limit = max(MAX_RECORD_BYTES, entry.max_record_bytes)
+    try:
+        await scan_object(
+            storage, info.key, compression=entry.compression, verify=True, sizes=False, max_record_bytes=limit
+        )
+    except FormatError:
+        return
+    raise ObjectChangedError(
+        f"{path}: this is not the shard that the manifest lists: the size is the same and all records are intact, but "
+        f"the checksum differs{_REMEDY}"
+    )

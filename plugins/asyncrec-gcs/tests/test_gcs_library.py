@@ -100,9 +100,7 @@ def run_with_library(gcs: FakeGcs, use: Any) -> Any:
 
 
 def test_library_upload_reports_success_for_missing_object(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a 503, it resends everything with ``bytes */*``, which asks how much is stored; "308: not all" satisfies
-    it.
-    """
+    """After a 503, it resends all with ``bytes */*``, which asks how much is stored, and accepts "308: not all"."""
 
     async def no_time(seconds: float) -> None:
         return None

@@ -21,7 +21,7 @@ def record(number: int) -> bytes:
     return number.to_bytes(8, "little") + POOL[number % 64][8:]
 
 
-# How each writes and reads; a writer gives what puts a record and what closes --------------------------------------
+# Writers and readers; a writer returns a function that puts a record and one that closes ------------------------------
 
 
 def asyncrec_writer(path: Path) -> tuple[Put, Callable[[], object]]:

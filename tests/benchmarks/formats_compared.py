@@ -39,7 +39,7 @@ from harness import work_folder
 IDLE = 6  # longer than asyncrec's `flush_seconds`, which is one
 
 
-# What a process of its own does: it prints one line of JSON -----------------------------------------------------------
+# Run in a separate process, which prints one line of JSON - -----------------------------------------------------------
 
 
 def write(form: Format, path: Path, count: int) -> dict[str, object]:

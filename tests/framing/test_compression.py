@@ -72,7 +72,7 @@ def stock(type: str, data: bytes) -> bytes:
     return gzip.decompress(data) if type == "GZIP" else zlib.decompress(data)
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- round trips ------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -664,7 +664,7 @@ def test_meaningless_tensorflow_options_are_rejected_with_reason(name: str) -> N
 
 
 def test_compression_levels_select_supporting_library(engine: str) -> None:
-    """zlib marks its fastest and best levels in the GZIP header; its system is Unix (3), and isal's is unknown (255)."""
+    """zlib marks its fastest and best levels in the GZIP header; its system is Unix (3), isal's is unknown (255)."""
 
     def system(**options: Any) -> int:
         return compress([[b"x"]], type="GZIP", **options)[9]
@@ -676,7 +676,7 @@ def test_compression_levels_select_supporting_library(engine: str) -> None:
     assert (system(), system(mem_level=9), system(strategy=0)) == (isal_s, zlib_s, zlib_s)
 
 
-# --- what TensorFlow wrote --------------------------------------------------------------------------------------------
+# --- files from TensorFlow --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow(but=["777"])

@@ -109,7 +109,7 @@ def test_reader_searches_small_members_once(searching: list[Searching], head: by
 
 
 def leaping(units: int) -> bytes:
-    """Return 20-byte GZIP members, each of which skips 65,535 bytes to the next one's header, with damage at the end."""
+    """Return 20-byte GZIP members, each of which skips 65,535 bytes to the next one's header; the end is damaged."""
     unit = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\xff\xff\0\0" + b"\0" * 5
     return unit * units + b"\xff" * 65_600
 

@@ -54,7 +54,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-# -- what is used -----------------------------------------------------------------------------------------------------
+# -- calls that are used ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_library_calls_reject_redirects_and_limit_error_text(gcs: FakeGcs)
         assert len(str(caught.value)) < 1_000
 
 
-# -- why its other calls are not --------------------------------------------------------------------------------------
+# -- why other calls are not used -------------------------------------------------------------------------------------
 
 
 def run_with_library(gcs: FakeGcs, use: Any) -> Any:

@@ -136,7 +136,7 @@ def read(folder: str, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
 # -- examples from the documentation ----------------------------------------------------------------------------------
 
 
-def test_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(toy()) == {"train": 16, "eval": 4}
 
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath="save/train")

@@ -76,7 +76,7 @@ async def test_cancelled_task_commits_and_stays_cancelled(tmp_path: Path) -> Non
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 1
 
 
-def test_test_without_loop_blocks(tmp_path: Path) -> None:
+def test_synchronous_test_uses_blocking_api(tmp_path: Path) -> None:
     with asyncrec.blocking.open_writer(tmp_path / "page.tfrecord") as writer:
         writer.write(b"page")
     assert [*asyncrec.blocking.read_records(tmp_path / "page.tfrecord")] == [b"page"]

@@ -1,8 +1,8 @@
-"""Any record by its number: one at a time and 256 at a time, beside those formats that are made for it.
+"""Random access by record number, one at a time and 256 at a time, compared with formats that are made for it.
 
-Records of 1 KiB in 16 shards, in the page cache. Opening is not timed, nor the first look into each shard: what is
-timed is what a training run does all day. MosaicML Streaming brings PyTorch with CUDA, so it is measured where it is
-installed (``pip install mosaicml-streaming`` in ``.venv-bench``) and left out elsewhere. On another file system than
+There are 16 shards with records of 1 KiB, in the page cache. Opening and the first access to each shard are not timed:
+what is timed is what a training run does all day. MosaicML Streaming depends on PyTorch with CUDA, so it is measured
+only if it is installed (``pip install mosaicml-streaming`` in ``.venv-bench``). To use a different file system than
 `harness.work_folder` would choose: ``make bench ARGS="--only access --folder /data/scratch"``.
 """
 
@@ -21,7 +21,7 @@ import anyio
 from harness import Case, Extras, Job, Target
 
 _SHARDS = 16
-_TIMES = 8  # as many records as are asked for in a round
+_TIMES = 8  # times the number of records requested in a round
 _MANY = 256
 
 Get = Callable[[list[int]], object]
@@ -36,13 +36,13 @@ def beside(path: Path, name: str) -> Path:
 
 
 def prepare(case: Case, path: Path) -> None:
-    """The data set; who has another format makes it of that, when it first opens it."""
+    """Write the data set; the other formats are made from it when they are first opened."""
     from asyncrec import blocking
 
     count = records_of(case)
     pool = [random.Random(4).randbytes(case.size // 2) + random.Random(5).randbytes(case.size // 2) for _ in range(64)]
     for name in ("asyncrec", "array_record", "streaming"):
-        shutil.rmtree(beside(path, name), ignore_errors=True)  # of the case before
+        shutil.rmtree(beside(path, name), ignore_errors=True)  # from the previous case
     compression = "GZIP" if "GZIP" in case.name else ""
     with blocking.open_sharded_writer(
         beside(path, "asyncrec") / "set", max_shard_records=-(-count // _SHARDS), compression=compression
@@ -95,7 +95,7 @@ def job_of(main: Callable[[Path], Awaitable[Extras]]) -> Job:
 
 
 def synchronous(case: Case, open_: Callable[[Path], AbstractContextManager[Any]], *, many: bool) -> Job:
-    """Whatever has ``source[i]``, and ``source.__getitems__`` where many are asked for and it has it."""
+    """Return a contender for any object with ``source[i]``, and with ``source.__getitems__`` if it has that."""
     wanted = wanted_of(case)
 
     def job(path: Path) -> Extras:
@@ -116,7 +116,7 @@ def synchronous(case: Case, open_: Callable[[Path], AbstractContextManager[Any]]
 
 
 def epoch(case: Case, open_: Callable[[Path], AbstractContextManager[Any]]) -> Job:
-    """A shuffled epoch by grain, in its threads."""
+    """Return a contender that reads a shuffled epoch with grain's threads."""
     import grain
 
     def job(path: Path) -> Extras:
@@ -152,7 +152,7 @@ def open_array_record(path: Path) -> AbstractContextManager[Any]:
     folder = beside(path, "array_record")
     if not folder.exists():
         folder.mkdir()
-        # What grain's documents say for random access.
+        # The setting that grain's documentation recommends for random access.
         with closing(ArrayRecordWriter(str(folder / "all"), "group_size:1,uncompressed")) as writer:
             for record in content(path):
                 writer.write(record)

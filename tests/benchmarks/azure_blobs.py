@@ -1,12 +1,12 @@
-"""``make bench ARGS="--only azure"``: the Azure plugin against azure-storage-blob, on an idle store (see `wire`).
+"""``make bench ARGS="--only azure"``: the Azure plugin compared with azure-storage-blob, on an idle store (see `wire`).
 
     make bench ARGS="--only azure"
     make bench ARGS="--only azure --size 64 --rounds 3"     MiB a round: a first look
 
-azure-storage-blob is given a whole object and gives one: what it sends is made before the clock starts. Its blocks are
-as large as ours, and four are on their way at a time. Unless it is told to, it sends no checksum: with
-``validate_content`` it sends an MD5 of each block, so that the store refuses damaged ones. The plugin always sends a
-CRC-64, or an MD5 where asyncrec has no C.
+azure-storage-blob sends and returns an object as a whole; the data to send is made before the clock starts. Its blocks
+are as large as ours, and four are in flight at a time. By default, it sends no checksums; with ``validate_content``, it
+sends an MD5 of each block, so that the store rejects damaged ones. The plugin always sends a CRC-64, or an MD5 if
+asyncrec has no C code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from null_stores import null_store
 from wire import AT_ONCE, OURS, PART, both_ways, compare, endpoint, job, ours_receives, ours_sends, whole
 
 THEIRS, THEIRS_CHECKED = "azure-storage-blob", "azure-storage-blob, validate_content"
-# No secret: the store asks for none, and the SDK signs only with a key.
+# Not a secret: the store needs none, but the SDK signs only if it has a key.
 KEY = "bm90aGluZw=="
 
 

@@ -1,6 +1,7 @@
-"""A row of `epoch`: the least that one thread does for the same records. GETs by hand, a buffer each, and asyncrec's C.
+"""A row of `epoch`: a single thread's minimum work for the same records, with handwritten GETs and asyncrec's C.
 
-There is no event loop, no retry, no signature, no TLS, and nothing is compared but the checksums of the records.
+Each connection has one buffer. There is no event loop, retry, signature or TLS, and only records' checksums are
+checked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def bare_sockets(shards: Shards, meter: Meter) -> None:
             return True
 
         def receive(connection: socket.socket) -> None:
-            """A buffer full, or the rest; cut into records. ``left``: bytes to come, `None` before the head."""
+            """Receive a buffer or the rest, and split it into records. ``left``: bytes to come, or `None`."""
             view, filled, left = open_ones[connection]
             filled += (count := connection.recv_into(view[filled:]))
             if left is None:

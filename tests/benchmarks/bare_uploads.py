@@ -1,7 +1,7 @@
-"""The floor of uploads in `s3`: the least that one thread does to send the same parts.
+"""The floor for uploads in `s3`: the minimum work of a single thread to send the same parts.
 
-Requests are made by hand, with the C of asyncrec for the CRC-32C in the head, and each part is copied, because the
-caller may change the buffer. There is no retry, no signature, no TLS, and no other task gets a turn.
+Requests are written by hand, with the CRC-32C in the header computed by asyncrec's C code. Each part is copied, because
+the caller may change the buffer. There are no retries, signatures or TLS, and other tasks get no turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def sockets() -> AsyncIterator[list[socket.socket]]:
 
 
 async def sends(case: Case, connections: list[socket.socket]) -> None:
-    """Send a part on each connection in turn, as its socket takes it."""
+    """Send parts on several connections as fast as their sockets accept them."""
     from asyncrec._framing.crc import crc32c
 
     data = source()

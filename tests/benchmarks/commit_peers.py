@@ -1,12 +1,12 @@
-"""The commit race of delta-rs, PyIceberg and Lance, where they are installed: rows of `commits`.
+"""The commit race of delta-rs, PyIceberg and Lance, if they are installed: rows of `commits`.
 
     .venv-bench/bin/pip install deltalake "pyiceberg[sql-sqlite,pyarrow]" pylance
 
-Each writer has a client of its own and keeps its table open, and each commit is one call that appends ten rows. Retries
-are the library's own, as many as it makes by default. After a commit that failed the writer opens the newest version
-and goes on with its next batch; it does not repeat the one that failed. PyIceberg's catalog is SQLite, a file on a
-tmpfs, and its writers wait up to 60 s for its lock. Its pools have 64 threads in place of six and eight. Lance's
-writers have a cache of 4 MiB each.
+Each writer has a client of its own and keeps its table open. Each commit is one call that appends ten rows. Retries are
+the library's own, with its default limit. After a failed commit, the writer opens the newest version and continues with
+its next batch, without repeating the failed one. PyIceberg's catalog is SQLite in a file on a tmpfs, whose lock its
+writers wait for up to 60 s; its pools have 64 threads instead of six and eight. Lance's writers have a cache of 4 MiB
+each.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Peer:
-    """A library. What it does is given the place and an access key.
+    """A library to compare with. Its functions take the place and an access key.
 
     Attributes:
-        modules: what it imports.
-        distribution: the name that `pip` has for it.
-        tries: a part of the key that every try to commit puts.
-        create: makes the table.
-        connect: opens it for a writer; the function that it returns commits a batch.
-        count: opens the table, and counts its records.
-        read: all of its records.
+        modules: the modules that it imports.
+        distribution: its name for `pip`.
+        tries: a part of the key that every attempt to commit puts.
+        create: creates the table.
+        connect: opens the table for a writer, and returns a function that commits a batch.
+        count: opens the table, and returns its number of records.
+        read: returns all of its records.
     """
 
     modules: tuple[str, ...]
@@ -164,7 +164,7 @@ _LANCE = "s3://bench/lance"
 def _lance(place: Place, key: str) -> Any:
     import lance
 
-    # A hundred writers with caches of the usual size take 8 GB.
+    # A hundred writers with caches of the default size would take 8 GB.
     session = lance.Session(metadata_cache_size_bytes=4 << 20, index_cache_size_bytes=1 << 20)
     return lance.dataset(_LANCE, storage_options=_options(place, key), session=session)
 

@@ -1,9 +1,10 @@
-"""The writers of the commit race (`commits`), in a process of their own: asyncrec's are tasks, a peer's are threads.
+"""The writers of the commit race (`commits`) in a separate process: asyncrec's are tasks, a peer's are threads.
 
     python tests/benchmarks/commit_writers.py create | write | count | read
 
-takes a `Race` as JSON from standard input, and answers in lines of JSON. ``write`` says "ready" once all writers are
-open, begins when it gets a line, tells of each commit, says "done", and closes the writers when it gets another line.
+reads a `Race` as JSON from standard input, and prints JSON lines. ``write`` prints "ready" once all writers are open,
+starts when it receives a line, reports each commit, prints "done", and closes the writers when it receives another
+line.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Race:
     first: int
     writers: int
     commits: int
-    every: float  # seconds; 0: without a pause
+    every: float  # in seconds; 0: without a pause
 
 
 def batch(writer: int, number: int) -> list[bytes]:
@@ -194,6 +195,6 @@ def work(what: str) -> None:
 
 if __name__ == "__main__":
     work(sys.argv[1])
-    # Not by way of the libraries' own threads, one of which may call terminate().
+    # Skip the exit handlers of the libraries' threads, one of which may call terminate().
     sys.stdout.flush()
     os._exit(0)

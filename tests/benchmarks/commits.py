@@ -1,28 +1,29 @@
-"""``make bench ARGS="--only commits"``: many writers commit to one data set at once, beside delta-rs, PyIceberg, Lance.
+"""``make bench ARGS="--only commits"``: many writers commit to one data set, like delta-rs, PyIceberg and Lance.
 
-The store (`kept_s3`) is a process of its own that answers each request 20 ms after it came. 1, 10, 100 and 1,000
-writers make 20 commits each, of ten records of 100 bytes. asyncrec's writers are tasks of one process, which share a
-client; those of the others (`commit_peers`) are threads of up to four processes, with a client each. All writers are
-open before the clock starts. A row that takes longer than ten minutes is cut off, and says how far it came. Two more
-rows are paced: each writer of asyncrec begins a commit every two seconds, so that it does not wait for the machine.
+The store (`kept_s3`) is a separate process that responds to each request after 20 ms. 1, 10, 100 and 1,000 writers make
+20 commits each, of ten records of 100 bytes. asyncrec's writers are tasks of one process, which share a client; those
+of the others (`commit_peers`) are threads of up to four processes, with a client each. All writers are open before the
+clock starts. A row that takes longer than ten minutes is cut off, and shows how far it got. Two more rows are paced:
+each of asyncrec's writers starts a commit every two seconds, so that it does not wait for the machine.
 
-    made       commits that callers were told are in, of those wanted
+    made       commits reported to callers as successful, of those requested
     failed     commits that raised an error
-    tries      puts of the object that makes a commit, by commit made: those that came second are counted, too
-    asked      requests by commit made: all of them, those of failed tries included
-    behind     requests of one writer that came one behind the end of the other, by commit, made or failed
-    p50, p99   milliseconds of a commit, made or failed
-    a second   commits made, by the clock
-    busy       the share of one processor that the store took, and the share that all writers took
-    opened     a fresh process opens the data set and counts its records: milliseconds (its client is made, what it
-               imports is not counted), requests, and how many of them came one behind the end of the other
-    lost       records that were acknowledged and are not there; twice: records that are there more than once; unasked:
-               records that are there although the caller was told that their commit failed
+    tries      puts of the object that makes a commit, per successful commit; those that lost a race are counted, too
+    asked      requests per successful commit: all of them, including those of failed tries
+    behind     sequential requests of one writer (each begun after another ended) per commit, successful or failed
+    p50, p99   milliseconds of a commit, successful or failed
+    a second   successful commits, by the clock
+    busy       the share of one processor that the store used, and the share that all writers used
+    opened     a fresh process opens the data set and counts its records: milliseconds (including making its client,
+               but not imports), requests, and how many of these were sequential
+    lost       records that were acknowledged and are missing; twice: records stored more than once; unasked:
+               records that are stored although the caller was told that their commit failed
 
     make bench ARGS="--only commits"
     make bench ARGS="--only commits --writers 10 --contender asyncrec --minutes 1"      some seconds
 
-Exit status 0, but 1 if a commit of asyncrec failed, or a record is lost: a benchmark on a busy machine is no test.
+The exit status is 1 if one of asyncrec's commits failed or a record is lost, and otherwise 0, whatever the speed: a
+benchmark on a busy machine is no test.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from kept_s3 import kept_s3
 
 WRITERS = str(Path(__file__).with_name("commit_writers.py"))
 PROCESSES = 4
-# A process that is open, or has nothing more to commit, answers within this many seconds.
+# A process that is open, or has no more to commit, responds within this many seconds.
 PATIENCE = 300.0
 
 
@@ -74,7 +75,7 @@ def run(what: str, race: Race) -> Any:
 
 
 class Writers:
-    """The processes of a row, and what they say."""
+    """The processes of a row, and their output."""
 
     def __init__(self, races: list[Race]) -> None:
         self.said: list[list[Any]] = []
@@ -102,7 +103,7 @@ class Writers:
         process.stdin.flush()
 
     def heard(self, word: str, seconds: float) -> bool:
-        """Whether every process says ``word`` within so many seconds."""
+        """Return whether every process prints ``word`` within this many seconds."""
 
         def all_said() -> bool:
             return [said[0] for said in self.said].count(word) == len(self.processes)
@@ -126,7 +127,7 @@ class Writers:
 
 
 def raced(contender: str, writers: int, commits: int, every: float, options: argparse.Namespace) -> dict[str, Any]:
-    """One row: all of its figures."""
+    """Run one row, and return its figures."""
     folder, _ = work_folder()
     processes = 1 if contender == OURS else min(PROCESSES, writers)
     shares = [range(writers)[at::processes] for at in range(processes)]
@@ -171,7 +172,7 @@ def raced(contender: str, writers: int, commits: int, every: float, options: arg
 
 
 def judged(told: list[list[Any]], found: dict[str, int]) -> dict[str, Any]:
-    """What callers were told, held against what is there."""
+    """Compare what callers were told with what is stored."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for writer, number, _, error in told:
         names[not error].update(record.rstrip(b".").decode() for record in batch(writer, number))
@@ -237,7 +238,7 @@ def main() -> int:
         for name in picked
     ]
     if options.paced or (options.writers is None and OURS in picked):
-        # As many commits at one writer that the slowest in a hundred is not the slowest of all.
+        # One writer makes enough commits that the slowest in a hundred is not the slowest of all.
         rows += [(OURS, 1, 5 * options.commits, 2.0), (OURS, 100, options.commits, 2.0)]
     bad, before = False, (0, 0.0)
     for name, writers, commits, every in rows:

@@ -1,10 +1,10 @@
-"""Joining small shards, beside `reshard`, which writes the same records as a new data set::
+"""Joining small shards, compared with `reshard`, which writes the same records as a new data set::
 
     python tests/benchmarks/compacting.py --folder .
     python tests/benchmarks/compacting.py --folder . --shards 1000
 
-Each is a process of its own, on a copy of its own that was just written; the times of several rounds are told, since
-others use the machine, too.
+Each runs in its own process, on its own freshly written copy. The times of several rounds are shown, because the
+machine may be busy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def make(path: Path, shards: int) -> None:
 
 
 def work(what: str, path: Path) -> None:
-    """In a process of its own: prints what it took."""
+    """Do the work in its own process, and print what it took."""
     from asyncrec import blocking, tools
 
     cpu, began = time.process_time(), time.perf_counter()
@@ -42,7 +42,7 @@ def work(what: str, path: Path) -> None:
         size = report.rewritten
         assert report.into == report.shards, "all was joined"
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    # Not `getrusage`, which also has what the parent held when it started this process.
+    # Unlike this, `getrusage` would include the memory of the parent when it started this process.
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
     print(
         f"{what}: {seconds:.1f} s ({size / MIB / seconds:,.0f} MiB/s), {cpu:.1f} s of the processor, peak {peak:,} MiB",
@@ -66,7 +66,7 @@ def main() -> None:
         for _ in range(given.rounds):
             anyio.run(make, path, given.shards)
             print(f"{given.shards:,} shards of {RECORDS} records of {SIZE} B, with keys", flush=True)
-            for what in ("reshard", "compact"):  # in this order: the second changes the data set
+            for what in ("reshard", "compact"):  # in this order, because the second changes the data set
                 command = [sys.executable, __file__, "--folder", str(given.folder), "--work", what]
                 subprocess.run(command, check=True)
             shutil.rmtree(folder)

@@ -1,8 +1,8 @@
-"""What a crawler's comforts cost: dicts in place of Examples, and ``flush_seconds`` in place of nothing.
+"""The cost of a crawler's conveniences: dicts instead of Examples, and ``flush_seconds`` instead of no flushes.
 
-Pages by `asyncrec.pages.PAGE`, written one by one under their URLs. What is judged is the clock; the processor's time
-stands beside it, for machines that have other things to do: ``python tests/benchmarks/crawling.py`` prints both, turn
-by turn. A disk should be under ``--folder`` where ``flush_seconds`` is looked at: in memory an fsync is nothing.
+Pages of the schema `asyncrec.pages.PAGE` are written one by one under their URLs. Time by the clock counts; processor
+time is shown as well, for busy machines. ``python tests/benchmarks/crawling.py`` prints both for each turn. To judge
+``flush_seconds``, ``--folder`` has to be on a disk, because an fsync in memory costs nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Main = Callable[[Path], Awaitable[None]]
 
 
 def page_dicts(case: Case) -> list[dict[str, Any]]:
-    """As `pages.from_aiohttp` makes them, of bodies that shrink as pages do."""
+    """Return pages as `pages.from_aiohttp` makes them, with bodies that are as compressible as real ones."""
     from asyncrec import pages
 
     headers = b"Content-Type: text/html; charset=utf-8\nServer: nginx\nDate: Sun, 22 Nov 2026 07:45:00 GMT"
@@ -46,7 +46,7 @@ def page_dicts(case: Case) -> list[dict[str, Any]]:
 
 
 def timed(make: Callable[[Case], Main], *, watched: bool = False) -> Callable[[Case], Job]:
-    """A contender; its extra figure is the processor's time."""
+    """Return a contender with processor time as its extra figure."""
 
     def maker(case: Case) -> Job:
         main = make(case)
@@ -84,7 +84,7 @@ def writing(*, dicts: bool = True, **options: Any) -> Callable[[Case], Main]:
 
 
 _DICTS, _APART = "asyncrec dicts", "asyncrec encode_example, write"
-# Twice as often as by default, so that it shows in a run of a second.
+# Twice as often as by default, so that it is noticeable in a run of one second.
 _OFTEN, _NEVER = "asyncrec flush_seconds=0.5", "asyncrec flush_seconds=None"
 
 CASES = [

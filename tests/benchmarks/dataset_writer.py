@@ -1,9 +1,9 @@
-"""A million examples of 1 KiB through `DatasetWriter`: time, peak memory, open files, in a fresh process.
+"""A million examples of 1 KiB through `DatasetWriter`: time, peak memory and open files, in a fresh process.
 
     python tests/benchmarks/dataset_writer.py [--examples 1000000] [--json FILE]
 
-`make bench` runs it with its other figures of memory. Memory is the growth of the resident set over what the process
-held with asyncrec imported. Exits with 1 when a limit of the issue is exceeded: 300 MiB, 64 open files.
+`make bench` runs it with its other memory figures. Memory is the growth of the resident set since asyncrec was
+imported. Exits with 1 if a limit is exceeded: 300 MiB, 64 open files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_FILES = 64
 
 
 def measure(examples: int, folder: Path) -> dict[str, Any]:
-    """Writes and reads back; in a process of its own."""
+    """Write and read back, in its own process."""
     import anyio
 
     import asyncrec
@@ -93,7 +93,7 @@ def in_fresh_process(examples: int, folder: Path) -> dict[str, Any]:
 
 
 def report(folder: Path, *, quick: bool) -> tuple[list[dict[str, object]], list[str]]:
-    """A row for the table of peak memory, and what was missed."""
+    """Return a row for the table of peak memory, and the limits that were exceeded."""
     target = folder / "dataset-writer"
     target.mkdir()
     result = in_fresh_process(50_000 if quick else 1_000_000, target)

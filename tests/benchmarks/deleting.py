@@ -1,8 +1,8 @@
-"""What it costs to delete records: 1,000 keys of many records, each key in another shard, and all of them in one shard.
+"""The cost of deleting records: 1,000 keys, each in a different shard, and the same number in a single shard.
 
-The data set is made first, 10 million records of 200 B in 1,000 shards unless told otherwise, and merged. Then each
-deletion is a process of its own, whose time, memory, and bytes read and written are told (`/proc/self/io`: Linux); and
-every byte of the folder is searched for a thousandth of what was deleted::
+First, the data set is written and merged: by default, 10 million records of 200 B in 1,000 shards. Then each deletion
+runs in its own process, and its time, memory, and bytes read and written are shown (`/proc/self/io`: Linux). Every byte
+in the folder is searched for a thousandth of what was deleted::
 
     python tests/benchmarks/deleting.py --folder .
     python tests/benchmarks/deleting.py --folder . --shards 10
@@ -44,7 +44,7 @@ async def make(path: Path, records: int) -> None:
 
 
 def delete(path: Path, numbers: Iterable[int]) -> None:
-    """In a process of its own: prints what it took."""
+    """Delete in its own process, and print what it took."""
     from asyncrec import blocking
 
     def moved() -> dict[str, int]:
@@ -54,7 +54,7 @@ def delete(path: Path, numbers: Iterable[int]) -> None:
     before, began = moved(), time.perf_counter()
     report = blocking.delete(path, keys=[key_of(number) for number in numbers])
     seconds, after = time.perf_counter() - began, moved()
-    # Not `getrusage`, which also has what the parent held when it started this process.
+    # Unlike this, `getrusage` would include the memory of the parent when it started this process.
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
     read, written = ((after[name] - before[name]) / MIB for name in ("rchar", "wchar"))
     print(
@@ -65,7 +65,7 @@ def delete(path: Path, numbers: Iterable[int]) -> None:
 
 
 def traces(folder: Path, numbers: Iterable[int]) -> int:
-    """In how many files something of these records is."""
+    """Return the number of files that still contain a trace of these records."""
     wanted = [
         each
         for number in numbers

@@ -1,20 +1,21 @@
-"""``make bench ARGS="--only epoch"``: one epoch from a store that is far, beside as many long GETs by aiobotocore.
+"""``make bench ARGS="--only epoch"``: one epoch from a remote store, compared with as many long GETs by aiobotocore.
 
-The store (`folder_s3`) is a process of its own that answers each request 20 ms after it came, by `sendfile` from a
-tmpfs: what is measured is the reader. 64 shards of 16 MiB; records of 4 and of 100 KB; plain and GZIP. Every reader has
-a process of its own for each round, which has read two shards before, and they take turns. The clock starts when the
-client is open and has sent one request. Beside the clock: the processor time of the reading process, threads included;
-the growth of its peak memory; requests by kind; connections at once; and when the first batch came, in seconds and in
-requests that came one behind the end of the other.
+The store (`folder_s3`) is a separate process that responds to each request after 20 ms, by `sendfile` from a tmpfs, so
+that only the reader is measured. There are 64 shards of 16 MiB, with records of 4 or of 100 KB, plain and GZIP. Readers
+take turns; each has its own process for each round, which has read two shards before. The clock starts when the client
+is open and has sent one request. Besides time, the benchmark shows the processor time of the reading process including
+its threads; the growth of its peak memory; requests by kind; concurrent connections; and when the first batch arrived,
+in seconds and in sequential requests (each begun after another ended).
 
     make bench ARGS="--only epoch"
     make bench ARGS="--only epoch --size 256 --records 4 --plain --rounds 1 --only interleave"    some seconds
 
-Readers are compared with "aiobotocore, 16": a GET for each shard, 16 at a time, of a GZIP shard also inflated. Single
-random records are compared with the GETs of such records by aiobotocore, 64 at a time, and so is ClassBalancedSampler.
-"bare sockets, records" does what any reader of records must, and nothing else: how near one thread can come.
-Libraries that stream training data have rows where they are installed: `epoch_peers`.
-Exit status 0 whether or not targets are met: a benchmark on a busy machine is no test.
+Readers are compared with "aiobotocore, 16": a GET for each shard, 16 at a time, and GZIP shards are also inflated.
+Single random records are compared with aiobotocore's GETs of such records, 64 at a time, and so is
+ClassBalancedSampler. "bare sockets, records" does only what any reader of records must do, and shows the limit of a
+single thread. Libraries that stream training data have rows if they are installed: `epoch_peers`.
+
+The exit status is 0 whether or not targets are met: a benchmark on a busy machine is no test.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ from harness import MIB, work_folder
 from wire import ENDPOINT
 
 SHARD = 16 * MIB
-# What is wanted: the clock of aiobotocore over ours, our processor time over its, requests a MiB and a
-# shard, requests in sequence before the first batch.
+# The targets: aiobotocore's time over ours, our processor time over its own, requests per MiB and per shard, and
+# sequential requests before the first batch.
 CLOCK, CPU, A_MIB, A_SHARD, FIRST = 0.9, 2.0, 0.4, 3.0, 5
 READERS = bare_sockets.READERS | OF_CLIENTS | epoch_peers.READERS
 OTHERS = ("aiobotocore", "obstore", BARE, *epoch_peers.READERS)
 
 
 def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Shards:
-    """A data set of ``mib`` MiB in records of ``size`` bytes that deflate to half, in shards of 16 MiB."""
+    """Write ``mib`` MiB in records of ``size`` bytes that deflate to half of that, in shards of 16 MiB."""
     import asyncrec
 
     source = random.Random(size)
-    # Hexadecimal digits, which have four bits in a byte.
+    # Hexadecimal digits have four bits of information per byte.
     records = [source.randbytes(size // 2).hex().encode() for _ in range(max(64, MIB // size))]
     shards, each = mib * MIB // SHARD, SHARD // (size + FRAME)
 
@@ -75,7 +76,7 @@ def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Sha
 
 
 def measure(reader: str, shards: Shards, small: Shards) -> dict[str, Any]:
-    """In a process of its own, which has read the ``small`` ones before."""
+    """Measure in a separate process that has read the ``small`` data set before."""
     given = json.dumps([asdict(shards), asdict(small)])
     command = [sys.executable, __file__, "--measure", reader]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=600)
@@ -86,7 +87,7 @@ def measure(reader: str, shards: Shards, small: Shards) -> dict[str, Any]:
 
 
 def measured(reader: str) -> int:
-    """The second time that the process reads: what it imports and makes once is not timed."""
+    """Read twice and measure the second time, so that imports and other one-time work are not timed."""
     shards, small = (Shards(**given) for given in json.load(sys.stdin))
     asyncio.run(READERS[reader][0](small, Meter()))
     meter = Meter()
@@ -114,7 +115,7 @@ def row(reader: str, shards: Shards, found: list[dict[str, Any]], base: list[dic
 
 
 def ratios(found: list[dict[str, Any]], base: list[dict[str, Any]]) -> tuple[float, float]:
-    """The other's clock over ours, and our processor time over its; round by round, as they saw one machine."""
+    """Return the other's time over ours, and our processor time over its own, compared within each round."""
     pairs = list(zip(found, base, strict=False))
     return (
         statistics.median(other["seconds"] / ours["seconds"] for ours, other in pairs),

@@ -1,12 +1,12 @@
-"""The same records and store for libraries that stream training data, where they are installed: rows of `epoch`.
+"""Libraries that stream training data, with the same records and store, if they are installed: rows of `epoch`.
 
     .venv-bench/bin/pip install s3torchconnector mosaicml-streaming datasets s3fs
 
-s3torchconnector reads the TFRecord shards, each whole, and makes no records of them. WebDataset reads the same records
-from tar files by ``curl``, whose processor time is not counted, as its documentation has it for HTTP. MosaicML
-Streaming reads them from its own shards of 16 MiB, by boto3, into a local folder, which is a tmpfs here. Hugging Face
-datasets streams them from Parquet files of the same number of records, uncompressed, by s3fs. Each runs in one process,
-with its defaults; none of them compares a checksum for each record by default.
+s3torchconnector reads the TFRecord shards as whole objects, without splitting them into records. WebDataset reads the
+same records from tar files with ``curl``, as documented for HTTP; curl's processor time is not counted. MosaicML
+Streaming reads them from its own shards of 16 MiB, with boto3, into a local folder, here on a tmpfs. Hugging Face
+datasets streams them with s3fs from uncompressed Parquet files with the same number of records each. Each runs in one
+process, with its defaults; by default, none of them verifies a checksum for each record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from epoch_readers import BATCH, EPOCH, Meter, Reader, Shards
 from s3 import CREDENTIALS
 from wire import endpoint
 
-# The module of each, and the folder beside the data set's that has its records in its own format; "" for none.
+# The module of each library, and the suffix of the folder with the records in its own format, or "".
 PEERS = {
     "s3torchconnector": ("s3torchconnector", ""),
     "WebDataset": ("webdataset", "tar"),
@@ -40,7 +40,7 @@ def installed() -> list[str]:
 
 
 def write_for(peers: Iterable[str], folder: Path, shards: Shards) -> None:
-    """Make what the peers read of the data set's records."""
+    """Write the data set's records in the formats that the peers read."""
     for kind in {PEERS[name][1] for name in peers} - {""}:
         place = folder / f"{shards.folder}.{kind}"
         place.mkdir()

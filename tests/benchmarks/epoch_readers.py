@@ -1,4 +1,4 @@
-"""What `epoch` compares: each way of reading a data set in a store, by asyncrec, aiobotocore and obstore."""
+"""The readers that `epoch` compares: all ways to read a data set in a store with asyncrec, aiobotocore and obstore."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from s3 import CREDENTIALS, plain, rust
 from wire import endpoint
 
 AT_ONCE = 16  # long GETs
-TASKS, SMALL = 64, 4096  # of small reads, and how many
+TASKS, SMALL = 64, 4096  # concurrent small reads, and their total number
 BATCH = 256
 PIECE = MIB
-FRAME = 16  # of a record
+FRAME = 16  # per record
 UNCHECKED = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
 
 
 @dataclass
 class Shards:
-    """What a reader gets: the data set's folder in the bucket, and its shards; ``size`` is that of a record."""
+    """What a reader gets: the data set's folder in the bucket, and its shards; ``size`` is the size of a record."""
 
     folder: str
     keys: list[str]
@@ -41,7 +41,7 @@ Reader = Callable[["Shards", "Meter"], Awaitable[None]]
 
 
 class Meter:
-    """Counts what a reader gives out, from `start` to `stop`; and what was asked before its first batch."""
+    """Counts a reader's output between `start` and `stop`, and its requests before the first batch."""
 
     def __init__(self) -> None:
         self.records = self.bytes = 0
@@ -85,7 +85,7 @@ def ask(what: str) -> dict[str, Any]:
 
 
 def inflated(shards: Shards) -> Callable[[bytes], Awaitable[int]]:
-    """A function that counts a piece of one shard: what it inflates to, in a thread, where the shard is GZIP."""
+    """Return a function that counts the bytes of a piece of a shard; a GZIP shard's are inflated in a thread."""
     if not shards.compressed:
 
         async def count(piece: bytes) -> int:
@@ -182,7 +182,7 @@ async def obstore(shards: Shards, meter: Meter) -> None:
 
 @asynccontextmanager
 async def ours(shards: Shards) -> AsyncIterator[Any]:
-    """A storage with its default options, open, which has sent a request."""
+    """Open a storage with default options that has sent one request."""
     import asyncrec
 
     async with asyncrec.open_storage(
@@ -246,7 +246,7 @@ async def shuffled(shards: Shards, meter: Meter) -> None:
 
 
 def balanced(*, entering: bool) -> Reader:
-    """`ClassBalancedSampler`: reading every record's class, or giving the small reads' records in batches."""
+    """Return a reader with `ClassBalancedSampler`, which either enters the sampler or takes batches from it."""
 
     async def read(shards: Shards, meter: Meter) -> None:
         import asyncrec
@@ -294,7 +294,7 @@ def chosen(shards: Shards) -> list[int]:
 
 
 EPOCH, SMALL_READS = "aiobotocore, 16 long GETs", "aiobotocore, 64 small GETs"
-# By name; and what each is compared with.
+# The readers by name, and what each is compared with.
 READERS: dict[str, tuple[Reader, str]] = {
     EPOCH: (aiobotocore(AT_ONCE), EPOCH),
     "aiobotocore, one at a time": (aiobotocore(1), EPOCH),

@@ -1,8 +1,8 @@
-"""Examples of {int64, bytes, float[256]}: built and serialised, and read from a file into NumPy batches.
+"""Examples of {int64, bytes, float[256]}: built and serialized, and read from a file into NumPy batches.
 
-The bytes are a page's URL of 25 to 200 characters, so that no two records are laid out alike. Building ends with the
-serialised bytes, which no one writes; reading begins with an opened file, and ends with one array or list a feature
-for every 1,024 records, all three features included, checksums verified but where the name says otherwise.
+The bytes are a page's URL of 25 to 200 characters, so that no two records have the same layout. Building ends with the
+serialized bytes, which are not written. Reading starts with an opened file, and ends with one array or list per feature
+for every 1,024 records, with all three features, and with checksums verified unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from records import expect
 
 BATCH = 1024
 
-# Few and used again: a round's memory is then that of the records it makes.
+# Few distinct rows, which are reused, so that a round's memory is that of its records.
 _DISTINCT = 2048
 
 Row = dict[str, Any]
@@ -27,7 +27,7 @@ _Build = Callable[[Row], bytes]
 
 
 def rows(case: Case, *, lists: bool = False) -> list[Row]:
-    """``case.count`` rows; their vectors are arrays, or lists of Python's floats."""
+    """Return ``case.count`` rows, whose vectors are arrays or lists of Python floats."""
     source = random.Random(0)
     vectors = np.random.default_rng(0).random((_DISTINCT, 256), np.float32)
     pool = [
@@ -42,7 +42,7 @@ def rows(case: Case, *, lists: bool = False) -> list[Row]:
 
 
 def batched(batches: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """The same records in lists of `BATCH`, the last one shorter."""
+    """Yield the same records in lists of `BATCH`, except for the last one."""
     pending: list[bytes] = []
     for batch in batches:
         pending += batch
@@ -57,7 +57,7 @@ def batched(batches: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
 
 
 def building(make: Callable[[], _Build], *, lists: bool = False) -> Callable[[Case], Job]:
-    """A contender from what builds one record."""
+    """Return a contender that builds every record with a function."""
 
     def maker(case: Case) -> Job:
         build, items = make(), rows(case, lists=lists)
@@ -111,7 +111,7 @@ def tfrecord_example() -> _Build:
 
 
 def prepare(case: Case, path: Path) -> None:
-    """The file that readers share."""
+    """Write the file that all readers share."""
     import asyncrec
     from asyncrec._framing.frames import encode_frames
 
@@ -137,7 +137,7 @@ def our_batches(case: Case) -> Job:
         pending: list[bytes] = []
 
         async def decode(records: list[bytes]) -> int:
-            # In a thread, as the how-to says: a thousand records take some milliseconds.
+            # In a thread, as the how-to recommends: a thousand records take some milliseconds.
             columns = await anyio.to_thread.run_sync(schema.decode_batch, records)
             assert columns["emb"].shape == (len(records), 256)
             return len(columns["url"])
@@ -189,7 +189,7 @@ def tfrecord_loader(case: Case) -> Job:
     kinds = {"label": "int", "url": "byte", "emb": "float"}
 
     def job(path: Path) -> None:
-        # Not stacked: what it gives is one dict a record, and what is judged is what it does itself.
+        # Not stacked: it yields one dict per record, and only its own work is measured.
         expect(sum(1 for _ in tfrecord_loader(str(path), None, kinds)), case)
 
     return job
@@ -197,7 +197,7 @@ def tfrecord_loader(case: Case) -> Job:
 
 # Cases --------------------------------------------------------------------------------------------------------------
 
-_COUNT, _SIZE = 50_000, 1180  # bytes: the mean of a record
+_COUNT, _SIZE = 50_000, 1180  # the mean size of a record in bytes
 
 _BUILT, _READ = "examples built", "examples into batches"
 _OURS = "asyncrec encode_example, arrays"
@@ -235,7 +235,7 @@ CASES = [
     ),
 ]
 
-# An embedding is an array where it comes from. Of the two ways to give it to tf.train.Example, its list is the faster.
+# An embedding is an array at its source. A list is the faster of the two ways to give it to tf.train.Example.
 TARGETS = [
     Target(_BUILT, _OURS, _LISTS, 6.0),
     Target(_BUILT, _OURS, _ARRAYS, 15.0),

@@ -1,9 +1,10 @@
-"""What ``flush_seconds`` costs, by open shards: 1 and 5 seconds beside `None`, turn by turn.
+"""The cost of ``flush_seconds`` by the number of open shards: 1 and 5 seconds compared with `None`, in turns.
 
-Records of 128 B, one by one, and pages of 16 KiB, as fast as they are taken, plain and under GZIP; and a slow crawl, of
-100 pages a second, in which every flush finds something in every shard. What is compared is the processor's time, all
-threads and the kernel's part included. The folder has to be on a disk: in memory an fsync is nothing. "to S3" are the
-same pages, to a store that does no work, in a process of its own (`null_stores`): there each flush is an object::
+There are records of 128 B and pages of 16 KiB, one by one as fast as they are accepted, plain and GZIP; and a slow
+crawl of 100 pages a second, in which every flush has records in every shard. The processor time of all threads is
+compared, including the kernel's. The folder has to be on a disk, because an fsync in memory costs nothing. "to S3"
+writes the same pages to a store that does no work in a separate process (`null_stores`), where each flush is an
+object::
 
     python tests/benchmarks/flushing.py --folder . --rounds 5
     python tests/benchmarks/flushing.py --folder . --only "16 KiB, GZIP, 64 open shards"
@@ -28,7 +29,7 @@ from stores import storage
 
 SECONDS = (None, 5.0, 1.0)
 SHARDS = (1, 4, 16, 32, 64)
-# The name, the number of records, the size of one, and how many come in a second.
+# The name, the number and size of records, and how many of them arrive per second.
 KINDS = (
     ("128 B", 2_500_000, 128, None),
     ("128 B, GZIP", 2_000_000, 128, None),
@@ -42,7 +43,7 @@ KINDS = (
 
 @asynccontextmanager
 async def place(case: Case, path: Path) -> AsyncIterator[dict[str, Any]]:
-    """Where the data set goes."""
+    """Yield the arguments that say where the data set is written."""
     if "to S3" not in case.name:
         yield {"path": path / "records"}
         return

@@ -1,15 +1,13 @@
-"""An S3 store that gives the files of a folder, each answer a delay after its request; `null_s3` with content.
+"""An S3 store that serves the files of a folder, with a delay before each response; like `null_s3`, but with content.
 
     python tests/benchmarks/folder_s3.py FOLDER DELAY_MS
 
-prints its port, and serves 127.0.0.1 until its input ends. Its one bucket, ``bench``, has the files of FOLDER, which do
-not change. GET with ranges, HEAD and ListObjectsV2; what is put is thrown away. ``GET /?counts`` gives, as JSON and
-without a delay, what was asked since the last ``GET /?reset``:
+prints its port, and serves 127.0.0.1 until its standard input ends. Its only bucket, ``bench``, contains the files in
+FOLDER, which do not change. It supports GET with ranges, HEAD and ListObjectsV2; what is put is discarded. ``GET
+/?counts`` returns, as JSON and without a delay, what was requested since the last ``GET /?reset``:
 
-requests      by kind
-connections   open at once, at most
-answering     requests under way at once, at most
-depth         how many requests came one behind the end of the other, at most
+requests      by kind connections   the maximum number open at once answering     the maximum number of concurrent
+requests depth         the maximum number of sequential requests (each begun after another ended)
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class _Folder(_Store):
         self.reset()
 
     def reset(self) -> None:
-        """Counting begins anew."""
+        """Restart counting."""
         self.counted: dict[str, Any] = {
             "requests": Counter(),
             "connections": self.connections,
@@ -65,7 +63,7 @@ class _Folder(_Store):
         return found
 
     def listed(self, query: dict[str, list[str]]) -> bytes:
-        """ListObjectsV2: every key is a file's path in the bucket."""
+        """Respond to ListObjectsV2; every key is the path of a file in the bucket."""
 
         def of(name: str) -> str:
             return query.get(name, [""])[0]
@@ -142,7 +140,7 @@ class _FolderConnection(_Connection):
 
 
 def serve(folder: Path, delay: float) -> None:
-    """Until standard input ends, which it also does when the benchmark is killed."""
+    """Serve until standard input ends, which also happens if the benchmark is killed."""
     sys.setswitchinterval(0.0005)
     store = _Folder(folder, delay)
     listening = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -159,7 +157,7 @@ def serve(folder: Path, delay: float) -> None:
 
 @contextmanager
 def folder_s3(folder: Path, delay: float) -> Iterator[str]:
-    """The endpoint of a server in a process of its own: the folder's files, ``delay`` seconds behind each request."""
+    """Start a server in a separate process with a delay for each request; yield its endpoint."""
     command = [sys.executable, __file__, str(folder), str(delay * 1000)]
     with Popen(command, stdin=PIPE, stdout=PIPE) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""How each format is written, record by record, and read: what `formats_compared` compares."""
+"""How each format is written record by record, and read, for `formats_compared`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(number: int) -> bytes:
     return number.to_bytes(8, "little") + POOL[number % 64][8:]
 
 
-# How each writes and reads; a writer gives what puts a record and what closes --------------------------------------
+# Writers and readers; a writer returns a function that puts a record and one that closes ------------------------------
 
 
 def asyncrec_writer(path: Path) -> tuple[Put, Callable[[], object]]:
@@ -78,7 +78,7 @@ def tensorflow_read(path: Path) -> Iterator[bytes]:
 def tfrecord_writer(path: Path) -> tuple[Put, Callable[[], object]]:
     from tfrecord.writer import TFRecordWriter
 
-    # It writes Examples only: with its serialiser out of the way, what is left is its framing.
+    # It writes only Examples; without its serializer, only the framing is left.
     TFRecordWriter.serialize_tf_example = staticmethod(lambda data: data)
     writer = TFRecordWriter(str(path / "all"))
     return writer.write, writer.close

@@ -1,16 +1,17 @@
-"""``make bench ARGS="--only formats"``: the cost of a format, what is left after a kill, who notices a flipped bit.
+"""``make bench ARGS="--only formats"``: each format's cost, what a kill leaves, and whether a flipped bit is noticed.
 
-Records of 1 KiB, random, in one file (for asyncrec a data set of one shard), no compression, on a tmpfs where there is
-one. Each figure is of a process of its own; the formats take turns, and medians are given. Processor time, of all
-threads, since a busy machine changes it least: it is compared within one run, and with no other run.
+The records are random, 1 KiB each, in one file (for asyncrec, a data set with one shard), without compression, on a
+tmpfs if there is one. Each figure is from a process of its own; the formats take turns, and medians are shown. The
+processor time of all threads is compared, since a busy machine affects it least, but only within one run.
 
-*cost*: processor time of writing and of reading all, and the bytes of the files.
-*kill*: a process writes the records one by one, does nothing for `IDLE` seconds, and is killed with SIGKILL. How many
-of them does the format's own reader find? (asyncrec's after `recover`, which a new writer calls by itself.)
-*flip*: one bit in the middle of the file is turned over. How many records are read, how many of those are wrong, and is
-anything said? With the reader's defaults; asyncrec's with ``on_corrupt="skip"`` as well.
+*cost*: the processor time for writing and reading everything, and the size of the files. *kill*: a process writes the
+records one by one, does nothing for `IDLE` seconds, and is killed with SIGKILL. How many records does the format's own
+reader find? (For asyncrec, after `recover`, which a new writer runs by itself.) *flip*: one bit in the middle of the
+file is flipped. How many records are read, how many of those are wrong, and is anything reported? With the reader's
+defaults, and for asyncrec also with ``on_corrupt="skip"``.
 
-What is not installed is left out. MosaicML Streaming brings PyTorch: ``pip install mosaicml-streaming`` by hand.
+Formats that are not installed are left out. Since MosaicML Streaming depends on PyTorch, install it by hand: ``pip
+install mosaicml-streaming``.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from typing import Any
 from formats import FORMATS, POOL, SIZE, Format, record
 from harness import work_folder
 
-IDLE = 6  # more than asyncrec's `flush_seconds`, which is one
+IDLE = 6  # longer than asyncrec's `flush_seconds`, which is one
 
 
-# What a process of its own does: it prints one line of JSON -----------------------------------------------------------
+# Run in a separate process, which prints one line of JSON - -----------------------------------------------------------
 
 
 def write(form: Format, path: Path, count: int) -> dict[str, object]:
@@ -53,7 +54,7 @@ def write(form: Format, path: Path, count: int) -> dict[str, object]:
 
 
 def read(form: Format, path: Path, count: int) -> dict[str, object]:
-    """Of what was written; an error of the reader's ends it."""
+    """Read and compare the records up to the first error, and then time a second reading."""
     number = wrong = 0
     said = None
     try:
@@ -62,7 +63,7 @@ def read(form: Format, path: Path, count: int) -> dict[str, object]:
             number += 1
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-    # Again, with all imported, and nothing compared: this is timed.
+    # A second time, with everything imported and no comparison, for the time.
     began = time.process_time()
     with suppress(Exception):
         deque(form.read(path), maxlen=0)
@@ -149,7 +150,7 @@ def flip(folder: Path, names: list[str], count: int) -> None:
         asked("write", name, path, count)
         file = max((file for file in path.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
         content = bytearray(file.read_bytes())
-        # In the middle of a record's data, wherever the format keeps it.
+        # In the middle of a record's data, wherever the format stores it.
         middle = content.index(record(count // 2)) + SIZE // 2
         content[middle] ^= 1
         file.write_bytes(content)
@@ -165,7 +166,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", default=["cost", "kill", "flip"], choices=["cost", "kill", "flip"])
     parser.add_argument("--do", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.do:  # a process of its own
+    if options.do:  # in a process of its own
         action, name, path, count = options.do
         work = {"write": write, "read": read, "hang": hang}[action]
         print(json.dumps(work(FORMATS[name], Path(path), int(count))))

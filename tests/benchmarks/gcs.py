@@ -1,9 +1,9 @@
-"""``make bench ARGS="--only gcs"``: the GCS plugin against gcloud-aio-storage, on an idle store (see `wire`).
+"""``make bench ARGS="--only gcs"``: the GCS plugin compared with gcloud-aio-storage, on an idle store (see `wire`).
 
     make bench ARGS="--only gcs"
     make bench ARGS="--only gcs --size 64 --rounds 3"     MiB a round: a first look
 
-gcloud-aio-storage takes a whole object for an upload: what it holds in memory is made before the clock starts.
+gcloud-aio-storage uploads an object as a whole; the data is in memory before the clock starts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""How a case is measured: contenders in processes of their own, taking turns, round by round.
+"""How a case is measured: contenders run in processes of their own and take turns, round by round.
 
-A `Case` is one job that several systems can do; a `Contender` is one system's way of doing it. Each contender runs in a
-process that lives through the case, so that imports and first calls are not timed, memory is its own, and no library
-disturbs another's. It warms up on a small instance of the same job, then waits for its turn: A B C, A B C, ... Medians
-are compared. A new file is used for every round of a writer; readers of one case read one file, in the page cache.
+A `Case` is a job that several systems can do; a `Contender` is one system's way to do it. Each contender runs in a
+process that lives as long as the case, so that imports and first calls are not timed, memory is its own, and libraries
+do not disturb each other. It warms up on a small instance of the same job, and then waits for its turn: A B C, A B C,
+... Medians are compared. A writer uses a new file for every round; all readers of a case read the same file, in the
+page cache.
 
-Peak memory is the growth of the process's resident set over what it held when its turn began (Linux only: VmHWM, reset
-through clear_refs); the file itself lies in tmpfs or the page cache, and is not in it.
+Peak memory is the growth of the process's resident set since its turn began (Linux only: VmHWM, reset through
+clear_refs). The file itself is in a tmpfs or the page cache, and is not included.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Extras = dict[str, float]
 
 @dataclass(frozen=True)
 class Case:
-    """One job.
+    """A job to be measured.
 
     Attributes:
         name: unique; what ``--only`` matches.
@@ -45,11 +46,11 @@ class Case:
         size: bytes of one unit, for MB/s.
         contenders: name -> maker. A maker imports what it needs, does what is not timed, and returns the job.
             The job takes the path (a new one for writers, `prepare`'s file for readers) and may return extra figures;
-            one of them, ``seconds``, stands for the time of the whole job where it had to prepare something each time.
-        prepare: makes the file that readers share. `None`: each round gets a path where nothing is yet.
-        check: looks at what a writer left, after every round, not timed; says what is wrong with it.
-        rounds: how many, unless the command line says otherwise.
-        note: what a reader of the table should know.
+            ``seconds`` among them replaces the time of the whole job if it includes preparation.
+        prepare: makes the file that readers share. `None`: each round gets a path that does not exist yet.
+        check: checks what a writer wrote, after every round and untimed; returns what is wrong with it.
+        rounds: the number of rounds, unless the command line overrides it.
+        note: a remark for readers of the table.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Target:
-    """``ours`` shall take at most 1/``times`` of the time of ``other`` in ``case``."""
+    """``ours`` should take at most 1/``times`` of the time of ``other`` in ``case``."""
 
     case: str
     ours: str
@@ -77,7 +78,7 @@ class Target:
 
 @dataclass
 class Result:
-    """What one contender showed in one case."""
+    """The figures of one contender in one case."""
 
     case: str
     contender: str
@@ -98,7 +99,7 @@ class Result:
 
 
 def case_options(description: str | None) -> argparse.Namespace:
-    """Which cases a program of its own runs, how often, and where its files go."""
+    """Parse which cases a separate program runs, how often, and where it puts its files."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", help="where the files go; by default in memory, where there is room")
     parser.add_argument("--only", default="", help="cases that have this in their name")
@@ -107,7 +108,7 @@ def case_options(description: str | None) -> argparse.Namespace:
 
 
 def work_folder(chosen: str | None = None) -> tuple[Path, str]:
-    """Where the files go, and what to call it: tmpfs where there is one with room, so that no disk is measured."""
+    """Return the folder for files and its description: on a tmpfs with room, if any, so that no disk is measured."""
     if chosen is not None:
         return Path(tempfile.mkdtemp(prefix="asyncrec-bench-", dir=chosen)), chosen
     memory = Path("/dev/shm")
@@ -123,10 +124,10 @@ def work_folder(chosen: str | None = None) -> tuple[Path, str]:
 
 
 class Worker:
-    """A process that holds one contender, ready to run."""
+    """A process with one contender, ready to run."""
 
     def __init__(self, module: str, case: str, contender: str, shrink: int) -> None:
-        # TensorFlow talks while it starts. Shown when a worker dies.
+        # TensorFlow prints much while it starts. This is shown if a worker dies.
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in end()
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "harness.py"), module, case, contender, str(shrink)],
@@ -140,7 +141,7 @@ class Worker:
     def ask(self, path: Path) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it died on the way up: what it said is read below
+        with contextlib.suppress(BrokenPipeError):  # it died while starting: its output is read below
             self._process.stdin.write(f"{path}\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -158,7 +159,7 @@ class Worker:
 
 
 def run_case(module: str, case: Case, *, folder: Path, rounds: int | None, shrink: int) -> list[Result]:
-    """Measure one case. A contender that fails is out of it, and its result says why."""
+    """Measure one case. A contender that fails is excluded, and its result says why."""
     if shrink > 1:
         case = case.smaller(shrink)
     shared = folder / "shared"
@@ -194,7 +195,7 @@ def run_case(module: str, case: Case, *, folder: Path, rounds: int | None, shrin
 
 
 def _remove(path: Path) -> None:
-    """What a job wrote: a file, or a folder of shards."""
+    """Remove what a job wrote: a file, or a folder of shards."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -212,7 +213,7 @@ def _status(name: str) -> int:
 
 
 def _reset_peak() -> None:
-    # Not Linux, or not allowed: the peak then counts from the beginning of the process.
+    # If this fails, on other systems or without permission, the peak is that since the process started.
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", "ascii")
 
@@ -222,7 +223,7 @@ def _answer(out: IO[str], **values: object) -> None:
 
 
 def _worker(module: str, name: str, contender: str, shrink: int) -> None:
-    # What libraries print must not come between the answers.
+    # Keep what libraries print out of the responses.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
@@ -237,7 +238,7 @@ def _worker(module: str, name: str, contender: str, shrink: int) -> None:
         case.contenders[contender](small)(warm_up)
         _remove(warm_up)
         job = case.contenders[contender](case)
-        # A list of a million records, which only a benchmark holds, takes the garbage collector 10 ms to go through.
+        # A list of a million records, which only a benchmark has, would take the garbage collector 10 ms to scan.
         gc.collect()
         gc.freeze()
         _answer(out)

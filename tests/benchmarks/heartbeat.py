@@ -1,7 +1,7 @@
-"""How long the event loop is held: a task that wants to run every millisecond, and notes how late it was let.
+"""How long the event loop is blocked: a task tries to run every millisecond, and records how late it was able to.
 
-Lateness has two causes: our own work between two awaits, and the machine (another process on the core, a worker thread
-holding the interpreter lock). `idle_figures` shows the second alone, so that the first can be judged.
+There are two causes of lateness: our own work between two awaits, and the machine (another process on the core, or a
+worker thread that holds the GIL). `idle_figures` measures only the second, for comparison.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import TracebackType
 import anyio
 import anyio.abc
 
-PERIOD = 0.001  # seconds; shorter, the heartbeat itself becomes a load
+PERIOD = 0.001  # in seconds; a shorter period would make the heartbeat itself a load
 
 
 class Heartbeat:
@@ -43,17 +43,17 @@ class Heartbeat:
                 await anyio.sleep(PERIOD)
                 self.late.append(time.perf_counter() - due)
         finally:
-            # The beat that was being waited for when the work ended: it may be the latest of all.
+            # The beat that was pending when the work ended may be the latest of all.
             self.late.append(time.perf_counter() - due)
 
     def figures(self) -> dict[str, float]:
-        """Seconds late: the 99th percentile over the beats, and the worst."""
+        """Return the lateness in seconds: the 99th percentile of all beats, and the maximum."""
         late = sorted(self.late)
         return {"held_p99": max(late[int(len(late) * 0.99)], 0.0), "held_max": max(late[-1], 0.0)}
 
 
 def idle_figures(seconds: float = 2.0) -> dict[str, float]:
-    """The same on a loop with nothing to do: what this machine adds to every figure."""
+    """Measure the same on an idle event loop: what this machine adds to every figure."""
 
     async def main() -> dict[str, float]:
         async with Heartbeat() as heartbeat:

@@ -1,18 +1,16 @@
-"""An S3 store that keeps what it is given, each answer a delay after its request; `folder_s3` that can be written.
+"""An S3 store that keeps what is written to it, with a delay before each response; like a writable `folder_s3`.
 
     python tests/benchmarks/kept_s3.py DELAY_MS
 
-prints its port, and serves 127.0.0.1 until its input ends. All of a bucket is in memory. PUT with ``If-None-Match: *``
-and ``If-Match``, multipart uploads, GET with ranges, HEAD, ListObjectsV2, and deletions of one object and of many. A
-request takes effect as it is answered. Checksums are echoed, not computed. The store has one thread: if it is busy all
-the time (``cpu``), it is the limit of what was measured.
+prints its port, and serves 127.0.0.1 until its standard input ends. The bucket is in memory. It supports PUT with
+``If-None-Match: *`` and ``If-Match``, multipart uploads, GET with ranges, HEAD, ListObjectsV2, and deletions of one or
+many objects. A request takes effect when its response is sent. Checksums are echoed, not computed. The store has a
+single thread: if that is always busy (``cpu``), it limits what was measured.
 
-``GET /?delay=MS`` sets the delay. ``GET /?counts`` gives as JSON what was asked since ``GET /?reset=TRIES``:
+``GET /?delay=MS`` sets the delay. ``GET /?counts`` returns as JSON what was requested since ``GET /?reset=TRIES``:
 
-requests   by kind
-tries      puts of a key that has TRIES, a regular expression, in it
-depths     how many came one behind the end of the other: of "all", and of each writer (`MARK`)
-cpu        seconds of the processor
+requests   by kind tries      puts of a key that matches TRIES, a regular expression depths     the number of sequential
+requests (each begun after another ended), of "all" and of each writer (`MARK`) cpu        seconds of processor time
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-# A writer: its access key, or a part of the names that it puts.
+# Identifies a writer by its access key, or by a part of the names that it puts.
 MARK = re.compile(r"race\d{4}")
 _CODES = {404: "NoSuchKey", 412: "PreconditionFailed", 416: "InvalidRange", 501: "NotImplemented"}
 Answer = tuple[int, list[str], bytes]
@@ -74,19 +72,19 @@ class _Store:
         self.delay = delay
         self.objects: dict[str, _Object] = {}
         self.names: list[str] = []  # sorted
-        self.uploads: dict[str, tuple[list[str], dict[int, bytes]]] = {}  # headers, and the parts
+        self.uploads: dict[str, tuple[list[str], dict[int, bytes]]] = {}  # the headers and the parts
         self.reset("$^")
 
     def reset(self, tries: str) -> None:
-        """Counting begins anew."""
+        """Restart counting."""
         self.requests: Counter[str] = Counter()
         self.pattern, self.tries = re.compile(tries), 0
-        # By mark, and of all under "all": the depth of the deepest request that has ended.
+        # By mark, and "all" for all requests: the depth of the deepest request that has ended.
         self.ended: dict[str, int] = {}
         self.cpu = time.process_time()
 
     def told(self, request: _Request) -> bytes:
-        """What the benchmark sets, and is told."""
+        """Apply the benchmark's settings, and return the counts."""
         cpu = time.process_time() - self.cpu
         if "reset" in request.query:
             self.reset(request.of("reset"))
@@ -129,7 +127,7 @@ class _Store:
         return status, [], _xml("Error", Code=_CODES[status])
 
     def refuses(self, request: _Request) -> bool:
-        """Whether the condition of a put does not hold."""
+        """Return whether the condition of a put is not met."""
         found = self.objects.get(request.key)
         if "if-none-match" in request.headers:
             return found is not None
@@ -241,7 +239,7 @@ class _Connection(asyncio.Protocol):
             return
         request.body = bytes(self.held[:size])
         del self.held[:size]
-        for name in ("transfer-encoding", "content-encoding"):  # one in the other
+        for name in ("transfer-encoding", "content-encoding"):  # chunks may be nested
             if "chunked" in headers.get(name, ""):
                 request.body = _chunks(request.body)[0]
         self.request = None
@@ -288,7 +286,7 @@ def _head(text: str) -> _Request:
 
 
 def _chunks(body: bytes | bytearray) -> tuple[bytes, int]:
-    """What the chunks of a body hold, and how long it is with their lengths and its trailer; -1 if more is to come."""
+    """Return the data of a chunked body and its encoded length with the trailer; the length is -1 if incomplete."""
     whole, at = bytearray(), 0
     while (end := body.find(b"\r\n", at)) >= 0:
         size = int(body[at:end].partition(b";")[0], 16)
@@ -324,9 +322,9 @@ def _xml(root: str, inner: str = "", **values: str) -> bytes:
 
 
 async def serve(delay: float) -> None:
-    """Until standard input ends, which it also does when the benchmark is killed."""
+    """Serve until standard input ends, which also happens if the benchmark is killed."""
     loop, store = asyncio.get_running_loop(), _Store(delay)
-    # Without descriptors, say: a store that is the limit is not to be measured.
+    # For example, without free descriptors: the store must not be what is measured.
     loop.set_exception_handler(lambda *_: os._exit(1))
     server = await loop.create_server(lambda: _Connection(store), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -335,7 +333,7 @@ async def serve(delay: float) -> None:
 
 @contextmanager
 def kept_s3(delay: float) -> Iterator[str]:
-    """The endpoint of a server in a process of its own, ``delay`` seconds behind each request."""
+    """Start a server in a separate process with a delay for each request; yield its endpoint."""
     with Popen([sys.executable, __file__, str(delay * 1000)], stdin=PIPE, stdout=PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,11 +1,11 @@
-"""A data set of a million shards and 2,000 writers, really listed in its manifest: what opening and committing cost.
+"""The cost of opening and committing to a data set whose manifest lists a million shards and 2,000 writers.
 
     python tests/benchmarks/manifests.py                                   some minutes, 0.7 GiB in a temporary folder
     python tests/benchmarks/manifests.py --shards 100000 --writers 200
 
-Each row is a process of its own. Memory is the peak of its resident set, with Python, numpy and asyncrec in it. "held"
-is how late the event loop came at worst to a task that wants to run each millisecond; an idle loop is shown beside it.
-The far store is the same folder, with 20 ms before each answer, and lists of 1,000 keys a request.
+Each row is a process of its own. Memory is the peak of its resident set, including Python, numpy and asyncrec. "held"
+is the maximum delay of a task that tries to run every millisecond; the same figure is shown for an idle event loop. The
+far store is the same folder, with 20 ms before each response, and lists of 1,000 keys per request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BEGAN = 1_760_000_000
 
 
 class FarStorage(LocalStorage):
-    """A folder as a store that answers late, and counts what it is asked."""
+    """A folder as a store with slow responses that counts requests."""
 
     requests = 0
     read_ahead = 4 << 20
@@ -100,7 +100,7 @@ def entries_of(writer: str, count: int, source: Random) -> tuple[ShardEntry, ...
 
 
 async def make(path: Path, shards: int, writers: int) -> dict[str, Any]:
-    """Closing segments, as so many writers that ended leave them; opening needs no shard."""
+    """Write closing segments as writers leave them that have ended; no shard is needed for opening."""
     folder, source = LocalStorage(path.parent), Random(1)
     began = time.perf_counter()
     for number in range(writers):
@@ -143,7 +143,7 @@ async def open_(path: Path, *, far: bool) -> dict[str, Any]:
 
 
 async def commit(path: Path, *, far: bool) -> dict[str, Any]:
-    """What a commit costs: once a writer is open, it does not look at what is there."""
+    """Measure commits: once a writer is open, it does not check what is stored."""
     storage = FarStorage(path.parent) if far else LocalStorage(path.parent)
     writer = ManifestWriter(storage, path.name, f"bench{time.time_ns()}")
     (entry, *_) = entries = entries_of("bench", 101, Random(2))

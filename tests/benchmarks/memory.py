@@ -1,7 +1,7 @@
-"""Peak memory: the same for 64 MiB and for 2 GiB, and within the limit that was given.
+"""Peak memory: the same for 64 MiB and for 2 GiB, and within the given limit.
 
-Each figure comes from a fresh process, and is the growth of its resident set over what it held with asyncrec imported
-and its source records made (4 KiB each, unless said otherwise).
+Each figure comes from a fresh process, and is the growth of its resident set since asyncrec was imported and the source
+records were made (4 KiB each, unless stated otherwise).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read(path: Path, total: int, compression: str) -> None:
 
 
 def shards(path: Path, total: int, compression: str) -> None:
-    """A rolling writer with all its shards open at once, each record to the next of them."""
+    """Write records in turn to all shards of a rolling writer, which are open at the same time."""
     import anyio
 
     import asyncrec
@@ -84,7 +84,7 @@ def _measure(job: Callable[[], None]) -> None:
     import asyncrec
 
     for name in ("open_writer", "open_reader", "open_sharded_writer"):
-        getattr(asyncrec, name)  # resolved on first use: importing is not what is measured
+        getattr(asyncrec, name)  # resolved on first use: imports are not measured
     _reset_peak()
     before = _status("VmRSS")
     job()
@@ -92,7 +92,7 @@ def _measure(job: Callable[[], None]) -> None:
 
 
 def peak(job: str, path: Path, total: int, compression: str = "") -> int:
-    """Bytes, from a process of its own."""
+    """Return the peak memory of a job in bytes, measured in a separate process."""
     command = [sys.executable, __file__, job, str(path), str(total), compression]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     value: int = json.loads(done.stdout)
@@ -100,7 +100,7 @@ def peak(job: str, path: Path, total: int, compression: str = "") -> int:
 
 
 def report(folder: Path, *, quick: bool) -> tuple[list[dict[str, object]], list[str]]:
-    """The table's rows, and what was missed."""
+    """Return the rows of the table, and the limits that were exceeded."""
     large = LARGE // 8 if quick else LARGE
     rows: list[dict[str, object]] = []
     missed: list[str] = []
@@ -116,7 +116,7 @@ def report(folder: Path, *, quick: bool) -> tuple[list[dict[str, object]], list[
                 path.unlink()
             row = {"job": f"{job} {compression or 'plain'}", "small": small_peak, "large": large_peak}
             rows.append(row)
-            # A tenth, or one MiB where a tenth is less than the noise of an allocator.
+            # A tenth, or one MiB if a tenth is less than the allocator's noise.
             if large_peak > small_peak + max(small_peak // 10, MIB):
                 missed.append(f"{row['job']}: {small_peak / MIB:.1f} MiB for 64 MiB, {large_peak / MIB:.1f} for more")
     target = folder / "memory-shards"

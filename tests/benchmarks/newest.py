@@ -1,8 +1,8 @@
-"""What it costs to find the newest version of each key, before the first batch of an epoch and for a look-up.
+"""The cost of finding the newest version of each key, before the first batch of an epoch and for a look-up.
 
-The data set is made first, 10 million records of some 200 B in 1,000 shards unless told otherwise. Of each ten records,
-``--again`` are new versions of keys that were there. Then a process opens it and reads the first batch of an epoch,
-with ``newest=`` and without: its time, memory, and bytes read and written are told (`/proc/self/io`: Linux)::
+The data set is written first: by default, 10 million records of about 200 B in 1,000 shards. Of every ten records,
+``--again`` are new versions of earlier keys. Then a process opens it and reads the first batch of an epoch, with and
+without ``newest=``; its time, memory, and bytes read and written are shown (`/proc/self/io`: Linux)::
 
     python tests/benchmarks/newest.py --folder .
     python tests/benchmarks/newest.py --folder . --shards 10 --again 10
@@ -25,7 +25,7 @@ SHARD = 10_000
 
 
 def key_of(number: int, again: int) -> str:
-    """Of each ten records, the last ``again`` have the keys of the ten before, so that each of these comes twice."""
+    """Return a record's key: of every ten records, the last ``again`` repeat keys of the ten before."""
     old = number % 10 >= 10 - again and number >= 10
     return f"https://example.org/page/{number - 10 if old and number // 10 % 2 else number}"
 
@@ -44,7 +44,7 @@ async def make(path: Path, records: int, again: int, *, compact: bool) -> None:
 
 
 async def read(path: Path, newest: str | None, again: int) -> None:
-    """In a process of its own: prints what it took."""
+    """Read in its own process, and print what it took."""
     import asyncrec
 
     def moved() -> dict[str, int]:
@@ -52,7 +52,7 @@ async def read(path: Path, newest: str | None, again: int) -> None:
         return {name: int(value) for name, value in (line.split(": ") for line in lines)}
 
     def peak() -> int:
-        # Not `getrusage`, which also has what the parent held when it started this process.
+        # Unlike this, `getrusage` would include the memory of the parent when it started this process.
         return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
 
     async with asyncrec.open_dataset(path, newest=newest) as dataset:

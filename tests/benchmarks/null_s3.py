@@ -1,12 +1,13 @@
-"""An S3 store that does no work: it throws away what it takes, and gives one tile again and again.
+"""An S3 store that does no work: it discards what it receives, and repeatedly sends the same tile.
 
     python tests/benchmarks/null_s3.py TILE
 
-prints its port, and serves 127.0.0.1 until its input ends. Uploads (puts and multipart), HEAD, and GET with ranges; no
-authentication, no listing. Checksums are echoed, not computed. The object ``give-N``, in any bucket, is N bytes long:
-the file TILE over and over. What the server takes is dropped by the kernel without being copied (``MSG_TRUNC``, Linux;
-elsewhere into one buffer), what it gives goes out by ``sendfile``: the client is what is measured, on a machine with
-few cores as well. A thread per connection; none of them runs Python for a byte of a body.
+prints its port, and serves 127.0.0.1 until its standard input ends. It supports uploads (puts and multipart), HEAD, and
+GET with ranges, without authentication or listings. Checksums are echoed, not computed. The object ``give-N``, in any
+bucket, has N bytes: the repeated contents of the file TILE. The kernel discards uploads without copying them
+(``MSG_TRUNC`` on Linux; elsewhere, they are read into a buffer), and downloads are sent by ``sendfile``, so that only
+the client is measured, even on a machine with few cores. Each connection has a thread, and none runs Python code for
+individual bytes of a body.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from subprocess import PIPE, Popen
 from urllib.parse import parse_qs, urlsplit
 
 MIB = 1 << 20
-_ETAG = '"of-no-content-1"'  # not of an MD5's form, so that nobody takes it for one
+_ETAG = '"of-no-content-1"'  # does not have the form of an MD5, so it is not mistaken for one
 _DISCARD = socket.MSG_TRUNC if sys.platform == "linux" else 0
 
 
@@ -34,7 +35,7 @@ _DISCARD = socket.MSG_TRUNC if sys.platform == "linux" else 0
 class _Object:
     size: int = 0
     headers: list[str] = field(default_factory=list)
-    file: int | None = None  # its content, where it is not the tile's
+    file: int | None = None  # the content, if it is not the tile
 
 
 class _Store:
@@ -155,7 +156,7 @@ class _Connection:
             size -= count
 
     def _discard_chunks(self) -> int:
-        """A chunked body, as the SDK sends one with its checksum in the trailer."""
+        """Discard a chunked body, as the SDK sends one with a checksum in its trailer."""
         total = 0
         while True:
             size = int(self._line().partition(b";")[0], 16)
@@ -183,7 +184,7 @@ def _xml(root: str, **values: str) -> bytes:
 
 
 def serve(tile: Path) -> None:
-    """Until standard input ends, which it also does when the benchmark is killed."""
+    """Serve until standard input ends, which also happens if the benchmark is killed."""
     store = _Store(tile)
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
 
@@ -199,7 +200,7 @@ def serve(tile: Path) -> None:
 
 @contextmanager
 def null_s3(tile: Path) -> Iterator[str]:
-    """The endpoint of a server in a process of its own."""
+    """Start a server in a separate process; yield its endpoint."""
     with Popen([sys.executable, __file__, str(tile)], stdin=PIPE, stdout=PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,9 +1,9 @@
-"""Stores that do no work, each in a process of its own: `null_s3` with listings, GCS, Azure; and a rate.
+"""Stores that do no work, each in a separate process: `null_s3` with listings, GCS and Azure, with an optional rate.
 
     python tests/benchmarks/null_stores.py s3|gcs|azure TILE RATE
 
-prints its port. RATE is bytes a second that all uploads together get, 0 for as fast as they come. Checksums are echoed,
-not computed; nothing is listed; what was put cannot be read back, but ``give-N`` can (see `null_s3`).
+prints its port. RATE limits all uploads together, in bytes per second; 0 means no limit. Checksums are echoed, not
+computed. Listings are empty; what was put cannot be read back, but ``give-N`` can be read (see `null_s3`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from null_s3 import MIB, _Connection, _Object, _Store, _xml
 
-# Read at once where there is a rate: short enough that a connection's share comes evenly.
+# The size of a read if there is a rate: small enough for connections to get equal shares.
 _SIP = 64 << 10
 
 
 class _Wire:
-    """What all connections share: bytes are let through at a rate."""
+    """Limits the rate of all connections together."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -62,7 +62,7 @@ class _S3(_Connection):
 
 
 class _Gcs(_S3):
-    """The JSON API: sessions, their chunks, metadata, ranges, and listings of nothing."""
+    """GCS's JSON API: sessions with chunks, metadata, ranges, and empty listings."""
 
     numbers = itertools.count(1)
 
@@ -116,7 +116,7 @@ class _Gcs(_S3):
         self._json(about | ({"crc32c": found.headers[0]} if found.headers else {}))
 
     def _give(self, method: str, key: str, wanted: str) -> None:
-        self.store.objects.pop(key, None)  # `give-N` alone has bytes; its headers are of no use here
+        self.store.objects.pop(key, None)  # only `give-N` has content; the headers are not needed
         super()._give(method, key, wanted)
 
     def _json(self, value: object, status: int = 200) -> None:
@@ -124,7 +124,7 @@ class _Gcs(_S3):
 
 
 class _Azure(_S3):
-    """Blobs put in one piece or of blocks, their properties, ranges, and listings of nothing."""
+    """Azure's blobs, put in one piece or in blocks, with properties, ranges, and empty listings."""
 
     def _answer(self, head: str) -> None:
         request, *lines = head.split("\r\n")
@@ -161,13 +161,13 @@ class _Azure(_S3):
 
 
 def serve(kind: str, tile: Path, rate: int) -> None:
-    """Until standard input ends, which it also does when the benchmark is killed."""
+    """Serve until standard input ends, which also happens if the benchmark is killed."""
     store = _Store(tile)
     handler: type[_S3] = {"s3": _S3, "gcs": _Gcs, "azure": _Azure}[kind]
     handler.wire = _Wire(rate)
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
     if rate:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB // 4)  # or the kernel takes it at full speed
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB // 4)  # limits what the kernel buffers
 
     def accept() -> None:
         while True:
@@ -181,7 +181,7 @@ def serve(kind: str, tile: Path, rate: int) -> None:
 
 @contextmanager
 def null_store(kind: str, tile: Path, *, rate: int = 0) -> Iterator[str]:
-    """The endpoint of a server in a process of its own."""
+    """Start a server in a separate process; yield its endpoint."""
     command = [sys.executable, __file__, kind, str(tile), str(rate)]
     with Popen(command, stdin=PIPE, stdout=PIPE) as process:
         assert process.stdin is not None

@@ -3,8 +3,8 @@
     python tests/benchmarks/random_access.py            some two minutes, 0.5 GiB in a temporary folder
     python tests/benchmarks/random_access.py --quick
 
-Shards and manifests are made by the library itself. Memory is the growth of the resident set over what it was when the
-data set had been opened, by the kernel's own count of its peak.
+The library itself writes the shards and manifests. Memory is the growth of the resident set since the data set was
+opened, by the kernel's own peak counter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIZE = 1024
 
 
 async def make_manifest(folder: Path, shards: int) -> None:
-    """A manifest of so many shards, as a writer that was closed leaves it; opening needs no shard."""
+    """Write a manifest with this many shards, as by a closed writer; no shard is needed for opening."""
     names = [rolling_shard_name("pages", "w", number) for number in range(shards)]
     now = format_time(0)
     entries = tuple(
@@ -78,7 +78,7 @@ async def access(path: Path) -> None:
     source = Random(2)
     async with asyncrec.open_dataset(path) as dataset:
         count = len(dataset)
-        await dataset.get_many(range(0, count, count // 200))  # indexes
+        await dataset.get_many(range(0, count, count // 200))  # to load the indexes
         wanted = [source.randrange(count) for _ in range(500)]
         began = time.perf_counter()
         for number in wanted:
@@ -99,7 +99,7 @@ async def access(path: Path) -> None:
 
 async def shuffling(path: Path, **options: Any) -> None:
     async with asyncrec.open_dataset(path) as dataset:
-        await dataset.get(0)  # what is imported late
+        await dataset.get(0)  # loads what is imported late
         _reset_peak()
         before = _status("VmRSS")
         began = time.perf_counter()
@@ -124,14 +124,14 @@ async def main(quick: bool) -> None:
             print(f"{records:,} records of {SIZE} B in {100 if quick else 1000} shards, {compression or 'plain'}")
             await access(path)
             for mode in ("block", "buffer", "global"):
-                # Random access into compressed members is slow by nature, as the figures before say.
+                # Random access to compressed members is inherently slow, as the earlier figures show.
                 if not (compression and mode == "global"):
                     alone(path, mode=mode)
             alone(path, mode="block", worker=(0, 4))
 
 
 def alone(path: Path, **options: Any) -> None:
-    """`shuffling` in a process of its own, so that its memory is what is measured."""
+    """Run `shuffling` in a separate process, so that only its own memory is measured."""
     command = [sys.executable, __file__, "--shuffle", str(path), json.dumps(options)]
     print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
 

@@ -1,7 +1,8 @@
-"""Framing and files: records of 128 B, 4 KiB and 1 MiB, and 4 KiB under GZIP, written and read.
+"""Framing and files: records of 128 B, 4 KiB and 1 MiB, and 4 KiB with GZIP, written and read.
 
-Both ways through asyncrec's public API, opening and closing included, checksums verified. What the others do not do is
-said by their name ("no CRC"). The floor moves the same bytes with plain ``write`` and ``readinto``, 1 MiB at a time.
+Writing and reading use asyncrec's public API, include opening and closing, and verify checksums. What others do not do
+is stated in their name ("no CRC"). The floor copies the same bytes with plain ``write`` and ``readinto``, 1 MiB at a
+time.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import anyio
 from harness import MIB, Case, Extras, Job, Target
 from heartbeat import Heartbeat
 
-# Source records are few and used again, so that reading them from memory costs all contenders the same, and little.
+# There are few distinct source records, so that reading them from memory costs all contenders equally little.
 _DISTINCT_BYTES = 4 * MIB
 
 
 def records(case: Case) -> list[bytes]:
-    """``case.count`` records, random; under GZIP text of random words (`CASES` says how far it shrinks)."""
+    """Return ``case.count`` random records, or texts of random words for GZIP (`CASES` says how compressible)."""
     distinct = max(2, min(case.count, _DISTINCT_BYTES // case.size))
     source = random.Random(case.size)
     if "GZIP" in case.name:
         words = ["".join(source.choices("abcdefghijklmnopqrstuvwxyz", k=source.randint(2, 11))) for _ in range(8001)]
-        # A large record is one text many times over: further apart than deflate looks back, so no smaller for it.
-        # Words of a vocabulary of thousands, the n-th about 1/n as often as the first (Zipf), with numbers between.
+        # A large record repeats one text at a distance beyond deflate's window, so this does not make it more
+        # compressible. Words are from a vocabulary of thousands, the n-th about 1/n as frequent as the first (Zipf),
+        # with numbers in between.
         pool = [_page(source, words, min(case.size, MIB)) * (case.size // MIB or 1) for _ in range(distinct)]
     else:
         pool = [source.randbytes(case.size) for _ in range(distinct)]
@@ -46,7 +48,7 @@ def _page(source: random.Random, words: list[str], size: int) -> bytes:
 
 
 def batches(items: list[bytes], size: int) -> Iterator[list[bytes]]:
-    """Lists of 1,024 records, or of about 4 MiB: what a pipeline hands on."""
+    """Yield lists of 1,024 records, or of about 4 MiB, as a pipeline passes them on."""
     step = max(1, min(1024, 4 * MIB // size))
     return (items[i : i + step] for i in range(0, len(items), step))
 
@@ -61,7 +63,7 @@ Main = Callable[[Path], Awaitable[None]]
 
 
 def timed(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
-    """A contender from what makes an async function of the path. A loop of its own each time, its start included."""
+    """Return a contender for an async function of the path; its time includes starting a new event loop each time."""
 
     def maker(case: Case) -> Job:
         main = make(case)
@@ -71,7 +73,7 @@ def timed(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
 
 
 def watched(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
-    """The same with a heartbeat beside it: how long the loop was held. Apart, so as not to slow the other."""
+    """Return the same with a heartbeat that measures how long the loop is blocked; separate, as this slows it down."""
 
     def maker(case: Case) -> Job:
         main = make(case)
@@ -176,7 +178,7 @@ def tensorboardx_write(case: Case) -> Job:
 def tfrecord_write(case: Case) -> Job:
     from tfrecord.writer import TFRecordWriter
 
-    # It writes Examples only: with its serialiser out of the way, what is left is its framing.
+    # It writes only Examples; without its serializer, only the framing is left.
     TFRecordWriter.serialize_tf_example = staticmethod(lambda record: record)
     items = records(case)
 
@@ -274,7 +276,7 @@ def floor_read(case: Case) -> Job:
 
 
 def prepare(case: Case, path: Path) -> None:
-    """The file that readers share, framed here with struct and the crc32c package: no contender's own work."""
+    """Write the file that readers share, framed with struct and the crc32c package, not by a contender's code."""
     from crc32c import crc32c
 
     def masked(data: bytes) -> bytes:
@@ -305,7 +307,7 @@ def check(case: Case, path: Path) -> str | None:
 
 _SIZES = [("1M x 128 B", 1_000_000, 128), ("200k x 4 KiB", 200_000, 4096), ("2k x 1 MiB", 2_000, MIB)]
 _GZIP = ("50k x 4 KiB GZIP", 50_000, 4096)
-_LARGE = [("16 x 64 MiB", 16), ("4 x 64 MiB GZIP", 4)]  # not for speed: they are where a loop is held
+_LARGE = [("16 x 64 MiB", 16), ("4 x 64 MiB GZIP", 4)]  # not for speed: here, the loop may be blocked
 
 _WRITERS = {"asyncrec batches": write_batches, "asyncrec each": write_each}
 _READERS = {"asyncrec batches": read_batches, "asyncrec each": read_each}

@@ -1,8 +1,8 @@
-"""What it costs to store pages that are crawled again, of which most have not changed.
+"""The cost of storing pages that are crawled again, most of which have not changed.
 
-Two crawls of 200,000 pages of some 12 KB, without a network: of the second, a tenth of the pages have changed; of the
-others, half are answered by 304, half by the same body from a server without ETags. Each crawl is a data set by itself,
-so that its bytes can be counted, and the second one reads the first as a crawler does::
+There are two crawls of 200,000 pages of about 12 KB, without a network. In the second, a tenth of the pages have
+changed. Of the others, half get a 304 response, and half the same body from a server without ETags. Each crawl is a
+data set of its own, so that its bytes can be counted; the second one reads the first as a crawler does::
 
     python tests/benchmarks/recrawling.py --folder .
     python tests/benchmarks/recrawling.py --folder . --pages 20000 --compression ''
@@ -29,14 +29,14 @@ _WORDS = 3_000
 
 
 class Site:
-    """Answers as a server would, without one."""
+    """Returns a server's responses without a server."""
 
     def __init__(self) -> None:
         chance = random.Random(1)
         words = [
             "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randrange(2, 12))) for _ in range(_WORDS)
         ]
-        # As frequent as words are, the most frequent ones most of all.
+        # With the frequencies of words in real text (Zipf).
         self._text = " ".join(chance.choices(words, [1 / rank for rank in range(1, _WORDS + 1)], k=1 << 20)).encode()
 
     def answer(self, number: int, day: int, conditions: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
@@ -61,7 +61,7 @@ class Site:
 
 
 async def crawl(site: Site, folder: Path, count: int, day: int, options: dict[str, Any]) -> Counter[str]:
-    """Of this day; compared with what the day before has stored."""
+    """Crawl on this day, and compare with what was stored the day before."""
     kinds: Counter[str] = Counter()
     numbers = iter(range(count))
 
@@ -96,7 +96,7 @@ async def crawl(site: Site, folder: Path, count: int, day: int, options: dict[st
 
 
 def size_of(folder: Path, day: int) -> int:
-    """Of a data set with its indexes, keys and manifest."""
+    """Return the size of a data set including its indexes, keys and manifest."""
     mine = [path for path in folder.rglob("*") if f"day-{day}" in str(path.relative_to(folder)) and path.is_file()]
     return sum(path.stat().st_size for path in mine)
 

@@ -1,6 +1,7 @@
-"""``make bench``: measure, print tables of ratios, and say which targets were met and which were missed.
+"""``make bench``: measure, print tables of ratios, and show which targets were met or missed.
 
-Exit status 0 whether or not targets are met: a benchmark on a busy machine is no test. 1 when asyncrec itself fails.
+The exit status is 0 whether or not targets are met, because a benchmark on a busy machine is no test, and 1 if asyncrec
+itself fails.
 
     make bench                                  everything: about ten minutes on two cores
     make bench ARGS=--quick                     a twentieth of the sizes, three rounds: a first look
@@ -8,7 +9,7 @@ Exit status 0 whether or not targets are met: a benchmark on a busy machine is n
     make bench ARGS="--json figures.json"
     make bench ARGS="--only s3 --size 64"       a program of `PROGRAMS`, which has options of its own: --help lists them
 
-A new set of cases is a module beside this one with ``CASES`` and ``TARGETS``, named in `MODULES`.
+To add a set of cases, write a module with ``CASES`` and ``TARGETS`` in this folder, and add its name to `MODULES`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from harness import MIB, Case, Result, Target, modules, run_case, work_folder
 from heartbeat import idle_figures
 
 MODULES = ["records", "sharding", "salvage", "spool", "examples", "crawling", "sampling", "access"]
-# What is not one of the cases, and runs only if ``--only`` comes first and names it.
+# Separate programs that run only if the first ``--only`` names them.
 PROGRAMS = {
     "s3": "s3.py",
     "gcs": "gcs.py",
@@ -49,7 +50,7 @@ OTHERS = (
     "crc32c", "isal", "numpy",
 )  # fmt: skip
 
-# "It must show": a writer at full speed holds the loop for at most 5 ms at the 99th percentile, and 20 ms ever.
+# Requirement: a writer at full speed blocks the loop for at most 5 ms at the 99th percentile, and never over 20 ms.
 HELD_P99, HELD_MAX = 0.005, 0.020
 
 
@@ -76,7 +77,7 @@ def table(case: Case, results: list[Result]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the unit that leaves three digits or more: the figures of one case have one unit or two."""
+    """Format a duration in the unit that leaves at least three digits, so that a case uses one or two units."""
     for unit, times in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
         if seconds * times < 100_000:
             return f"{seconds * times:,.0f} {unit}"
@@ -84,14 +85,14 @@ def duration(seconds: float) -> str:
 
 
 def verdicts(targets: list[Target], results: dict[tuple[str, str], Result]) -> list[tuple[bool, str]]:
-    """Whether each target that was measured is met, as a sentence."""
+    """Return a sentence for each measured target that says whether it was met."""
     said = []
     for target in targets:
         ours, other = results.get((target.case, target.ours)), results.get((target.case, target.other))
         if not ours or not other or ours.failed or other.failed:
             continue
         reached = other.median / ours.median
-        # Round by round as well: turns that lie beside each other saw the same machine.
+        # Also compare within rounds, because consecutive turns saw the same load on the machine.
         rounds = statistics.median(b / a for a, b in zip(ours.seconds, other.seconds, strict=True))
         said.append(
             (

@@ -1,7 +1,9 @@
-"""``make bench ARGS="--only s3"``: the S3 plugin against aiobotocore and obstore, on an idle store (see `wire`).
+"""``make bench ARGS="--only s3"``: the S3 plugin compared with aiobotocore and obstore, on an idle store (see `wire`).
 
-make bench ARGS="--only s3"
-make bench ARGS="--only s3 --size 64 --rounds 3"     MiB a round: a first look
+For example::
+
+    make bench ARGS="--only s3"
+    make bench ARGS="--only s3 --size 64 --rounds 3"     MiB a round: a first look
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ async def plain(**config: Any) -> Any:
 
 
 def bare() -> AbstractAsyncContextManager[Any]:
-    """Without any checksum, and with an unsigned payload: the least that the library can do."""
+    """Without checksums and with an unsigned payload: the minimum work of the library."""
     return plain(request_checksum_calculation="when_required", s3={"payload_signing_enabled": False})
 
 
@@ -90,7 +92,7 @@ async def plain_receives(case: Case, client: Any) -> None:
 
 
 async def plain_receives_ranges(case: Case, client: Any) -> None:
-    """As ours: one range after the other, the next on its way while one is worked on."""
+    """Read like ours: one range after another, requesting the next one while processing the current one."""
     total, size = case.count * MIB, 0
 
     async def fetch(start: int) -> bytes:

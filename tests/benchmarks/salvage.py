@@ -1,4 +1,4 @@
-"""Reading 1 GiB with ``on_corrupt="skip"``: of a file without damage, and of one with a damaged record in every MiB."""
+"""Reading 1 GiB with ``on_corrupt="skip"``, undamaged or with a damaged record in every MiB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def skip_batches(case: Case) -> Main:
 
 
 def prepare_damaged(case: Case, path: Path) -> None:
-    """A record in every MiB has a byte changed in its data, half of them in what was its header, too."""
+    """Change a byte in the data of one record per MiB, and in every other one of these also a byte in its header."""
     records.prepare(case, path)
     frame = case.size + 16
     with open(path, "r+b") as file:

@@ -1,12 +1,12 @@
-"""Sampling for training: batches over many shards, and interleaved reading, against TensorFlow's ``tf.data``.
+"""Sampling for training: batches over many shards, and interleaved reading, compared with TensorFlow's ``tf.data``.
 
-The sampler's opponent is the pipeline that TensorFlow Similarity's ``TFRecordDatasetSampler`` builds: shards in random
-order, interleaved over all of them, ``example_per_class`` records in turn, mapped, repeated, batched, prefetched. Both
-sides deserialise by a function that does nothing, and give batches of 32, two records of each of 100 shards in turn.
-tf.data's own batches are tensors, ours lists.
+The sampler is compared with the pipeline of TensorFlow Similarity's ``TFRecordDatasetSampler``: shards in random order
+are all interleaved, ``example_per_class`` records from each in turn, mapped, repeated, batched and prefetched. Both
+sides deserialize with a function that does nothing, and return batches of 32, with two records from each of 100 shards
+in turn. tf.data's batches are tensors, ours are lists.
 
-Then what has no opponent: a store that answers after 20 ms; the memory that 1,000 shards take, which fails when it is
-more than it may be; opening a data set of 10,000 shards.
+The following have nothing to compare with: a store that responds after 20 ms; the memory used by 1,000 shards, which
+fails if it is above a limit; opening a data set of 10,000 shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Main = Callable[[Path], Awaitable[None]]
 _BATCH = 32
 _PER_CLASS = 2
 _SHARDS = {"sample": 100, "interleave": 16, "far": 16, "memory:": 1000}
-# Records that are sampled are Examples of some hundred bytes: numbers, a label, a short text.
+# Sampled records are Examples of some hundred bytes: numbers, a label, a short text.
 _SAMPLED = 300
 
 
@@ -37,13 +37,13 @@ def shards_of(path: Path) -> Path:
 
 
 def prepare(case: Case, path: Path) -> None:
-    """``case.count`` records over the shards of the case, a few more in one than in another."""
+    """Write ``case.count`` records to the case's shards, which have slightly different numbers of records."""
     import asyncrec
 
     source = random.Random(3)
     shards = _SHARDS[case.name.split()[0]]
     folder = shards_of(path)
-    shutil.rmtree(folder, ignore_errors=True)  # of the case before
+    shutil.rmtree(folder, ignore_errors=True)  # from the previous case
     folder.mkdir()
     pool = [source.randbytes(case.size) for _ in range(1000)]
 
@@ -82,7 +82,7 @@ def our_sampler(case: Case, *, async_cycle: bool) -> Job:
 
 
 def similarity_sampler(case: Case, *, async_cycle: bool) -> Job:
-    """What TensorFlow Similarity's sampler builds, with its defaults."""
+    """Return the pipeline of TensorFlow Similarity's sampler, with its defaults."""
     import tensorflow as tf
 
     concurrency: dict[str, Any] = {"num_parallel_calls": _BATCH // _PER_CLASS} if async_cycle else {}
@@ -171,7 +171,7 @@ def far_sampler(case: Case, *, async_cycle: bool) -> Job:
 
 
 def bounded(case: Case, *, parallelism: int = 0, shuffle_buffer: int = 0) -> Job:
-    """All shards in one cycle. Fails when it takes more memory than the record batches and the buffer may."""
+    """Interleave all shards. Fails if that takes more memory than allowed for the record batches and the buffer."""
     import asyncrec
 
     async def main(path: Path) -> None:
@@ -185,8 +185,8 @@ def bounded(case: Case, *, parallelism: int = 0, shuffle_buffer: int = 0) -> Job
                 count += len(records)
         expect(count, case)
         # A shard needs at least 5/4 of a batch of 64 KiB, or with a pool four batches of 16 KiB. A record in the buffer
-        # has a position, too. Twice that is allowed, because the records keep gaps in the blocks that they were cut
-        # from.
+        # also has a position. Twice that is allowed, because the records leave gaps in the blocks from which they were
+        # cut.
         each = 4 * (16 << 10) if parallelism else 5 * (64 << 10) // 4
         allowed = (len(paths) + parallelism) * each + shuffle_buffer * (case.size + 512)
         if (grown := _status("VmHWM") - before) > 2 * allowed + 16 * MIB:

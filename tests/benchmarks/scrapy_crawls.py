@@ -1,9 +1,9 @@
-"""Whole crawls by Scrapy, storing what it finds in several ways, in turns: pages a second, processor time, bytes.
+"""Complete crawls by Scrapy that store their pages in several ways, in turns: pages per second, processor time, bytes.
 
     python tests/benchmarks/scrapy_crawls.py --pages 3000 --rounds 5
 
-The site is this process's; what is measured is the whole of ``scrapy crawl``, its start included. Ratios are taken
-turn by turn, to the crawl that stores nothing.
+This process serves the site; all of ``scrapy crawl`` is measured, including its start. Ratios are relative to the crawl
+that stores nothing, within each turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
-from linked_site import serving_site  # found by the line above
+from linked_site import serving_site  # found because of the line above
 from scrapy_project import OURS, OWN, make_project, start_crawl
 
 _NOTHING = "nothing"
@@ -43,11 +43,11 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Figures:
-    """What the crawls of one way took.
+    """The figures of all crawls that store in one way.
 
     Attributes:
-        clock, processor: seconds, of each round.
-        stored, taken: bytes that were written, and that they take on the disk, of the last round.
+        clock, processor: seconds for each round.
+        stored, taken: bytes written, and bytes used on the disk, in the last round.
     """
 
     clock: list[float] = field(default_factory=list)
@@ -89,10 +89,10 @@ def main() -> None:
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 11))) for _ in range(2000)]
     with tempfile.TemporaryDirectory(prefix="asyncrec-bench-", dir=arguments.folder) as parent:
         with serving_site(arguments.pages) as site:
-            # Further apart than deflate looks back: what is small is so by itself.
+            # Repetitions are beyond deflate's window, so that pages compress only by themselves.
             site.texts = ["<p>" + " ".join(chance.choices(words, k=1500)) + "</p>" for _ in range(100)]
             for number in range(arguments.rounds):
-                # Whoever is first in a round is not so in the next.
+                # The order rotates with each round.
                 for name in names[number % len(names) :] + names[: number % len(names)]:
                     run_once(name, site.root, found[name], Path(parent))
             if set(site.asked.values()) != {arguments.rounds * len(names)}:

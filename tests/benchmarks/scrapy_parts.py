@@ -1,9 +1,9 @@
-"""What storing a response costs by itself, without Scrapy's engine: the add-on, its parts, and Scrapy's HTTP cache.
+"""The cost of storing a response, without Scrapy's engine: the add-on, its parts, and Scrapy's HTTP cache.
 
     python tests/benchmarks/scrapy_parts.py --responses 2000 --rounds 5
 
-Processor time of the process, of all its threads, in turns; medians. Beside whole crawls (``scrapy_crawls.py``), whose
-figures a busy machine blurs, it says how much of them is the storing.
+It compares medians of the process's processor time in all threads, in turns. Together with complete crawls
+(``scrapy_crawls.py``), whose figures suffer on a busy machine, it shows how much of them is due to storing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Answers = list[tuple[Request, HtmlResponse]]
 
 
 class Crawler:
-    """What of one a middleware uses."""
+    """A stand-in for a crawler with what a middleware uses."""
 
     engine = spider = None
 
@@ -46,7 +46,7 @@ class Crawler:
 
 
 def answers(count: int) -> Answers:
-    """Pages of 12 KB such as `linked_site` serves, each with its request."""
+    """Return pages of 12 KB like those of `linked_site`, each with its request."""
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 11))) for _ in range(2000)]
     texts = [" ".join(chance.choices(words, k=1500)) for _ in range(100)]
@@ -74,7 +74,7 @@ def by_add_on(folder: Path, given: Answers, options: dict[str, Any]) -> None:
             middleware.process_request(request)
             await middleware.process_response(request, response)
             if number % 16 == 0:
-                await asyncio.sleep(0)  # as the network makes them come
+                await asyncio.sleep(0)  # as responses from a network would arrive
         await middleware._store._close()
 
     asyncio.run(run())
@@ -116,7 +116,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="asyncrec-bench-", dir=arguments.folder) as folder:
                 begun = time.process_time()
                 store(Path(folder), given)
-                if number:  # the first round imports
+                if number:  # the first round imports modules
                     found[name].append((time.process_time() - begun) / len(given) * 1e6)
     for name, times in found.items():
         print(f"{name:40} {statistics.median(times):7.1f} us a response, at least {min(times):.1f}")

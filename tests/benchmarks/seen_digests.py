@@ -1,8 +1,8 @@
-"""What it takes to know the bodies of a data set: opening, memory, and looking up 256 at a time.
+"""The cost of recognizing a data set's bodies: opening, memory, and looking up 256 at a time.
 
     python tests/benchmarks/seen_digests.py --bodies 10_000_000
 
-The runs of contents of such a data set are made, and read as a writer with ``seen=`` reads them; no page is written.
+The runs of contents of such a data set are created, and read as by a writer with ``seen=``; no page is written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TOGETHER = 256
 
 
 def anonymous() -> float:
-    """The anonymous memory of this process, in MB."""
+    """Return the anonymous memory of this process in MB."""
     with open("/proc/self/status") as file:
         line = next(line for line in file if line.startswith("RssAnon"))
     return int(line.split()[1]) * 1024 / 1e6
 
 
 def made(bodies: int) -> DigestTables:
-    """A table of as many digests, which ascend as those of a run do."""
+    """Return tables with this many digests, in ascending order as in a run."""
     rng = np.random.default_rng(1)
     maker = TableMaker(bodies)
     step = (1 << 64) // bodies

@@ -1,8 +1,8 @@
-"""Sharded writing: 200,000 records of 1 KiB into 16 shards, by lists and one by one with a key, beside one file.
+"""Sharded writing: 200,000 records of 1 KiB to 16 shards, in lists and one by one with a key, compared with one file.
 
-TensorFlow has no writer of shards: into 16 files in turn, as its users do. asyncrec's shards come with an index, and
-those of `write` with keys; all of it is fsynced, named by a manifest and verified. The floor is an awaited method that
-appends a record and its key to the lists of a shard; the C of asyncrec frames and hashes the lists.
+TensorFlow has no sharded writer, so it writes to 16 files in turn, as its users do. asyncrec's shards have an index,
+and those of `write` have keys; all are fsynced, listed in a manifest and verified. The floor is an awaited method that
+appends a record and its key to a shard's lists; asyncrec's C code frames and hashes the lists.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sharded_each_with_key(case: Case) -> Main:
 
 
 class _Bare:
-    """Files without an index, a manifest, an fsync or a bound on memory."""
+    """Files without an index, a manifest, an fsync or a memory limit."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir()

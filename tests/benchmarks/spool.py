@@ -1,7 +1,7 @@
-"""Sharded writing with a spool against the same shards written locally: to the end of the context, all committed.
+"""Sharded writing with a spool, compared with writing the same shards locally, until everything is committed.
 
-The store behind the spool takes every byte and keeps none, so that what is measured is the spool: writing to the disk,
-reading it again, and handing it on. A network and a client come on top wherever there is a store, spool or not.
+The store behind the spool discards every byte, so that only the spool is measured: writing to the disk, reading it
+back, and passing it on. A store always adds the cost of a network and a client, with or without a spool.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _writer(case: Case, *, spooled: bool, **options: Any) -> Main:
             return 0
 
     class NullStore(MemoryStorage):
-        """Keeps the manifest, and nothing else."""
+        """Keeps the manifest and discards everything else."""
 
         def open_sink(self, key: str, *, exclusive: bool = False) -> Any:
             return super().open_sink(key, exclusive=exclusive) if key.startswith("_manifest") else self._drop(key)

@@ -1,16 +1,16 @@
-"""``make bench ARGS="--only stores"``: memory, connections and the loop while data sets go to S3, GCS, Azure and back.
+"""``make bench ARGS="--only stores"``: memory, connections and the event loop with data sets on S3, GCS and Azure.
 
-The stores do no work and are processes of their own (`null_stores`); each figure is of a fresh process. Memory is the
-growth of the resident set over what it was with the client open and used once: at most ``memory_limit``, the parts on
-their way, and 8 MiB; the same for 256 MiB and for 2 GiB; and within that with a store that takes 1 MB/s. The loop is
-looked at by `Heartbeat`, while the client is opened, and apart from that while records are written and then read at
-full speed; on asyncio also by the processor time that its thread spends in one step, which a busy machine does not add
-to.
+The stores do no work and run in separate processes (`null_stores`); each figure is from a fresh process. Memory is the
+growth of the resident set since the client was opened and used once. Its limit is ``memory_limit``, the parts in
+flight, and 8 MiB; it has to be the same for 256 MiB and for 2 GiB, and within the limit for a store that accepts 1
+MB/s. `Heartbeat` measures the event loop while the client is opened, and separately while records are written and then
+read at full speed; on asyncio, so does the processor time of its thread in one step, which a busy machine does not
+increase.
 
     make bench ARGS="--only stores"
     make bench ARGS="--only stores --quick"     64 and 256 MiB, 8 MiB at 1 MB/s: a first look
 
-Exit status 0 whether or not limits were kept: a benchmark on a busy machine is no test.
+The exit status is 0 whether or not limits were kept: a benchmark on a busy machine is no test.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from null_stores import null_store
 import asyncrec.blocking
 
 MEMORY_LIMIT = 32 * MIB  # less than the smaller size, so that both reach it
-# What is on its way with the default options, and what the SDK and Python's allocator keep beside it.
+# What is in flight with the default options, and what the SDK and Python's allocator use in addition.
 PARTS = {"s3": 32 * MIB, "gcs": 25 * MIB, "azure": 32 * MIB}
 BESIDE = 8 * MIB
-SHARD = 24 * MIB  # so that the smaller size, too, is some shards: while one is published, records for the next come in
-SLOW_LIMIT = 16 * MIB  # with the slow store: reached within a minute
+SHARD = 24 * MIB  # the smaller size has several shards, too: while one is published, more records arrive
+SLOW_LIMIT = 16 * MIB  # for the slow store: reached within a minute
 SLOW_RATE = 1_000_000
-_TOLD = 0.005  # a pass of the garbage collector that explains something
+_TOLD = 0.005  # a garbage collection that is long enough to explain a delay
 HELD_P99, HELD_MAX, OPENING_MAX = 0.005, 0.020, 0.020
-RECORD = 65_520  # with its frame 64 KiB, so that the tile holds whole records
+RECORD = 65_520  # with its frame 64 KiB, so that the tile contains whole records
 SOURCES = 1_000
 KINDS = ("s3", "gcs", "azure")
 LOOPS = ("asyncio", "trio")
@@ -63,7 +63,7 @@ def storage(kind: str, endpoint: str, **options: Any) -> AbstractAsyncContextMan
         return asyncrec.open_storage("s3://bench", endpoint_url=endpoint, region="us-east-1", **options)
     if kind == "gcs":
         return asyncrec.open_storage("gs://bench", endpoint=endpoint, anonymous=True, **options)
-    # No secret: the store asks for none, and the SDK signs only with a key.
+    # Not a secret: the store needs none, but the SDK signs only if it has a key.
     return asyncrec.open_storage(
         "az://bench", endpoint=endpoint, account="bench", account_key="bm90aGluZw==", **options
     )
@@ -95,15 +95,16 @@ async def _read(storage: Any, total: int) -> None:
 
 
 class Steps:
-    """``with``: the longest step of asyncio's loop in this thread, in seconds of processor time; 0 on trio. And the
-    longest pass of Python's garbage collector: it may come in any thread, and no other runs meanwhile.
+    """Measures the longest step of asyncio's loop in this thread, in seconds of processor time; 0 on trio.
+
+    It also measures the longest garbage collection, which may run in any thread and stops all others.
     """
 
     def __enter__(self) -> Steps:
         self.longest = self.collecting = 0.0
         gc.callbacks.append(self._collected)
         own = threading.get_ident()
-        handles: Any = asyncio.Handle  # there is no other way to see each step than to stand in for its method
+        handles: Any = asyncio.Handle  # there is no public way to see each step
         self._run = run = handles._run
 
         def measured(handle: asyncio.Handle) -> None:
@@ -142,11 +143,11 @@ async def memory(kind: str, endpoint: str, total: int, limit: int) -> Figures:
 
 
 async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
-    """While a client is opened for the first time, once more after it was closed; while records go up, and down."""
+    """Measure the loop while a client is opened, for the first time and again, and while records go up and down."""
     import asyncrec
 
     for name in ("open_storage", "open_sharded_writer"):
-        getattr(asyncrec, name)  # resolved on first use: importing asyncrec is not what is measured
+        getattr(asyncrec, name)  # resolved on first use: importing asyncrec is not measured
     figures: Figures = {}
     records = _records(RECORD)
     for name in ("first", "again"):
@@ -155,11 +156,11 @@ async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
             with Steps() as steps:
                 async with storage(kind, endpoint):
                     figures[f"{name}_seconds"] = time.perf_counter() - begun
-                    await anyio.sleep(0.005)  # so that a beat that is late by now is noted
+                    await anyio.sleep(0.005)  # so that a beat that is already late is recorded
                     figures[f"{name}_max"] = heartbeat.figures()["held_max"]
                     figures[f"{name}_step"] = steps.longest
     async with storage(kind, endpoint) as store:
-        await _write(store, 16 * MIB, records, limit)  # the first requests: connections are made, modules imported
+        await _write(store, 16 * MIB, records, limit)  # the first requests: makes connections, imports modules
         await _read(store, 16 * MIB)
         for what, work in (
             ("writing", partial(_write, store, total, records, limit)),
@@ -176,7 +177,7 @@ async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
 
 
 async def idle(kind: str, endpoint: str, total: int, limit: int) -> Figures:
-    """A thousand sources, each in the middle of an object: the connections of this process to the store."""
+    """Count this process's connections to the store while a thousand sources are in the middle of an object."""
     options = {"max_connections": 8} if kind == "s3" else {}
     port = f"{int(endpoint.rpartition(':')[2]):04X}"
     async with storage(kind, endpoint, **options) as opened:
@@ -195,7 +196,7 @@ JOBS: dict[str, Callable[[str, str, int, int], Awaitable[Figures]]] = {"memory":
 
 
 def measure(job: str, kind: str, loop: str, endpoint: str, total: int = 0, limit: int = MEMORY_LIMIT) -> Figures:
-    """In a process of its own."""
+    """Measure in a separate process."""
     command = [sys.executable, __file__, "--job", job, kind, loop, endpoint, str(total), str(limit)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     value: Figures = json.loads(done.stdout)
@@ -282,7 +283,7 @@ def _memory(report: Report, kind: str, found: list[Figures]) -> None:
     limit = MEMORY_LIMIT + PARTS[kind] + BESIDE
     text = f"peak {small / MIB:.1f} MiB for the smaller size, {large / MIB:.1f} for the larger"
     text += f" (limit {limit / MIB:.0f})"
-    # What more has passed through may cost a tenth more, by an allocator's noise, and not its own size.
+    # More data may cost a tenth more due to the allocator's noise, but not its own size.
     report.say(max(small, large) <= limit and large <= small * 1.1 + MIB, text)
 
 

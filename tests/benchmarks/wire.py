@@ -1,9 +1,9 @@
-"""Contenders that send one object to a store that does no work, and receive it: what the benchmarks of stores share.
+"""Contenders that send one object to a store that does no work, and receive it, shared by the benchmarks of stores.
 
-The store is a process of its own, each contender another; they take turns, round by round, so that the ratios hold on a
-machine that is not quite idle. Both the time by the clock and the processor time of the client's process (its threads
-included) are compared: by the clock a contender with threads may hide behind a second core what it costs. The client is
-open and has sent one request before the clock starts.
+The store and each contender are separate processes. Contenders take turns, round by round, so that the ratios are valid
+even on a machine that is not quite idle. Both the time by the clock and the processor time of the client's process
+(including its threads) are compared: by the clock alone, a contender with threads could hide its cost on a second core.
+The client is open and has sent one request before the clock starts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 from harness import MIB, Case, Extras, Job, Result, Target, run_case, work_folder
 from heartbeat import Heartbeat
 
-PART = 8 * MIB  # the plugins' own; everybody uses it
-AT_ONCE = 4  # parts on their way, likewise
-RECORD = 64 * 1024 - 16  # with its frame 64 KiB, so that a tile of 16 MiB holds whole records
-TILE = 256  # records
+PART = 8 * MIB  # the plugins' own, used by all contenders
+AT_ONCE = 4  # parts in flight, used by all contenders
+RECORD = 64 * 1024 - 16  # with its frame 64 KiB, so that a tile of 16 MiB contains whole records
+TILE = 256  # in records
 OURS = "asyncrec"
 ENDPOINT, SIZE = "ASYNCREC_BENCH_STORE", "ASYNCREC_BENCH_STORE_MIB"
 
@@ -40,18 +40,18 @@ def endpoint() -> str:
 
 @cache
 def source() -> memoryview:
-    """What uploads send: bytes that somebody else owns, so that whoever sends later has to copy them."""
+    """Return the data for uploads; it belongs to the caller, so a contender that sends it later has to copy it."""
     return memoryview(os.urandom(PART))
 
 
 @cache
 def whole(size: int) -> bytes:
-    """An object for those who take it in one piece."""
+    """Return an entire object, for contenders that need it in one piece."""
     return b"".join(source()[:part] for part in chunks(size))
 
 
 class Stopwatch:
-    """``with``: seconds by the clock, and of the processor, all threads of this process together."""
+    """Measures time by the clock and processor time in seconds, the latter for all threads of this process."""
 
     def __enter__(self) -> Stopwatch:
         self.cpu = time.process_time()
@@ -68,7 +68,7 @@ Contender = Callable[[Case], Job]
 
 
 def job(opened: Callable[[], AbstractAsyncContextManager[Any]], work: Work) -> Contender:
-    """A contender: its client is opened and used once, then the work is timed, on an event loop of the round's own."""
+    """Return a contender: its client is opened and used once; then the work is timed, on a new loop per round."""
 
     def maker(case: Case) -> Job:
         async def run() -> Extras:
@@ -121,7 +121,7 @@ async def ours_reads(case: Case, storage: Any) -> None:
 
 
 async def received(case: Case, read: Callable[[int], Awaitable[bytes]]) -> None:
-    """Read a MiB at most at a time until there is no more, and check how much it was."""
+    """Read at most a MiB at a time until the end, and check the total size."""
     size = 0
     while block := await read(MIB):
         size += len(block)
@@ -134,9 +134,9 @@ def chunks(total: int) -> Iterator[int]:
 
 
 def both_ways(note: str, *, senders: dict[str, Contender], receivers: dict[str, Contender]) -> list[Case]:
-    """The two cases: one object up, by ``senders``, of which ``note`` says how; and one down, in its order.
+    """Return the two cases: one object is uploaded by ``senders``, as described by ``note``, and one is read in order.
 
-    Its MiB are in the environment of the processes, each of which makes the cases anew.
+    Its size in MiB is in the environment of the processes, each of which makes the cases again.
     """
     count = int(os.environ.get(SIZE, "512"))
     return [
@@ -201,10 +201,10 @@ def compare(
     server: Callable[[Path], AbstractContextManager[str]],
     distributions: tuple[str, ...],
 ) -> int:
-    """Run the command line of a benchmark: ``module``, which holds ``cases``, on the store that ``server`` starts.
+    """Run the command line of a benchmark: ``module``, which contains ``cases``, on the store that ``server`` starts.
 
-    Gives 1 when asyncrec itself fails, otherwise 0, whether or not the targets are met: a benchmark on a busy machine
-    is no test.
+    Returns 1 if asyncrec itself fails, and otherwise 0, whether or not the targets are met: a benchmark on a busy
+    machine is no test.
     """
     parser = argparse.ArgumentParser(prog=module)
     parser.add_argument("--size", type=int, default=512, metavar="MIB", help="of an object (%(default)s)")

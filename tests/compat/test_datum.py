@@ -47,7 +47,7 @@ def read(batches: Any) -> list[int]:
     return [number for batch in batches for number in batch["n"].tolist()]
 
 
-# -- what the document shows ------------------------------------------------------------------------------------------
+# -- examples from the documentation ----------------------------------------------------------------------------------
 
 
 def test_signatures_match_documentation() -> None:
@@ -108,7 +108,7 @@ def test_every_keyword_reaches_generator(keyword: str) -> None:
     assert seen == {keyword: "mine", "split": "train"}
 
 
-# -- scripts that reach further ----------------------------------------------------------------------------------------
+# -- scripts that use more than the documented names -------------------------------------------------------------------
 
 
 def test_attributes_match_datum() -> None:
@@ -346,7 +346,7 @@ def test_missing_split_range_or_features_raise_at_once() -> None:
         load("set", ALL).train_fn("raw")
 
 
-# -- datum's faults ---------------------------------------------------------------------------------------------------
+# -- datum's bugs -----------------------------------------------------------------------------------------------------
 
 
 def test_rewritten_split_updates_counts() -> None:

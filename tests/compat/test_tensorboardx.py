@@ -56,7 +56,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     assert not left
 
 
-# -- what the document shows ------------------------------------------------------------------------------------------
+# -- examples from the documentation ----------------------------------------------------------------------------------
 
 
 def test_signatures_match_documentation() -> None:

@@ -99,7 +99,7 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-# -- what the document shows ------------------------------------------------------------------------------------------
+# -- examples from the documentation ----------------------------------------------------------------------------------
 
 
 def test_documented_session_has_five_cells() -> None:
@@ -440,7 +440,7 @@ def test_text_and_bytes_convert_to_each_other() -> None:
             func(3)  # type: ignore[arg-type]  # what is tested
 
 
-# -- TensorFlow's faults ----------------------------------------------------------------------------------------------
+# -- TensorFlow's bugs ------------------------------------------------------------------------------------------------
 
 
 def test_writer_keeps_existing_file_until_close() -> None:
@@ -488,7 +488,7 @@ def test_reader_continues_after_damage_with_skip() -> None:
 
 
 def test_file_can_be_appended_to() -> None:
-    """TensorFlow's can only begin anew."""
+    """TensorFlow's writer cannot append."""
     for record in (b"1", b"2"):
         with tf.io.TFRecordWriter("x", mode="a") as writer:
             writer.write(record)

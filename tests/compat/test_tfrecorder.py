@@ -133,10 +133,10 @@ def read(folder: str, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
     return list(tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(dirpath=folder), *args, **options))
 
 
-# -- what the document shows ------------------------------------------------------------------------------------------
+# -- examples from the documentation ----------------------------------------------------------------------------------
 
 
-def test_documents_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_class_and_script_run(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(toy()) == {"train": 16, "eval": 4}
 
     tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath="save/train")
@@ -254,7 +254,7 @@ def test_every_keyword_reaches_load_method(rows: int) -> None:
     assert seen[0].items() >= {"seed": 1, "encoding": "x", "progress": 2, "storage": 3}.items()
 
 
-# -- TFRecorder's faults ----------------------------------------------------------------------------------------------
+# -- TFRecorder's bugs ------------------------------------------------------------------------------------------------
 
 
 def test_files_stay_within_maximal_size(rows: int) -> None:

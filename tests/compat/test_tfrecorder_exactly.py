@@ -76,7 +76,7 @@ def values(folder: str, kind: Any) -> list[Any]:
     return [value for (value,) in tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(folder), kind)]
 
 
-# -- what the methods of an example are given -------------------------------------------------------------------------
+# -- the arguments of an example's methods ----------------------------------------------------------------------------
 
 
 def test_load_and_split_receive_only_accepted_arguments() -> None:
@@ -94,7 +94,7 @@ def test_load_and_split_receive_only_accepted_arguments() -> None:
     assert given == [(2, {"examples_tfrecord_file_max_size_in_bytes": 5e5}), 2]
 
 
-# -- where the methods of an example run ------------------------------------------------------------------------------
+# -- the threads in which an example's methods run --------------------------------------------------------------------
 
 
 def test_methods_run_in_callers_thread_example_by_example() -> None:

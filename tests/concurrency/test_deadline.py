@@ -1,4 +1,4 @@
-"""`Deadline`: what a job still does ends by it, what had begun before included."""
+"""`Deadline` limits the remaining work of a job, including work that had already begun."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_earlier_deadline_shortens_running_scope(late: float, seconds: flo
         async def hurry() -> None:
             await anyio.sleep(1)
             deadline.bring(deadline_at)
-            deadline.bring(deadline_at + 100)  # it only comes nearer
+            deadline.bring(deadline_at + 100)  # a deadline can only become earlier
 
         group.start_soon(hurry)
         assert await seconds_of(deadline, late=late) == pytest.approx(seconds)

@@ -1,4 +1,4 @@
-"""Where Python is ending and starts no thread, work is done all the same, once, and nothing is tried again for that."""
+"""While Python exits and cannot start threads, work is still done exactly once, without retries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec.errors import TransientStorageError
 from asyncrec.storage._retry import retrying
 
-# Python's own words.
+# Python's own message.
 NO_THREAD = RuntimeError("can't create new thread at interpreter shutdown")
 
 
 @pytest.fixture(autouse=True)
 def no_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """trio keeps threads for ten seconds: one that an earlier test began would be taken where none can be started."""
+    """Discard trio's idle threads, which live for ten seconds: one from an earlier test would be used here."""
     monkeypatch.setattr("trio._core._thread_cache.THREAD_CACHE", ThreadCache())
 
 
@@ -99,7 +99,7 @@ def test_chained_thread_start_error_is_recognised(links: str) -> None:
     assert not is_refused_by_the_end(error)
     setattr(between, links, NO_THREAD)
     assert is_refused_by_the_end(error)
-    NO_THREAD.__context__ = error  # a circle, which a handler can make
+    NO_THREAD.__context__ = error  # a cycle, which an error handler can create
     assert not is_refused_by_the_end(KeyError())
     assert is_refused_by_the_end(error)
     NO_THREAD.__context__ = None

@@ -1,4 +1,4 @@
-"""`asyncrec._concurrency.lru_cache`: made once, kept within a bound."""
+"""`asyncrec._concurrency.lru_cache` makes each value once, and keeps a limited number of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`concurrently`, `for_each`, `side_by_side` and `ordered_map` call a function for many items, some at a time."""
+"""`concurrently`, `for_each`, `side_by_side` and `ordered_map` call a function for many items, several at a time."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_ordered_map_uses_items_in_order_within_concurrency() -> None:
     async def work(item: int) -> str:
         begun.append(item)
         for later in range(item + 1, min(item + 3, 6)):
-            if item % 3 == 0:  # the first of three ends after the two behind it
+            if item % 3 == 0:  # the first of three ends after the next two
                 await may_go[later].wait()
         may_go[item].set()
         return str(item)

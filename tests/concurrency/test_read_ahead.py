@@ -1,4 +1,4 @@
-"""`ReadAhead` works one step ahead of whoever takes its results."""
+"""`ReadAhead` works one step ahead of the caller that takes its results."""
 
 from __future__ import annotations
 

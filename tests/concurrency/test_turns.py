@@ -1,4 +1,4 @@
-"""Whoever encodes or decodes many small records, one after the other, lets others run meanwhile."""
+"""Encoding or decoding many small records one after another lets other tasks run in between."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ROWS = [{"a": number} for number in range(1000)]
 
 @pytest.fixture(autouse=True)
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step takes a tenth of a millisecond."""
+    """Make every step take a tenth of a millisecond."""
     clock = count()
     monkeypatch.setattr(turns, "time", SimpleNamespace(perf_counter=lambda: next(clock) * 0.0001))
 
 
 @asynccontextmanager
 async def turns_of_others() -> AsyncIterator[list[None]]:
-    """Filled with an item for each turn that another task has."""
+    """Return a list that gets an item each time another task runs."""
     had: list[None] = []
 
     async def run() -> None:
@@ -73,7 +73,7 @@ async def test_other_tasks_run_while_many_examples_are_read(tmp_path: Path) -> N
     await asyncrec.write_examples(tmp_path / "a", ROWS, schema=SCHEMA)
     async with asyncrec.open_reader(tmp_path / "a") as reader, turns_of_others() as had:
         examples = reader.examples(SCHEMA)
-        await anext(examples)  # with all of them at hand
+        await anext(examples)  # all records are already available
         had.clear()
         assert len([example async for example in examples]) == len(ROWS) - 1
         assert len(had) >= 150

@@ -99,7 +99,7 @@ async def contents(storage: Storage) -> dict[str, bytes]:
     return {info.key: await storage.get(info.key) async for info in storage.list_objects()}
 
 
-# -- what it does -----------------------------------------------------------------------------------------------------
+# -- regular use ------------------------------------------------------------------------------------------------------
 
 
 async def test_tfrecorder_usage_example_works_on_disk(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ async def test_write_folds_rejects_invalid_folds() -> None:
     assert await contents(storage) == {}
 
 
-# -- TFRecorder's faults ----------------------------------------------------------------------------------------------
+# -- TFRecorder's bugs ------------------------------------------------------------------------------------------------
 
 
 async def test_maximum_shard_size_is_respected() -> None:
@@ -465,7 +465,7 @@ async def test_unloaded_value_raises_instead_of_storing_zero() -> None:
         await write(await stored_csv(), Forgetful)
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["from_csv_row", "load", "split", "to_csv_row", "release", "encode"])

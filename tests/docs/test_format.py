@@ -1,4 +1,4 @@
-"""The pages of the format have every name and every field of what is stored."""
+"""The format documentation contains every name and every field of the stored data."""
 
 from __future__ import annotations
 

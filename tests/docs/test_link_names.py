@@ -1,4 +1,4 @@
-"""On the site, a public name in backticks leads to the reference; what could be something else does not."""
+"""On the site, public names in backticks link to the reference, unless they are ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links between the project's own pages lead somewhere; `mkdocs build --strict` sees only those within `docs/`."""
+"""Links between the project's own pages work; `mkdocs build --strict` checks only those within `docs/`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_relative_link_points_to_existing_file(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_named_file_exists(page: Path) -> None:
-    """Such as the tests that hold a promise."""
+    """Pages name files such as the tests of a promise."""
     named = NAMED.findall(page.read_text("utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
 

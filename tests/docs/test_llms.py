@@ -1,4 +1,4 @@
-"""`make docs` writes llms.txt and llms-full.txt: each page that a user reads, and each name of the reference."""
+"""`make docs` writes llms.txt and llms-full.txt with every page for users and every name in the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of the submodules that a user imports are all in the reference, as those of ``asyncrec`` are."""
+"""The public names of all submodules are in the reference, as those of ``asyncrec`` are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTED = set(re.findall(r"^::: (asyncrec\.[\w.]+)$", PAGES, re.MULTILINE))
 
 
 def names_of(module: str) -> list[str]:
-    """``__all__`` as the source has it: the frameworks that integrations import are not there."""
+    """Return ``__all__`` from the source: frameworks that integrations import may not be installed."""
     path = ROOT.joinpath(*module.split("."))
     source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     for node in ast.parse(source.read_text("utf-8")).body:
@@ -37,9 +37,9 @@ def names_of(module: str) -> list[str]:
 def test_every_submodule_name_is_in_reference(module: str) -> None:
     names = names_of(module)
     assert names
-    # A function of the same name as its module is documented by its full path.
+    # A function with the same name as its module is documented by its full path.
     missing = [name for name in names if not any(re.fullmatch(rf"{module}(\.\w+)?\.{name}", d) for d in DOCUMENTED)]
-    # What `asyncrec` has as well is documented there; what is no class or function, in words.
+    # Names that `asyncrec` also exports are documented there, and those of neither classes nor functions in prose.
     assert [name for name in missing if f"asyncrec.{name}" not in DOCUMENTED and f"`{name}`" not in PAGES] == []
 
 
@@ -49,7 +49,7 @@ def test_command_page_mentions_every_name_of_cli_module() -> None:
 
 
 def test_every_blocking_class_is_in_reference() -> None:
-    """Its functions have the parameters of their namesakes, which are."""
+    """Blocking functions have the parameters of the asynchronous ones, which are documented."""
     blocking = import_module("asyncrec.blocking")
     namesakes = {
         name
@@ -62,7 +62,7 @@ def test_every_blocking_class_is_in_reference() -> None:
 
 
 def test_reference_pages_begin_with_current_table() -> None:
-    """So the reference can be read in a checkout, where mkdocstrings does not fill the pages in."""
+    """The reference is then readable in a checkout, without mkdocstrings."""
     spec = spec_from_file_location("reference_tables", ROOT / "docs/reference_tables.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,9 +1,9 @@
-"""Every Python block of the documentation runs, and prints what the page says it prints.
+"""Every Python block in the documentation runs, and prints what the page says it prints.
 
-The blocks of a page share one namespace, run in order, on asyncio and on trio, in an empty folder. A block may
-``await`` at its top level, as in a notebook; one that does not runs in a thread, so that it may start an event loop of
-its own. A ```text block that follows directly is what the Python block prints; ``...`` in it stands for anything. A
-block that cannot run here is preceded by ``<!-- not run: the reason -->``.
+The blocks of a page share a namespace, and run in order, on asyncio and on trio, in an empty folder. A block may use
+``await`` at its top level, as in a notebook; a block that does not runs in a thread, so that it can start its own event
+loop. A ```text block directly after a Python block is its expected output, in which ``...`` matches anything. A block
+that cannot run here is preceded by ``<!-- not run: the reason -->``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Snippet:
     reason: str | None
 
     async def run(self, page: str, namespace: dict[str, Any]) -> None:
-        # Blank lines in front make the line numbers of a traceback those of the page.
+        # The leading blank lines make line numbers in tracebacks those of the page.
         source = "\n" * self.line + self.code
         code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         printed = io.StringIO()
@@ -77,7 +77,7 @@ async def test_snippets_of_page_run(page: str, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("page", PAGES)
 def test_snippet_test_finds_every_python_block(page: str) -> None:
-    """One that is not closed, or indented, would not be found."""
+    """A block that is indented or not closed would not be found."""
     text = PAGES[page]
     assert len(snippets_of(text)) == len(re.findall(r"```python", text))
     assert all(snippet.reason != "" for snippet in snippets_of(text)), "a block that is not run needs its reason"
@@ -111,7 +111,7 @@ print(anyio.run(main))
 
 
 def test_home_page_begins_with_readme_examples() -> None:
-    """They run there, where a site is crawled; on the home page they are only shown."""
+    """They run in the README's test, where a site is crawled; the home page only shows them."""
     shown = [snippet.code for snippet in snippets_of(PAGES["docs/index.md"])]
     assert len(shown) == 2
     assert [code for code in shown if f"```python\n{code}```" not in PAGES["README.md"]] == []

@@ -1,4 +1,4 @@
-"""The walk from bytes to a batch in docs/architecture-walks.md is the one that the calls take."""
+"""The walk from bytes to a batch in docs/architecture-walks.md lists the actual calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(asyncrec.__file__).parent
-# From its heading to the end of its table.
+# From the heading to the end of the table.
 SECTION = re.compile(r"^### From bytes to a batch$.*?(?:^\|[^\n]*\n)+", re.MULTILINE | re.DOTALL)
 Stop = tuple[str, str]
 
@@ -30,13 +30,13 @@ def section() -> str:
 
 
 def stops() -> list[Stop]:
-    """The calls of the walk with their files, innermost first."""
+    """Return the calls of the walk with their files, innermost first."""
     return re.findall(r"^\| \d+ \| `([\w.]+)` \| `([\w./]+)` \|", section(), re.MULTILINE)
 
 
 @contextmanager
 def stacks_at(name: str) -> Iterator[list[list[Stop]]]:
-    """What of ours is being called whenever a function of this name is, innermost first."""
+    """Record our part of the call stack, innermost first, at each call of a function with this name."""
     found: list[list[Stop]] = []
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
@@ -60,7 +60,7 @@ def stacks_at(name: str) -> Iterator[list[list[Stop]]]:
 
 
 async def stack_of_a_read(folder: Path) -> list[Stop]:
-    """The calls while the records of a batch are read."""
+    """Return the call stack while the records of a batch are read."""
     async with asyncrec.open_writer(folder / "a.tfrecord") as writer:
         await writer.write_many([b"%d" % number for number in range(50)])
     with stacks_at(stops()[0][0]) as found:

@@ -1,4 +1,4 @@
-"""The walks through the code in docs/architecture-walks.md: every stop is called, in the order of the page."""
+"""Every stop of the walks in docs/architecture-walks.md is called, in the order of the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def stops(heading: str) -> list[tuple[str, str]]:
-    """``(file, function)`` of each stop below a heading."""
+    """Return ``(file, function)`` for each stop below a heading."""
     page = (ROOT / "docs/architecture-walks.md").read_text("utf-8")
     section = page.partition(f"### {heading}\n")[2].partition("\n#")[0]
     items = re.split(r"^\d+\. ", section, flags=re.MULTILINE)[1:]
@@ -29,7 +29,7 @@ def stops(heading: str) -> list[tuple[str, str]]:
 
 
 class Called:
-    """The functions of asyncrec in the order in which each was first called, while it is entered."""
+    """While entered, records asyncrec's functions in the order of their first calls."""
 
     def __init__(self) -> None:
         self.order: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""The examples of "Write a plugin" are whole: their files, made as the pages have them, pass their kits and run."""
+"""The examples of "Write a plugin" are complete: their files, as shown on the pages, pass their kits and run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 STEPS = re.compile(r"^<!-- as the example is followed -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# What each command of a page prints, somewhere.
+# A text that is contained in the output of each command on a page.
 PRINTED = {
     "command": {"asyncrec --help": "how large the records are", "asyncrec sizes data/pages -n 1": "99 B in data/pages"},
     "format": {
@@ -40,7 +40,7 @@ def page(request: pytest.FixtureRequest) -> str:
 
 
 def made(page: str, folder: Path) -> None:
-    """The example's files, and the metadata that ``pip install -e .`` would make of them."""
+    """Write the example's files, and the metadata that ``pip install -e .`` would create for them."""
     for name, content in FILE.findall((DOCS / "write-a-plugin" / f"{page}.md").read_text("utf-8")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content, "utf-8")
@@ -60,7 +60,7 @@ def test_plugin_example_passes_kit_and_commands_behave_as_documented(page: str, 
     environment = {**os.environ, "PYTHONPATH": path, "ASYNCREC_DISABLE_PLUGINS": ""}
     (steps,) = STEPS.findall((DOCS / "write-a-plugin" / f"{page}.md").read_text("utf-8"))
     install, *lines = steps.splitlines()
-    assert install.startswith("pip install -e .")  # what `made` stands for
+    assert install.startswith("pip install -e .")  # `made` does the same
     said = {}
     for line in lines:
         program, *arguments = shlex.split(line.partition(">")[0])

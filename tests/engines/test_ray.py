@@ -172,7 +172,7 @@ def test_raising_task_fails_job_without_leftovers(tmp_path: Path) -> None:
     check_clean(tmp_path / "d")
 
 
-def test_unfitting_row_is_named_by_column_and_number(tmp_path: Path) -> None:
+def test_mismatched_row_is_named_by_column_and_number(tmp_path: Path) -> None:
     dataset = ray.data.from_arrow(pa.table({"a": [1, None]}))
     with pytest.raises(Exception, match="'a': row 1 is null") as raised:
         write_asyncrec(dataset, tmp_path / "d")

@@ -151,7 +151,7 @@ def test_tensors_decode_with_stored_shape() -> None:
 
 
 @pytest.mark.parametrize("shape", [[2, 2], [-1, 3], [1] * 40, [0, 2**62], [2**62, 2**62]], ids=repr)
-def test_tensor_with_unfitting_shape_raises(shape: list[int]) -> None:
+def test_tensor_with_mismatched_shape_raises(shape: list[int]) -> None:
     record = encode_example({"x": [1.0, 2.0, 3.0], "x_shape": shape})
     with pytest.raises(SchemaError, match=r"in x_shape; expected Tensor"):
         Schema({"x": Tensor("float32")}).decode(record)

@@ -111,7 +111,7 @@ def test_second_crawl_continues_alongside_first(tmp_path: Path) -> None:
     assert {name: now[name] for name in written} == written, "the second run touched what the first had written"
 
 
-# What the demo stored before it stored pages by the schema of `asyncrec.pages`.
+# The schema with which the demo stored pages before it used `asyncrec.pages`.
 FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package": "str", "body": "bytes", "url": "str"}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 LARGE = 200_000  # above all thresholds of the implementation
 
 small_records = st.lists(st.binary(max_size=40), max_size=40)
-# Sizes near the implementation's thresholds, without Hypothesis having to draw so many bytes.
+# Sizes near the implementation's thresholds, without making Hypothesis draw all of these bytes.
 sized_records = st.lists(
     st.builds(
         lambda size, seed: bytes([seed]) * size,

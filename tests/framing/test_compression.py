@@ -72,7 +72,7 @@ def stock(type: str, data: bytes) -> bytes:
     return gzip.decompress(data) if type == "GZIP" else zlib.decompress(data)
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- round trips ------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -676,7 +676,7 @@ def test_compression_levels_select_supporting_library(engine: str) -> None:
     assert (system(), system(mem_level=9), system(strategy=0)) == (isal_s, zlib_s, zlib_s)
 
 
-# --- what TensorFlow wrote --------------------------------------------------------------------------------------------
+# --- files from TensorFlow --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow(but=["777"])

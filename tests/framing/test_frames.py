@@ -364,7 +364,7 @@ def test_non_tfrecord_file_error_includes_hint() -> None:
     assert "check that this is a TFRecord file" in str(error)
 
 
-# --- what TensorFlow wrote --------------------------------------------------------------------------------------------
+# --- files from TensorFlow --------------------------------------------------------------------------------------------
 
 
 def plain_vectors() -> list[str]:

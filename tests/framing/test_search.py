@@ -78,7 +78,7 @@ def test_frame_is_found_after_any_bytes_and_split(front: bytes, record: bytes, s
 
 @pytest.mark.parametrize("claim", [0, 5, 300, 16 << 10, (16 << 10) + 1, 100_000])
 @pytest.mark.parametrize("step", [7, 4096, 1 << 20])
-def test_search_skips_lying_headers_and_finds_claimed_frame(claim: int, step: int) -> None:
+def test_search_skips_false_headers_and_finds_real_frame(claim: int, step: int) -> None:
     data = header(claim) * 3 + b"stuff" + frame(b"it") + bytes(120_000 if claim > 300 and step > 7 else 300)
     assert find(data, step) == 36 + 5
 

@@ -42,7 +42,7 @@ def test_tensorboardx_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     from tensorboardX import event_file_writer
 
-    monkeypatch.setattr(event_file_writer, "RecordWriter", event_file_writer.RecordWriter)  # restored afterwards
+    monkeypatch.setattr(event_file_writer, "RecordWriter", event_file_writer.RecordWriter)  # for the teardown
     monkeypatch.setattr(event_file_writer, "directory_check", event_file_writer.directory_check)
     namespace: dict[str, Any] = {}
     exec(installed.replace("s3://my-bucket", "memory://my-bucket"), namespace)
@@ -70,7 +70,7 @@ def test_datum_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         folder = tmp_path / name
         folder.mkdir()
         monkeypatch.chdir(folder)
-        os.makedirs("data/cats")  # which datum does not make
+        os.makedirs("data/cats")  # datum does not create it
         exec(script, {"__name__": "__main__"})
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]

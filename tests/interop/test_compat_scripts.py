@@ -78,9 +78,7 @@ def test_datum_command_runs_with_sample_configurations(datum: Path, tmp_path: Pa
         )
     old, new = contents(tmp_path / "old"), contents(tmp_path / "new")
     mapping = "datum_to_type_and_shape_mapping.json"
-    if (
-        config == "image_det"
-    ):  # datum cannot read these examples: its table does not say that the numbers of boxes differ
+    if config == "image_det":  # datum's table lacks the number of boxes, so datum cannot read it
         assert {name: row["type"] for name, row in new.pop(mapping).items()} == {
             name: row["type"] for name, row in old.pop(mapping).items()
         }

@@ -41,7 +41,7 @@ def event(step: int, value: float = 0.5) -> event_pb2.Event:
     return event_pb2.Event(step=step, wall_time=1000.0 + step, summary=summary)
 
 
-# -- as tensorboardX tests its own ------------------------------------------------------------------------------------
+# -- rewritten from tensorboardX's own tests --------------------------------------------------------------------------
 
 
 def test_record_occupies_sixteen_bytes_more_than_payload(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_accumulator_sees_all_summary_writer_events(tmp_path: Path, installed: N
     assert len(accumulator.Tensors("words/text_summary")) == 5
 
 
-# -- SummaryWriter on ours --------------------------------------------------------------------------------------------
+# -- SummaryWriter with our record writer -----------------------------------------------------------------------------
 
 
 def test_summary_writer_writes_to_store(installed: None) -> None:

@@ -58,7 +58,7 @@ def labels(dataset: Any, batches: int | None = None) -> list[list[int]]:
     return [label.numpy().tolist() for _, label in taken]
 
 
-# -- what the document shows ------------------------------------------------------------------------------------------
+# -- examples from the documentation ----------------------------------------------------------------------------------
 
 
 def test_parameters_and_defaults_match_documentation() -> None:
@@ -156,7 +156,7 @@ def test_invalid_numbers_are_rejected_at_once(shards: str) -> None:
         TFRecordDatasetSampler(shards, deserialize, example_per_class=64, class_fn=label_of)
 
 
-# -- its faults -------------------------------------------------------------------------------------------------------
+# -- TensorFlow Similarity's bugs -------------------------------------------------------------------------------------
 
 
 def test_batch_classes_are_balanced_despite_mixed_shards(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ assert sorted(label for batch in found for label in batch) == sorted(list(range(
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-# -- what becomes of a tf.data.Dataset ---------------------------------------------------------------------------------
+# -- use as a tf.data.Dataset ------------------------------------------------------------------------------------------
 
 
 def numbered(folder: Path, shards: int = 8, each: int = 10) -> str:

@@ -1,1 +1,1 @@
-"""The C of asyncrec against the Python beside it. ``make sanitize`` runs them under sanitizers, for longer."""
+"""asyncrec's C code, compared with its Python counterpart. ``make sanitize`` runs more cases with sanitizers."""

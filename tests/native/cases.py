@@ -1,4 +1,4 @@
-"""One case of each function in C beside the Python that it stands for: drawn, run both ways, compared."""
+"""A random case for each function in C, which is run with C and with Python and compared."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .values import some_features
 
 assert native is not None, "there is no C to try"
 
-# Around every threshold there is in C or in Python.
+# Sizes around all thresholds in the C and Python code.
 SIZES = (0, 1, 7, 8, 9, 127, 128, 383, 384, 385, 4031, 4032, 4033, 65_535, 65_536, 65_537)
 
 
 def outcome(function: Callable[[], Any], *refusals: type[BaseException]) -> Any:
-    """What a function gives, or the type and the words of its refusal."""
+    """Return a function's result, or the type and message of its error."""
     try:
         return function()
     except refusals as error:
@@ -50,7 +50,7 @@ def some_bytes(random: Random, most: int = 300) -> bytes:
 
 
 def damaged(random: Random, data: bytes) -> bytes:
-    """A few bytes changed, lost or added; often none."""
+    """Return the data with a few bytes changed, removed or added, or often unchanged."""
     changed = bytearray(data)
     for _ in range(random.choice((0, 1, 1, 2, 5))):
         at = random.randrange(len(changed) + 1)
@@ -112,7 +112,7 @@ def frames_cut(random: Random) -> None:
 
 
 def frames_measured(random: Random) -> None:
-    """Against the lengths of the records that are cut."""
+    """Compare with the lengths of the records when they are cut."""
     stream, options = some_stream(random)
     at = random.randrange(len(stream) + 1)
 
@@ -133,10 +133,10 @@ def frames_measured(random: Random) -> None:
 
 
 def some_stream(random: Random) -> tuple[bytes, dict[str, Any]]:
-    """Frames, whole or damaged, and how to read them."""
+    """Return intact or damaged frames, and options for reading them."""
     records = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 31, 32, 33, 60)))]
     stream = b"".join(encode_frames(records))
-    if random.random() < 0.1:  # a length that lies, with a checksum that holds
+    if random.random() < 0.1:  # a wrong length with a valid checksum
         length = struct.pack("<Q", random.choice((2**64 - 1, 2**63, 2**62, 2**32, len(stream), len(stream) + 16)))
         stream += length + struct.pack("<I", frames.masked_crc32c(length)) + random.randbytes(random.randrange(40))
     stream = damaged(random, stream) if random.random() < 0.7 else stream
@@ -144,7 +144,7 @@ def some_stream(random: Random) -> tuple[bytes, dict[str, Any]]:
 
 
 def example_columns(random: Random) -> None:
-    """Against each record read by itself; NumPy, which passes over damage in what nobody wants, where that is well."""
+    """Compare with each record read on its own, and with NumPy if all are valid: it skips damage in other features."""
     most = random.choice((1, 2, 3, 8))
     forms = [some_example(random, most) for _ in range(random.choice((1, 1, 2, 5, 40)))]
     records = [random.choice(forms) for _ in range(random.choice((0, 1, 3, 30, 60)))]
@@ -196,7 +196,7 @@ def example_columns(random: Random) -> None:
     if isinstance(expected, dict):
         assert found == expected
         assert outcome(lambda: together(read_columns_in_python), DecodeError, SchemaError) == expected
-    else:  # the same kind of fault of the same record
+    else:  # otherwise, the same kind of error about the same record
         assert found[0] is expected[0], (found, expected)
         assert found[1].split(":")[0] == expected[1].split(":")[0], (found, expected)
 
@@ -223,7 +223,7 @@ def numbers_parsed(random: Random) -> None:
     with mock.patch.object(_varints, "native", None):
         assert parsed() == in_c, packed
     if isinstance(in_c, list) and in_c:
-        int64_values(bytearray(packed))[0] = 1  # it may be written to
+        int64_values(bytearray(packed))[0] = 1  # the result is writable
 
 
 def example_encoded(random: Random) -> None:
@@ -247,7 +247,7 @@ def keys_digested(random: Random) -> None:
 
 
 def digests_joined(random: Random) -> None:
-    """As many keys as fill the lanes of a processor, and some more; a few have digests already."""
+    """Compare for up to 12 keys, enough to fill a processor's SIMD lanes; a few keys are digests already."""
     keys = [_key(random) for _ in range(random.randrange(13))]
     keys = [bytearray(random.randbytes(16)) if isinstance(key, (bytearray, memoryview)) else key for key in keys]
     if keys and random.random() < 0.05:
@@ -278,7 +278,7 @@ def index_encoded(random: Random) -> None:
 
 
 def some_index(random: Random) -> RecordIndex:
-    """Sizes of every width, in one run or many."""
+    """Return an index with sizes of every width, in one run or several."""
     most = random.choice((200, 1 << 15, 1 << 17, 1 << 31, 1 << 40))
     sizes = np.array([16 + random.randrange(most) for _ in range(random.choice((1, 2, 31, 32, 33, 90)))], np.int64)
     if random.random() < 0.5:

@@ -1,9 +1,9 @@
-"""The C of asyncrec against the Python beside it, with cases from a seed: same results, same kinds of refusals.
+"""Compare asyncrec's C code with its Python counterpart on random cases: same results, same kinds of errors.
 
     PYTHONPATH=tests python -m native.fuzz --cases 1000000 --seed 7 --only cut_frames
 
-`make sanitize` runs it on a module that was built with the sanitizers of addresses and of undefined behaviour
-(``--module``). A case that differs is told with the seed that repeats it, and ends the run.
+`make sanitize` runs it with a module that was built with sanitizers for addresses and undefined behaviour
+(``--module``). The first case that differs ends the run, and is reported with the seed that reproduces it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SUBJECTS: dict[str, str] = {
 
 
 def fuzz(name: str, count: int, seed: int) -> None:
-    """Try one function ``count`` times. Raises AssertionError, with the seed of the one case, when it differs."""
-    from . import cases  # only now: `main` chooses the module before asyncrec is imported
+    """Try a function ``count`` times. Raises AssertionError, with the seed of the case, if the results differ."""
+    from . import cases  # imported late, because `main` selects the module before asyncrec is imported
 
     subject: Subject = getattr(cases, SUBJECTS[name])
     for number in range(seed, seed + count):
@@ -56,7 +56,7 @@ def fuzz(name: str, count: int, seed: int) -> None:
 
 
 def use(path: str) -> None:
-    """Let asyncrec find its C in this file instead of its own."""
+    """Make asyncrec use the C module in this file instead of its own."""
     spec = spec_from_file_location("asyncrec._native._c", path, loader=ExtensionFileLoader("asyncrec._native._c", path))
     assert spec is not None
     assert spec.loader is not None

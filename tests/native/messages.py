@@ -1,4 +1,4 @@
-"""Serialised Examples in every form that protobuf allows, the usual one mostly."""
+"""Serialized Examples in every form that protobuf allows, but mostly in the usual one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMES = ("a", "bb", "name", "a rather long name of a feature", "é", "", "nobod
 
 
 def some_example(random: Random, most: int = 4) -> bytes:
-    """An Example of at most so many features."""
+    """Return an Example with at most ``most`` features."""
     odd = random.random() < 0.3
     body = b"".join([_entry(random, odd) for _ in range(random.randrange(most + 1))])
     if odd and random.random() < 0.3:  # in two pieces, which protobuf merges
@@ -21,7 +21,7 @@ def some_example(random: Random, most: int = 4) -> bytes:
 
 
 def varint(value: int, *, extra: int = 0) -> bytes:
-    """With so many bytes more than it needs."""
+    """Encode an integer with ``extra`` more bytes than it needs."""
     out = bytearray()
     while value >= 0x80 or extra > 0:
         out.append(value & 0x7F | 0x80)
@@ -64,7 +64,7 @@ def _list(random: Random, odd: bool) -> bytes:
         return _field(random, kind, body, odd)
     values = [_number(random, kind) for _ in range(count)]
     body = _field(random, 1, b"".join(values), odd) if values or random.random() < 0.2 else b""
-    if odd and random.random() < 0.3:  # not packed, or in part
+    if odd and random.random() < 0.3:  # not packed, or only in part
         tag = varint(1 << 3 | (5 if kind == 2 else 0))
         body = b"".join([tag + value for value in values]) + (body if random.random() < 0.3 else b"")
     if odd and random.random() < 0.1:

@@ -1,4 +1,4 @@
-"""What is in C costs what its input weighs, and lets other threads run while it works on much."""
+"""The C code uses memory in proportion to its input, and lets other threads run during long work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 1 << 20
 
 @pytest.fixture
 def unhurried() -> Iterator[None]:
-    """No thread is made to give up the GIL."""
+    """Prevent threads from being forced to release the GIL."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield
@@ -40,7 +40,7 @@ def test_columns_begun_in_different_records_take_bounded_memory() -> None:
     finally:
         tracemalloc.stop()
     assert sum(len(batch[name].values) for name in names) == 1_000_000
-    assert peak < 40 * sum(map(len, records))  # a byte becomes a number of eight, and the columns' counts are beside it
+    assert peak < 40 * sum(map(len, records))  # a byte becomes an eight-byte number, and there are counts
 
 
 def test_record_with_many_features_is_decoded_in_linear_time() -> None:
@@ -82,7 +82,7 @@ def test_other_threads_run_while_large_example_is_encoded(value: Any) -> None:
         thread.join()
         return beside
 
-    # On a busy machine the one who waits may come too late.
+    # On a busy machine, the waiting thread may be too late.
     assert any(runs_beside() for _ in range(30))
 
 
@@ -94,7 +94,7 @@ def test_python_conversion_result_is_checked_before_use(raw: Any) -> None:
 
 
 class _Asked:
-    """A number that says whether it was asked for."""
+    """A number that records whether it was converted."""
 
     def __init__(self) -> None:
         self.asked = 0

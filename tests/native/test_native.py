@@ -1,4 +1,4 @@
-"""C and Python give the same, what is in C is told, and without a compiler everything works."""
+"""C and Python give the same results, it is known which functions are in C, and everything works without a compiler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ assert sorted(schema.decode_batch(found)["a"].tolist()) == list(range(40))
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_c_and_python_results_are_equal(name: str) -> None:
-    if native.FUNCTIONS:  # where no compiler was at hand, Python is all there is
+    if native.FUNCTIONS:  # without a compiler, there is only Python
         fuzz(name, 300, seed=0)
 
 

@@ -1,4 +1,4 @@
-"""Mappings to encode: mostly of values that a feature holds, of every type there is for them; some that none does."""
+"""Random mappings to encode: mostly values of all types that a feature can have, and some that it cannot have."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _array(random: Random) -> Any:
         array[:] = [make(random) for _ in range(size)]
     else:
         raw = random.randbytes(size * np.dtype(dtype).itemsize) if random.random() < 0.6 else bytes(size * 64)
-        array = np.frombuffer(bytearray(b"x" + raw), dtype, size, random.random() < 0.5)  # one byte on: not aligned
+        array = np.frombuffer(bytearray(b"x" + raw), dtype, size, random.random() < 0.5)  # one byte off: unaligned
         if np.dtype(dtype).kind == "U":
             array = np.array(["", "é", "abc", "b"], dtype).repeat(max(1, size))[:size]
         elif np.dtype(dtype).kind == "b":

@@ -1,9 +1,8 @@
-"""``make dist``: every distribution is built, checked, installed where nothing else is, and tried there.
+"""``make dist``: build and check every distribution, install it in a fresh environment, and try it there.
 
-What is built goes to ``dist/``: a source distribution and a wheel of each. The C of the core keeps to Python's stable
-ABI, so its one wheel is tried on each Python at hand: those that ``--pythons`` names, or by default each python3.11 to
-python3.14 on the PATH or under pyenv that runs.
-Environments are made in a temporary folder, and the checkout is not on their path.
+The source distributions and wheels go to ``dist/``. The core's C code uses Python's stable ABI, so its single wheel is
+tried on several Pythons: those given by ``--pythons``, or by default every working python3.11 to python3.14 on the PATH
+or from pyenv. The environments are in a temporary folder, and do not have the checkout on their path.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def run(*command: str | Path, **options: object) -> str:
 
 
 def pythons() -> list[Path]:
-    """One for each minor version; the PATH is asked first."""
+    """Return one Python for each minor version, from the PATH or else from pyenv."""
     found = []
     for minor in MINORS:
         on_path = shutil.which(f"python{minor}")
@@ -47,9 +46,9 @@ def pythons() -> list[Path]:
 
 
 def build(out: Path, work: Path) -> None:
-    """Of a clean export of what git has, so that nothing is built that is not committed.
+    """Build from a clean export of what is committed to git, so that nothing else is included.
 
-    Without isolation: what builds is locked, as everything else that is in this environment.
+    Builds are not isolated, because the build tools are pinned in this environment, like all else in it.
     """
     tree = work / "tree"
     tree.mkdir()
@@ -71,7 +70,7 @@ def build(out: Path, work: Path) -> None:
 
 
 def check(out: Path) -> None:
-    """The metadata of each, and what a wheel must hold and a source distribution must not."""
+    """Check the metadata of each distribution, what a wheel must contain, and what a source distribution must not."""
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(out.iterdir()))
     for wheel in sorted(out.glob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
@@ -99,7 +98,7 @@ def relative_links(text: str) -> list[str]:
 
 
 def tried(python: Path, out: Path, work: Path, *, compiler: bool) -> dict[str, object]:
-    """All extras from the wheels where there is a compiler; else the core of its source distribution, and no C."""
+    """Try all extras from the wheels, or, without a compiler, only the core from its source distribution without C."""
     environment = work / f"try-{python.name}{'' if compiler else '-no-compiler'}"
     run(python, "-m", "venv", environment)
     pip = (environment / "bin/python", "-m", "pip", "install", "--quiet", "--pre", "--find-links", out)
@@ -107,7 +106,7 @@ def tried(python: Path, out: Path, work: Path, *, compiler: bool) -> dict[str, o
         run(*pip, "asyncrec[all,demo]", "trio")
     else:
         nothing = {**os.environ, "CC": "/bin/false", "CXX": "/bin/false"}
-        run(*pip, "--no-cache-dir", "--no-binary", "asyncrec", "asyncrec[cli]", env=nothing)  # a cached wheel holds C
+        run(*pip, "--no-cache-dir", "--no-binary", "asyncrec", "asyncrec[cli]", env=nothing)  # a cached wheel has C
     said = run(
         environment / "bin/python",
         "-I",

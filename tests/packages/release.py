@@ -1,6 +1,6 @@
-"""``make release VERSION=0.2.0``: the version is set wherever it stands, the changelog gets its heading, git a tag.
+"""``make release VERSION=0.2.0``: set the version everywhere, give the changelog its heading, and create a git tag.
 
-Nothing is published: pushing the tag is what starts .github/workflows/release.yml.
+Nothing is published: pushing the tag starts .github/workflows/release.yml.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ PROJECTS = ("pyproject.toml", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glo
 
 
 def with_version(text: str, version: str) -> str:
-    """A pyproject.toml in which the distribution, and what it needs of asyncrec's own, has this version."""
+    """Return a pyproject.toml with this version of the distribution and of those of asyncrec that it requires."""
     text = re.sub(r'^version = "[^"]*"', f'version = "{version}"', text, count=1, flags=re.MULTILINE)
     return re.sub(r'"(asyncrec(?:-\w+)?)>=[^"]*"', rf'"\1>={version}"', text)
 
 
 def with_heading(changes: str, version: str, today: str) -> str:
-    """The changelog, in which what was unreleased is this version's.
+    """Return the changelog with the unreleased changes under a heading for this version.
 
     Raises:
         ValueError: nothing is written under "Unreleased".

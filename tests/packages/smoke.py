@@ -1,6 +1,6 @@
-"""What has to work of an installed asyncrec: run by ``make dist`` in environments that hold the distributions alone.
+"""Check what has to work in an installed asyncrec; ``make dist`` runs it in environments with the distributions only.
 
-It prints one line, a JSON object: which Python, which asyncrec and from where, and whether frames are made in C.
+It prints a JSON object on one line: the Python, the version and location of asyncrec, and whether frames are made in C.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A target of the Makefile installs what it needs: a first look at the project is no large download."""
+"""Each target of the Makefile installs only what it needs, so that a first look at the project is no large download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """One where nothing was made yet."""
+    """Return a checkout in which no target was made yet."""
     for name in ("Makefile", "asyncrec", "plugins", "requirements", "pyproject.toml", "setup.py"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv").mkdir()
@@ -21,14 +21,14 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run_by(checkout: Path, target: str) -> str:
-    """What make would run."""
+    """Return the commands that make would run."""
     return subprocess.run(
         ["make", "--dry-run", target], cwd=checkout, capture_output=True, text=True, check=True
     ).stdout
 
 
 def installed(commands: str) -> set[str]:
-    """The lines of the files of requirements that pip is given, but for versions and hashes."""
+    """Return the requirements that pip would install, without versions and hashes."""
     given = {name for each in re.findall(r"pip install ([^;\n]*)", commands) for name in re.findall(r"-r (\S+)", each)}
     lines = {line for name in given for line in (ROOT / name).read_text("utf-8").splitlines()}
     return {re.split(r"==| \\", line)[0] for line in lines if line and not line.startswith((" ", "#"))}

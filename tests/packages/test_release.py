@@ -1,4 +1,4 @@
-"""All distributions have one version and say where they come from, and a release changes it everywhere at once."""
+"""All distributions have the same version and name their source, and a release changes the version everywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_distribution_shares_version_and_urls_with_core(path: Path) -> None:
     core, own = project(PROJECTS[0]), project(path)
     assert own["version"] == core["version"]
     assert own["urls"] == core["urls"]
-    assert str(own["requires-python"]).startswith(str(core["requires-python"]))  # a client may ask for a later patch
+    assert str(own["requires-python"]).startswith(str(core["requires-python"]))  # may be a later patch
     needed = [each for each in own["dependencies"] if str(each).startswith("asyncrec")]  # type: ignore[attr-defined]
     assert needed == ([] if path == PROJECTS[0] else [f"asyncrec>={core['version']}"])
 
@@ -43,7 +43,7 @@ def test_distribution_keywords_are_plain_words(path: Path) -> None:
 
 
 def test_readme_describes_purpose_of_every_extra() -> None:
-    """In one table, each in a row that says something, and none that is not there."""
+    """They are in a single table, each with a description, and the table has no other extras."""
     readme = (ROOT / "README.md").read_text("utf-8")
     _, _, after = readme.partition("| extra | purpose | folder to add in a checkout |\n|---|---|---|\n")
     rows = [line.strip("|").split("|") for line in after.partition("\n\n")[0].splitlines()]

@@ -108,7 +108,7 @@ async def test_first_record_of_duplicate_key_is_found() -> None:
             await dataset.find("same")
 
 
-async def test_missing_or_missized_keys_raise_dataset_error() -> None:
+async def test_missing_or_wrongly_sized_keys_raise_dataset_error() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
@@ -344,7 +344,7 @@ async def test_data_set_schema_comes_from_manifest() -> None:
     ids=["", "short", "text", "gap", "b", "-"],
 )
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_unfit_index_is_rebuilt(text: bytes | None, compression: str) -> None:
+async def test_unusable_index_is_rebuilt(text: bytes | None, compression: str) -> None:
     storage = MemoryStorage()
     records = await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

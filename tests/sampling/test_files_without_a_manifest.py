@@ -56,7 +56,7 @@ async def state_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[bytes]
         return state, await anext(reading(stream))
 
 
-async def test_classes_of_replaced_file_are_read_anew(tmp_path: Path) -> None:
+async def test_classes_of_replaced_file_are_read_again(tmp_path: Path) -> None:
     await put(tmp_path, [0, 1] * 50)
     for labels in ([0, 1] * 50, [0] * 50 + [1] * 50):
         await put(tmp_path, labels)

@@ -1,1 +1,1 @@
-"""A thousand processes crawl into one data set: what that asks of a store, on paper and by simulation."""
+"""The load that a thousand processes crawling into one data set put on a store, calculated and simulated."""

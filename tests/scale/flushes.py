@@ -1,4 +1,4 @@
-"""What a writer without a disk asks of its store to flush, counted on a virtual clock."""
+"""The requests that a writer without a disk makes in order to flush, counted on a virtual clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS_A_SECOND = 5
 
 
 class FlushedTo(CountingBucket):
-    """A bucket; `flushes` counts what it was asked of flush logs, and `sent` the bytes that came, of all objects."""
+    """A bucket that counts the requests for flush logs in `flushes`, and the bytes sent for all objects in `sent`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,14 +46,14 @@ class FlushedTo(CountingBucket):
 
 @dataclass(frozen=True, kw_only=True)
 class Flushed:
-    """The requests for a writer's flush log, and the bytes that it sent, as a multiple of its records'."""
+    """The requests for a writer's flush log, and the bytes sent as a multiple of the bytes of its records."""
 
     requests: Requests
     times: float
 
 
 async def crawl(rate: int, *, seconds: float, **options: Any) -> Flushed:
-    """Write at a rate of bytes a second, for some seconds, in five records a second."""
+    """Write at a rate in bytes per second, for some seconds, with five records per second."""
     store = FlushedTo()
     records, size = int(seconds * RECORDS_A_SECOND), rate // RECORDS_A_SECOND
     record = random.Random(size).randbytes(size)
@@ -67,7 +67,7 @@ async def crawl(rate: int, *, seconds: float, **options: Any) -> Flushed:
 
 
 async def row(rate: int, flush_seconds: float, prices: Prices) -> list[str]:
-    """A row of the table: what half an hour asks, or 40 flushes, a month long."""
+    """Return a row of the table: a month's requests, extrapolated from half an hour or from 40 flushes."""
     seconds = max(1800.0, 40 * flush_seconds)
     found = await crawl(rate, seconds=seconds, flush_seconds=flush_seconds)
     month = Requests({kind: round(count * SECONDS_A_MONTH / seconds) for kind, count in found.requests.items()})
@@ -88,6 +88,6 @@ CASES = [(rate, seconds) for rate in RATES for seconds in SECONDS]
 
 
 def flushing(rate: int, flush_seconds: float, prices: Prices) -> list[str]:
-    """`row`, on a loop of its own."""
+    """Compute `row` on an event loop of its own."""
     name, options = virtual_backend("asyncio")
     return anyio.run(row, rate, flush_seconds, prices, backend=name, backend_options=options)

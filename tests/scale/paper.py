@@ -1,6 +1,6 @@
-"""What a crawl asks of its store, computed: each writer's requests exactly, the day's by going through its events.
+"""The calculated load of a crawl on its store: each writer's requests exactly, and a day's by going through its events.
 
-Nothing of asyncrec is imported: these are the rules as `docs/scale.md` tells them. `test_paper.py` holds them to
+Nothing of asyncrec is imported: these are the rules described in `docs/scale.md`. `test_paper.py` compares them with
 writers that really write.
 """
 
@@ -14,7 +14,7 @@ from itertools import count, takewhile
 
 Requests = Counter[str]
 
-# Keys in one answer to a list.
+# The maximum number of keys in a response to a list request.
 PAGE = 1000
 _WRITES = {"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject"}
 _FREE = {"DeleteObject"}
@@ -22,47 +22,50 @@ _FREE = {"DeleteObject"}
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """Prices in dollars: AWS S3 Standard in us-east-1. What goes in, and what stays in the region, is free there."""
+    """Prices in dollars of AWS S3 Standard in us-east-1. Uploads, and traffic within the region, are free there."""
 
     thousand_writes: float = 0.005  # PUT, POST and LIST
     thousand_reads: float = 0.0004  # GET and HEAD
     gigabyte_month: float = 0.023
 
     def of(self, requests: Requests) -> float:
-        """What these requests cost."""
+        """Return the price of these requests."""
         billed = Counter({kind: count for kind, count in requests.items() if kind not in _FREE})
         writes = sum(count for kind, count in billed.items() if is_write(kind) or kind == "ListObjectsV2")
         return writes / 1000 * self.thousand_writes + (billed.total() - writes) / 1000 * self.thousand_reads
 
 
 def is_write(kind: str) -> bool:
-    """Whether S3 counts a request to the writes of a prefix, or else to its reads: limits, not prices."""
+    """Return whether S3 counts a request as a write of a prefix, or else as a read: for rate limits, not prices."""
     return kind in _WRITES
 
 
 def put(size: int, part_bytes: int, *, exclusive: bool = False) -> Requests:
-    """The requests that make an object."""
+    """Return the requests that create an object."""
     return Requests(PutObject=1) if size < part_bytes else put_parts(math.ceil(size / part_bytes), exclusive=exclusive)
 
 
 def put_parts(parts: int, *, exclusive: bool) -> Requests:
-    """The requests that make an object of parts: with a look before, where it must be new, and one after."""
+    """Return the requests that create an object from parts.
+
+    If the object must be new, there is a look-up before; there is always one after.
+    """
     looks = 2 if exclusive else 1
     return Requests(HeadObject=looks, CreateMultipartUpload=1, UploadPart=parts, CompleteMultipartUpload=1)
 
 
 def get() -> Requests:
-    """The requests that read an object: one, which also says which version it is."""
+    """Return the request that reads an object; its response also contains the version."""
     return Requests(GetObject=1)
 
 
 def list_(keys: int) -> Requests:
-    """The requests that list so many keys."""
+    """Return the requests that list this many keys."""
     return Requests(ListObjectsV2=max(1, math.ceil(keys / PAGE)))
 
 
 MIB = 1 << 20
-# Bytes of an entry in a segment, and of one in a checkpoint; of a line of an index, and of a key.
+# The bytes of an entry in a segment, of one in a checkpoint, of a line of an index, and of a key.
 ENTRY, ROW, LINE, KEY = 640, 54, 16, 16
 CAUSES = ("shards", "indexes and keys", "commits", "beginning and end", "compaction")
 
@@ -72,13 +75,13 @@ class Crawl:
     """A crawl; each field is an option of ``make scale``.
 
     Attributes:
-        rate: records a second, of each writer.
-        record_bytes: of a record as it is stored, with its frame.
-        shard_bytes, shard_seconds: `max_shard_bytes` and `max_shard_seconds`; 0 for none.
-        compact_seconds: between two runs of ``asyncrec compact``; 0 for none.
-        restarts: of each writer, one after another, in the whole time.
-        ramp_seconds: within which all writers begin.
-        part_bytes: of a part of an upload.
+        rate: records per second of each writer.
+        record_bytes: the size of a stored record, including its frame.
+        shard_bytes, shard_seconds: `max_shard_bytes` and `max_shard_seconds`; 0 for no limit.
+        compact_seconds: the time between two runs of ``asyncrec compact``; 0 for never.
+        restarts: how often each writer is restarted during the whole time, one writer after another.
+        ramp_seconds: the time within which all writers start.
+        part_bytes: the size of a part of an upload.
     """
 
     writers: int = 1000
@@ -98,25 +101,25 @@ class Crawl:
 
     @property
     def records_a_shard(self) -> int:
-        """How many records a shard gets, as they come evenly."""
+        """Return how many records a shard gets if they arrive evenly."""
         by_bytes = max(1, self.shard_bytes // self.record_bytes)
         return min(by_bytes, math.floor(self.shard_seconds * self.rate) + 1) if self.shard_seconds else by_bytes
 
     @property
     def commit_seconds(self) -> float:
-        """Between two commits of a writer."""
+        """Return the time between two commits of a writer."""
         return self.records_a_shard / self.rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What whoever opens the data set finds of its manifest.
+    """What is found in the manifest's folder when the data set is opened.
 
     Attributes:
-        listed: keys in its folder.
-        checkpoint: bytes of the newest one.
-        singles: segments that it does not cover, each of one commit of a writer that has not ended.
-        closings: the bytes of each segment that it does not cover, and that ended a writer.
+        listed: the number of keys in the folder.
+        checkpoint: the size of the newest checkpoint in bytes.
+        singles: the number of segments that it does not cover, each with one commit of a writer that is still open.
+        closings: the sizes in bytes of the closing segments that it does not cover.
     """
 
     listed: int = 0
@@ -126,7 +129,7 @@ class Found:
 
     @property
     def segments(self) -> int:
-        """How many whoever opens reads."""
+        """Return how many segments are read on opening."""
         return self.singles + len(self.closings)
 
 
@@ -141,12 +144,12 @@ class Life:
 
 
 def opening(found: Found) -> Requests:
-    """Reading the manifest."""
+    """Return the requests that read the manifest."""
     return list_(found.listed) + Requests(GetObject=bool(found.checkpoint) + found.singles + len(found.closings))
 
 
 def shard(crawl: Crawl, records: int) -> dict[str, Requests]:
-    """A shard of so many records, and what belongs to it."""
+    """Return the requests for a shard with this many records and for everything that belongs to it."""
     sidecars = put(LINE * records, crawl.part_bytes) + put(KEY * records, crawl.part_bytes)
     return {
         "shards": put(records * crawl.record_bytes, crawl.part_bytes, exclusive=True),
@@ -156,7 +159,7 @@ def shard(crawl: Crawl, records: int) -> dict[str, Requests]:
 
 
 def life(crawl: Crawl, records: int, found: Found) -> dict[str, Requests]:
-    """All of a writer: its mark, what it reads as it opens, its shards, and its end."""
+    """Return all requests of a writer: for its mark, for reading the manifest, for its shards, and for its end."""
     requests = {cause: Requests() for cause in CAUSES}
     full, rest = divmod(records, crawl.records_a_shard)
     for number, size in ((full, crawl.records_a_shard), (1, rest)):
@@ -167,12 +170,12 @@ def life(crawl: Crawl, records: int, found: Found) -> dict[str, Requests]:
     return requests
 
 
-# What is merged, sorted and read at once, as asyncrec/_shards/commit/key_runs.py has it; bytes of an entry.
+# What is merged, sorted and read at once, as in asyncrec/_shards/commit/key_runs.py; the bytes of an entry.
 _RATIO, _LEAST_ENTRIES, _SORTED, _BLOCK, _LEAST_STEP, _ENTRY = 4, 1 << 16, 1 << 20, 512, 64, 24
 
 
 def merging(crawl: Crawl, runs: list[int], shards: int, records: int) -> tuple[list[int], Requests]:
-    """Runs of keys, by their entries, when so many shards with so many records are new; and what that asks."""
+    """Return the runs of keys after merging new shards, by their numbers of entries, and the requests for the merge."""
     fresh = [*[_SORTED] * (records // _SORTED), records % _SORTED]
     stay, merged, more = [], fresh[:-1], records
     for entries in sorted(runs):
@@ -188,7 +191,10 @@ def merging(crawl: Crawl, runs: list[int], shards: int, records: int) -> tuple[l
 
 
 def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool, runs: Requests) -> Requests:
-    """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one; ``runs``: for keys."""
+    """Return the requests of one run of ``compact`` that makes a checkpoint of ``size`` bytes.
+
+    ``old`` says whether there is an earlier checkpoint; ``runs`` are the requests for the runs of keys.
+    """
     requests = runs + opening(found) + put(size, crawl.part_bytes) + get() + Requests(PutObject=1)
     requests += list_(found.listed + 3) + list_(found.listed + 3 - deleted)
     requests += Requests(DeleteObject=deleted, GetObject=1)
@@ -196,12 +202,12 @@ def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool
 
 
 def watching(writers: int, listed: int) -> Requests:
-    """One look of ``asyncrec watch``, where nothing was committed since the last one: two lists, and the marks."""
+    """Return the requests of one look of ``asyncrec watch`` without new commits: two lists, and the marks."""
     return list_(writers) + list_(listed) + Requests(GetObject=writers)
 
 
 def lives(crawl: Crawl) -> Iterator[Life]:
-    """All writers: those that are restarted are so one after another, evenly over the time between two restarts."""
+    """Yield all writers; restarts are spread evenly over the time between two restarts of the same writer."""
     for writer in range(crawl.writers):
         begin = crawl.ramp_seconds * writer / crawl.writers
         each = crawl.seconds / max(1, crawl.restarts)
@@ -213,14 +219,15 @@ def lives(crawl: Crawl) -> Iterator[Life]:
 
 @dataclass(kw_only=True)
 class Day:
-    """A crawl, counted.
+    """The totals of a crawl.
 
     Attributes:
-        requests: by cause.
-        shards, records, bytes: what is in the data set.
-        listed: keys in the folder of its manifest, at the end.
-        most_segments: the most that an opening writer had to read, each a request for its version and one for itself.
-        end: what a reader finds.
+        requests: the requests by cause.
+        shards, records, bytes: the contents of the data set.
+        listed: the number of keys in the manifest's folder at the end.
+        most_segments: the most segments that a writer read on opening; each takes a request for its version and one for
+            its data.
+        end: what a reader finds at the end.
     """
 
     requests: dict[str, Requests]
@@ -232,20 +239,20 @@ class Day:
 
     @property
     def total(self) -> Requests:
-        """By kind."""
+        """Return the requests by kind."""
         return sum(self.requests.values(), Requests())
 
 
 class _Manifest:
-    """The manifest of a crawl, as one goes through its events."""
+    """The manifest of a crawl while its events are processed."""
 
     def __init__(self) -> None:
-        self.uncovered: dict[Life, int] = {}  # commits, of writers that are open
-        self.singles = 0  # of all of them
-        self.closings: list[int] = []  # sizes of those that no checkpoint covers
+        self.uncovered: dict[Life, int] = {}  # commits of each writer that is open
+        self.singles = 0  # the total of these
+        self.closings: list[int] = []  # sizes of closing segments that no checkpoint covers
         self.ended = self.committed = self.covered = self.checkpoint = self.checkpoints = 0
         self.fresh = 0  # single segments in no checkpoint
-        self.waiting = 0  # single segments in the newest, which are deleted by the next run
+        self.waiting = 0  # single segments in the newest checkpoint, which the next run deletes
         self.shards_of: dict[Life, int] = {}
         self.runs: list[int] = []
         self.merged = 0  # commits whose keys are in runs
@@ -267,7 +274,7 @@ class _Manifest:
         self.ended += 1
 
     def compact(self, crawl: Crawl) -> tuple[int, Requests]:
-        """Returns how many objects are deleted, and what is asked for the runs of keys."""
+        """Process a compaction; return the number of deleted objects, and the requests for the runs of keys."""
         deleted, self.waiting, self.fresh = self.waiting, self.fresh, 0
         new = self.committed - self.merged
         before, self.merged = self.runs, self.committed
@@ -284,7 +291,7 @@ class _Manifest:
 
 
 def the_day(crawl: Crawl) -> Day:
-    """Go through a crawl, with all that opens, commits, ends and is compacted in the order of time."""
+    """Process all openings, commits, ends and compactions of a crawl in chronological order."""
     all_lives = list(lives(crawl))
     events: list[tuple[float, str, Life | None]] = []
     for each in all_lives:
@@ -295,7 +302,7 @@ def the_day(crawl: Crawl) -> Day:
     if crawl.compact_seconds:
         times = takewhile(lambda at: at < crawl.seconds, (crawl.compact_seconds * number for number in count(1)))
         events += [(at, "all compact", None) for at in times]
-    # At one moment: what is committed, then what is merged, then whose writers end, and then who begins anew.
+    # At the same moment, commits come first, then compactions, then writers that end, and then writers that start.
     order = {"commit": 0, "all compact": 1, "end": 2, "open": 3}
     events.sort(key=lambda event: (event[0], order[event[1]]))
     day = Day(requests={cause: Requests() for cause in CAUSES}, end=Found())

@@ -1,10 +1,10 @@
-"""A crawl of many processes into one data set: its requests and what they cost, computed and checked.
+"""Calculate and check the requests and the cost of a crawl of many processes into one data set.
 
-    make scale                                         what the default crawl costs, and choices beside it
-    make scale ARGS="--shard-seconds 600"              another crawl: each field of `paper.Crawl` is an option
+    make scale                                         the cost of the default crawl, and of alternatives
+    make scale ARGS="--shard-seconds 600"              a different crawl: each field of `paper.Crawl` is an option
 
-`docs/scale.md` shows what it prints. It stands beside the tests because it runs what is private, and a test holds it to
-what writers do.
+`docs/scale.md` shows its output. It is next to the tests because it uses private names, and because a test compares it
+with real writers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from . import flushes
 from .paper import CAUSES, MIB, Crawl, Prices, Requests, is_write, opening, the_day
 
-# What S3 promises to answer in a second, of one prefix.
+# The requests per second that S3 promises to serve for one prefix.
 WRITES, READS = 3500, 5500
 
 
@@ -26,7 +26,7 @@ def _table(*rows: list[str]) -> str:
 
 
 def costs(crawl: Crawl, prices: Prices) -> str:
-    """What each part of a crawl asks, and what that costs."""
+    """Return a table of the requests of each part of a crawl, and their cost."""
     day = the_day(crawl)
     millions = day.records / 1e6
     rows = [["cause", "writes", "reads", "lists", "$", "$ per million records"]]
@@ -41,7 +41,7 @@ def costs(crawl: Crawl, prices: Prices) -> str:
 
 
 def summary(crawl: Crawl, prices: Prices) -> str:
-    """A crawl in a few lines."""
+    """Describe a crawl in a few lines."""
     day = the_day(crawl)
     return (
         f"{crawl.writers:,} writers, {crawl.hours:g} hours, {crawl.rate:g} records a second each: "
@@ -69,13 +69,13 @@ CHOICES = {
 
 
 def choices(crawl: Crawl, prices: Prices) -> str:
-    """The same crawl with other options."""
+    """Return a table of the same crawl with other options."""
     rows = [["", "shards", "a commit every", "requests", "$ a day", "$ per million records", "segments read to begin"]]
     return _table(*rows, *(choice(what, crawl, prices) for what in CHOICES))
 
 
 def choice(what: str, crawl: Crawl, prices: Prices) -> list[str]:
-    """A row of `choices`."""
+    """Return a row of `choices`."""
     other = replace(crawl, **CHOICES[what])
     day = the_day(other)
     dollars = prices.of(day.total)
@@ -91,7 +91,7 @@ def choice(what: str, crawl: Crawl, prices: Prices) -> list[str]:
 
 
 def restart_of_all(crawl: Crawl) -> str:
-    """What all writers together ask as they begin anew at one time, and how long S3 takes to answer at the least."""
+    """Return a table of the requests if all writers restart at once, and S3's shortest possible time to serve them."""
     rows = [["segments in no checkpoint", "requests of one writer", "of all", "the least time"]]
     for segments in (0, 100, 1000, 10_000, 100_000):
         one = Requests(PutObject=1, ListObjectsV2=max(1, math.ceil(segments / 1000)), GetObject=1)
@@ -104,7 +104,7 @@ def restart_of_all(crawl: Crawl) -> str:
 
 
 def flushing(prices: Prices) -> str:
-    """What a writer without a disk asks to flush: measured, and the same for each crawl."""
+    """Return a table of the measured requests for flushes of a writer without a disk, the same for every crawl."""
     return _table(flushes.HEAD, *(flushes.flushing(*case, prices) for case in flushes.CASES))
 
 

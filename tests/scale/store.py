@@ -1,4 +1,4 @@
-"""A store in memory that counts the requests which `asyncrec_s3` makes for the same calls (`paper`)."""
+"""A store in memory that counts the requests that `asyncrec_s3` would make for the same calls (see `paper`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINDOW = 8 << 20
 
 
 class CountingBucket(MemoryStorage):
-    """A bucket; `requests` counts what it was asked, by kind, and `read` has the keys that were read."""
+    """A bucket that counts requests by kind in `requests`, and lists the keys that were read in `read`."""
 
     read_ahead = 2 * WINDOW
 
@@ -26,7 +26,7 @@ class CountingBucket(MemoryStorage):
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
-        parts = 0  # from the first that is as long as one has to be
+        parts = 0  # counted from the first one of full length
 
         async def counted(buffers: Sequence[Buffer]) -> None:
             nonlocal parts
@@ -62,5 +62,5 @@ class CountingBucket(MemoryStorage):
         await super().delete(key)
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of each object."""
+        """Return the size of each object in bytes."""
         return {key: each.info.size for key, each in self._objects.items()}

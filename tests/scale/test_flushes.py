@@ -1,4 +1,4 @@
-"""What a writer that flushes to its store asks of it, sends and holds; and `docs/scale.md` shows it."""
+"""The requests, traffic and memory of a writer that flushes to its store match `docs/scale.md`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 @pytest.mark.slow
 @pytest.mark.parametrize("case", flushes.CASES, ids=str)
 def test_documented_request_counts_match_measured_writer(case: tuple[int, float]) -> None:
-    """But for one flush more or less."""
+    """One flush more or less is accepted."""
     row = flushes.flushing(*case, Prices())
     [shown] = [line for line in SHOWN.splitlines() if line.startswith(f"| {' | '.join(row[:2])} |")]
     for asked, said in zip(row[2:], shown.strip("| ").split(" | ")[2:], strict=True):
@@ -39,13 +39,13 @@ async def test_slow_writer_sends_records_at_most_three_times() -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 async def test_chunk_filling_writer_sends_records_at_most_twice(compression: asyncrec.Compression) -> None:
-    """A part for S3, of 8 MiB, within the 30 seconds of `flush_seconds`."""
+    """The chunk is a part for S3 of 8 MiB, filled within the 30 seconds of `flush_seconds`."""
     assert (await flushes.crawl(MIB // 2, seconds=600, compression=compression)).times <= 2.1
 
 
 @pytest.mark.parametrize("open_shards", [1, 8])
 async def test_flushing_writer_stays_within_its_memory_limit(open_shards: int) -> None:
-    """Whatever is kept for flushes: the writer is faster than its flushes are due, and its store takes a second."""
+    """This includes what is kept for flushes: the writer is faster than its flushes, and its store takes a second."""
 
     class Slow(MemoryStorage):
         async def put(self, *args, **options):  # type: ignore[no-untyped-def]  # as inherited

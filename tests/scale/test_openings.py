@@ -1,4 +1,4 @@
-"""What is asked as a data set is opened: beside a thousand writers that flush to the store, and behind many commits."""
+"""The requests for opening a data set while a thousand writers flush to the store, and after many commits."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def open_to_skip(store: CountingBucket) -> None:
 
 
 async def stay_open(store: CountingBucket) -> None:
-    """Until it has looked twice for writers that are silent."""
+    """Keep a writer open until it has looked twice for silent writers."""
     async with asyncrec.open_sharded_writer("pages", storage=store):
         await anyio.sleep(200)
 
 
-# A look at the flush logs of all, and one at the clock of the store.
+# One look at all flush logs, and one request for the store's time.
 LOOK = WRITERS * ENTRIES // PAGE + 1
 
 
@@ -51,8 +51,8 @@ LOOK = WRITERS * ENTRIES // PAGE + 1
 async def test_opening_beside_flushing_writers_adds_no_listings(
     opening: Callable[[CountingBucket], Awaitable[None]], looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Than beside writers that do not flush; only a look for silent writers lists all flush logs, and asks the time."""
-    monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no look comes at once
+    """Only the look for silent writers, at a later time, lists all flush logs and asks for the store's time."""
+    monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # so that no look happens at once
     asked = []
     for flush in (False, True):
         store = CountingBucket()
@@ -82,7 +82,7 @@ DAY_WRITERS, DAY_COMMITS, SHARDS_FOR_A_LOOK = 20, 100, 100
 
 
 class VirtualTime(datetime):
-    """The time of the loop's clock: what was merged an hour ago may be deleted."""
+    """The time of the event loop's clock, so that what was merged an hour ago may be deleted."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> VirtualTime:
@@ -90,7 +90,7 @@ class VirtualTime(datetime):
 
 
 async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writers make the checkpoints. The last commits, which no checkpoint covers, come on top."""
+    """The writers make the checkpoints. The last commits, which no checkpoint covers, take additional requests."""
     monkeypatch.setattr("asyncrec._shards.writing.checkpoints.SHARDS_FOR_A_LOOK", SHARDS_FOR_A_LOOK)
     monkeypatch.setattr("asyncrec.storage._memory.datetime", VirtualTime)
     store = CountingBucket()
@@ -115,6 +115,6 @@ async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPat
         asked, read = store.requests - before, store.read[read_before:]
         over.set()
     segments = sum(segment_of(key.removeprefix(manifest_prefix("pages"))) is not None for key in read)
-    # Half of the day without a look comes once in 20,000 days.
+    # Half a day without a look happens once in 20,000 days.
     assert segments < DAY_WRITERS * DAY_COMMITS / 2
     assert asked.total() - segments <= 15

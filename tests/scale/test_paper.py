@@ -1,4 +1,4 @@
-"""What `paper` computes is what real writers ask of a store, by kind; and `docs/scale.md` shows what it computes."""
+"""The requests that `paper` calculates are those of real writers, by kind, and `docs/scale.md` shows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .store import CountingBucket
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 SHOWN = (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")
-# Of more than a million shards: seconds of a processor.
+# Crawls with more than a million shards, which take seconds of processor time.
 _LONG = [what for what, changes in CHOICES.items() if changes.get("shard_seconds") == 60.0]
 
 NAME = "pages"
@@ -31,13 +31,13 @@ NAME = "pages"
 
 @pytest.fixture(autouse=True)
 def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer looks at random moments whether a checkpoint is to be made: a list each, which is not computed."""
+    """Disable the looks at random times for a checkpoint to make: each takes a list request that is not calculated."""
     monkeypatch.setattr(checkpoints, "DELAY_SECONDS", 1e12)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One step of a crawl, as it was counted and as it was computed."""
+    """One step of a crawl, with its counted and its calculated requests."""
 
     what: str
     asked: Requests
@@ -45,9 +45,9 @@ class Check:
 
 
 async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
-    """Have all writers of a crawl write three times for so many seconds, and merge their manifest before the last.
+    """Run all writers of a crawl three times for some seconds, with a merge of the manifest before the last time.
 
-    The first find nothing, the second what those before have closed, the third a checkpoint.
+    The first writers find nothing, the second ones find closing segments, and the third ones a checkpoint.
     """
     store = CountingBucket(part_bytes=crawl.part_bytes)
     records = int(seconds * crawl.rate)
@@ -89,7 +89,7 @@ async def _write(store: CountingBucket, crawl: Crawl, writer_id: str, seconds: f
 
 
 def _found(store: CountingBucket, *, closings: bool) -> Found:
-    """What is there for whoever opens; with ``closings``, those are read, and else a checkpoint covers them."""
+    """Return what an opening writer finds; with ``closings``, no checkpoint covers the closing segments."""
     prefix = manifest_prefix(NAME)
     here = {key: size for key, size in store.sizes().items() if key.startswith(prefix)}
     last = {found[0]: size for key, size in sorted(here.items()) if (found := segment_of(key.removeprefix(prefix)))}
@@ -101,7 +101,7 @@ def _found(store: CountingBucket, *, closings: bool) -> Found:
 
 
 async def test_writers_make_computed_number_of_requests() -> None:
-    """Shards that end by the time, of several parts; opened on nothing, on closing segments and on a checkpoint."""
+    """Shards end by time and have several parts; writers open on nothing, on closing segments, and on a checkpoint."""
     crawl = Crawl(writers=10, rate=0.1, shard_seconds=61, part_bytes=32 << 10)
     steps = await check(crawl, seconds=321)
     assert [step.asked for step in steps] == [step.computed for step in steps]
@@ -109,7 +109,7 @@ async def test_writers_make_computed_number_of_requests() -> None:
 
 
 async def test_writers_of_full_shards_make_computed_requests() -> None:
-    """Shards that end by their size, of one request each."""
+    """Shards end by size, and take one request each."""
     crawl = Crawl(writers=3, rate=2, record_bytes=1000, shard_bytes=10_000)
     steps = await check(crawl, seconds=100)
     assert [step.asked for step in steps] == [step.computed for step in steps]

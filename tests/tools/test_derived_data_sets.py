@@ -251,7 +251,7 @@ async def test_target_named_for_another_format_is_rejected(storage: Storage, com
 
 
 @pytest.mark.parametrize("tool", ["merge", "filter", "sample", "dedupe", "convert"])
-async def test_shards_of_no_bytes_are_refused(storage: Storage, tool: str) -> None:
+async def test_shard_size_of_zero_is_rejected(storage: Storage, tool: str) -> None:
     await write_pages(storage)
     await storage.put("x.jsonl", b'{"n": 1}\n')
     before = await names(storage)

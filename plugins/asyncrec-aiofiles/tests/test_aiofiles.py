@@ -1,4 +1,4 @@
-"""The plugin passes the kit, and says what it cannot do."""
+"""The plugin passes the conformance kit, and its errors say what it does not support."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionE
 from asyncrec.storage import Storage
 from asyncrec.testing import StorageConformance, replaces_case
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # aiofiles knows no other
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # aiofiles needs asyncio
 
 
 def late(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """As on a slow disk: where it is called on the event loop, that stands still."""
+    """Delay a function as a slow disk would; if it is called on the event loop, that blocks the loop."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         threading.Event().wait(seconds)
@@ -36,7 +36,7 @@ def late(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 class TestFileStorage(StorageConformance):
-    cancellable_requests = False  # aiofiles works in threads, which are awaited to their end
+    cancellable_requests = False  # aiofiles works in threads, which cannot be cancelled
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ class TestFileStorage(StorageConformance):
 
     @replaces_case("a file system has no file and folder of one name")
     async def test_key_that_is_also_a_folder(self) -> None:
-        """The second of the two is a `StorageError` that names it, and leaves nothing behind."""
+        """Creating the second of the two raises a `StorageError` that names it and leaves nothing behind."""
         async with self.open_storage() as storage:
             await storage.put("n", b"file")
             with pytest.raises(StorageError, match="n/1"):
@@ -152,7 +152,7 @@ async def test_storage_stops_own_thread_pool_on_close(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["scope", "task.cancel"])
 async def test_cancelled_call_finishes_before_cancellation_is_raised(how: str) -> None:
-    """Its result is not lost either: the cancellation waits for the next await."""
+    """Its result is not lost either: the cancellation is raised at the next await."""
     running, go_on = threading.Event(), threading.Event()
     steps: list[str] = []
 

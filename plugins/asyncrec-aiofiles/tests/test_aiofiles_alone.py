@@ -1,6 +1,6 @@
-"""Why plain paths do not go through aiofiles, shown on the release that is installed.
+"""Why plain paths do not use aiofiles, demonstrated with the installed release.
 
-When one of these fails, aiofiles has changed: see docs/design/clients-of-stores.md.
+If one of these tests fails, aiofiles has changed: see docs/design/clients-of-stores.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import aiofiles
 import pytest
 import trio
 
-SIZE = 1 << 20  # sixteen times what a pipe holds
+SIZE = 1 << 20  # sixteen times the capacity of a pipe
 
 
 def test_aiofiles_write_outlives_cancelled_caller(tmp_path: Path) -> None:
-    """So a file could be published, or removed, while a thread still writes to it: `settled` waits for it instead."""
+    """A thread could still write to a file that is being published or removed, so `settled` waits for the thread."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     begun, cancelled = threading.Event(), threading.Event()
@@ -39,7 +39,7 @@ def test_aiofiles_write_outlives_cancelled_caller(tmp_path: Path) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert sum(map(len, came)) == 1  # the task has ended, the write has not
+            assert sum(map(len, came)) == 1  # the task has ended, but the write has not
             cancelled.set()
 
     thread = threading.Thread(target=read)

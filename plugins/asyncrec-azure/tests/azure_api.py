@@ -1,7 +1,7 @@
-"""Azure's Blob service over a dictionary: blobs, and blocks that are not committed, stricter than the real one.
+"""Azure's Blob service on top of a dictionary: blobs and uncommitted blocks, stricter than the real service.
 
-Stricter where that catches mistakes: a block has to have the checksum that is said of it, and to say one; a list may
-name only blocks that are there; names of blocks have one length; whoever does not sign is refused.
+It is stricter where that catches mistakes: a block must come with a checksum, which has to be right; a list may name
+only existing blocks; the names of blocks have equal lengths; unsigned requests are rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from serving import Refusal, Server  # found by the line above
+from serving import Refusal, Server  # found because of the line above
 
 __all__ = ["ACCOUNT", "CONTAINER", "Blob", "FakeAzure"]
 
@@ -48,20 +48,20 @@ class Blob:
 
 
 class FakeAzure(Server):
-    """One container, what was asked of it, and what goes wrong with it.
+    """A fake store with one container, which logs its requests and has faults on demand.
 
-    The kinds in its log are ``put``, ``block``, ``commit``, ``read``, ``meta``, ``list``, ``delete``. Beside the faults
-    of every server of the tests there are ``corrupt`` (what is committed has lost its last byte) and ``damage`` (a
+    The kinds in its log are ``put``, ``block``, ``commit``, ``read``, ``meta``, ``list``, ``delete``. In addition to
+    the faults of every test server, there are ``corrupt`` (what is committed lacks its last byte) and ``damage`` (a
     body arrives with a flipped bit).
 
     Attributes:
-        blobs, staged: by name; the blocks that are not committed by name and id.
-        authorization: what every request's header begins with; `None`: anything.
-        signature: the ``sig`` that every address has; `None`: none is asked for.
-        page_size: how many blobs a page of a listing has at the most.
-        knows_start: whether a listing can begin in the middle.
-        crc64: of a block, in place of its MD5: the store ``"compares"`` it, ``"refuses"`` it, or ``"ignores"`` it; or
-            it ``"answers"`` with that of what it has got, without comparing it.
+        blobs, staged: the blobs by name; the uncommitted blocks by name and id.
+        authorization: the required start of each request's Authorization header; `None`: anything is accepted.
+        signature: the ``sig`` required in each URL; `None`: none is required.
+        page_size: the maximum number of blobs on a page of a listing.
+        knows_start: whether a listing can start in the middle.
+        crc64: how the store treats a CRC-64 sent instead of an MD5 with a block: it ``"compares"``, ``"refuses"`` or
+            ``"ignores"`` it, or ``"answers"`` with the CRC-64 of the received body without comparing.
     """
 
     def reset(self) -> None:
@@ -83,7 +83,7 @@ class FakeAzure(Server):
         self, name: str, data: bytes, metadata: dict[str, str] | None = None, blocks: dict[str, bytes] | None = None
     ) -> Blob:
         self._version += 1
-        self.staged.pop(name, None)  # whoever publishes drops everybody's blocks
+        self.staged.pop(name, None)  # publishing discards all writers' uncommitted blocks
         self.blobs[name] = Blob(bytes(data), f"0x{self._version:X}", metadata or {}, blocks or {})
         return self.blobs[name]
 
@@ -235,9 +235,9 @@ class FakeAzure(Server):
         return web.Response(status=status, body=body, content_type="application/xml", headers=known | (headers or {}))
 
 
-@functools.lru_cache(maxsize=1)  # a block's is compared, and then answered
+@functools.lru_cache(maxsize=1)  # a block's checksum is compared, and then returned
 def _crc64(body: bytes) -> str:
-    """Azure's: CRC-64/NVME, as the header has it."""
+    """Return Azure's CRC-64/NVME in the form of its header."""
     crc = (1 << 64) - 1
     for byte in body:
         crc = _CRC64_OF[(crc ^ byte) & 0xFF] ^ (crc >> 8)

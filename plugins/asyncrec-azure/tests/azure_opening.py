@@ -1,4 +1,4 @@
-"""Opens a container as the plugin does, on either loop, with a back-off for tests: soon patient, soon tired."""
+"""Opens a container as the plugin does, on either event loop, with a back-off short enough for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncrec_azure.storage import open_container
 
 from asyncrec.storage import BridgedStorage, RetryPolicy, Storage, on_asyncio
 
-# The emulator's, which everybody knows.
+# The emulator's well-known key.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 CHUNK = 64 << 10
 

@@ -1,4 +1,4 @@
-"""The fake store, once for all tests, or Azurite where `make test-azurite` says so."""
+"""Fixtures with the fake store, shared by all tests, or Azurite if `make test-azurite` runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
-from azure_api import FakeAzure  # found by the line above
+from azure_api import FakeAzure  # found because of the line above
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def server() -> Iterator[FakeAzure]:
 
 @pytest.fixture
 def azure(server: FakeAzure) -> FakeAzure:
-    """The store, empty."""
+    """Return the store after emptying it."""
     server.reset()
     return server
 

@@ -1,4 +1,4 @@
-"""Which account, which credentials: by options, by the URL, by the environment; and what cannot be."""
+"""The account and credentials from options, the URL or the environment, and errors if they cannot be used."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_anonymous_head_raises_permission_error(azure: FakeAzure) -> None:
 
 
 class Identity(Server):
-    """A machine's service of managed identities."""
+    """A stand-in for a machine's managed identity service."""
 
     def kind_of(self, request: Any) -> str:
         return "token"
@@ -154,7 +154,7 @@ class Identity(Server):
 
 @pytest.mark.anyio
 async def test_managed_identity_obtains_tokens_through_sdk(azure: FakeAzure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on App Service, whose environment says where. Azure's SDK sends tokens over TLS alone."""
+    """As on App Service, the environment contains its address. Azure's SDK sends tokens only over TLS."""
     with Identity().serving() as identity:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{identity.url}/msi")
         monkeypatch.setenv("IDENTITY_HEADER", "header")
@@ -210,7 +210,7 @@ async def test_error_names_missing_ca_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"size": "9"}, {"size": None}, {"etag": None}, {"etag": ""}, {"modified": "today"}])
 def test_response_without_valid_object_metadata_is_rejected(wrong: dict[str, Any]) -> None:
-    """As a proxy's page does, or a store's that is none."""
+    """Such responses come from a proxy, or from a server that is no blob store."""
     right = {"size": 9, "etag": '"0x1"', "modified": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)}
     assert info_of("key", **right, metadata={}).etag == "0x1"
     with pytest.raises(ValueError, match="does not describe"):

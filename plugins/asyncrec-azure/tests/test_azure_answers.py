@@ -1,4 +1,4 @@
-"""What a store answers is read within limits."""
+"""How much of a store's response is read is limited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 10
 
 
 class Endless:
-    """An answer without an end."""
+    """A response that never ends."""
 
     def __init__(self, status: int) -> None:
         self.status_code = status

@@ -1,4 +1,4 @@
-"""The plugin passes the kit every storage passes, on asyncio and, over the bridge, on trio."""
+"""The plugin passes the storage kit, on asyncio and, through the bridge, on trio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asyncrec.testing._storage.keys import ODD_KEYS
 
 
 class AzureCases(StorageConformance):
-    """The cases, and the one that differs."""
+    """The kit's cases, with one replaced."""
 
     @replaces_case("Azure takes a backslash in a name for a slash, so that such a key is refused; all others are kept")
     async def test_odd_keys(self) -> None:
@@ -39,7 +39,7 @@ class AzureCases(StorageConformance):
             assert not await self.raw_list(storage)
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Blocks that were never committed are seen by nobody, cannot be taken away, and go by themselves."""
+        """Return nothing: uncommitted blocks cannot be listed or removed, and expire by themselves."""
         return []
 
 
@@ -94,7 +94,7 @@ class TestAzureStorage(AzureCases):
 
 @pytest.mark.slow
 class TestAzureStorageWithPrefix(TestAzureStorage):
-    """And on a store that cannot begin a listing in the middle, and has small pages."""
+    """The cases with a prefix, on a store that cannot start a listing in the middle and has small pages."""
 
     prefix = "some/folder/"
 

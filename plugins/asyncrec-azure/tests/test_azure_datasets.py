@@ -1,4 +1,4 @@
-"""Whole data sets on Azure, by their URLs, as users write and read them."""
+"""Entire data sets on Azure, written and read by their URLs as users do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer is judged by its status first; an answer that is not the store's is known by what it lacks."""
+"""A response is judged by its status first; one that is not from the store is recognized by what it lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_request_with_unparsable_error_body_is_retried(
     azure: FakeAzure, monkeypatch: pytest.MonkeyPatch, status: int, body: str
 ) -> None:
-    """A load balancer's page, said to be XML: the SDK fails at it by an error of its own."""
+    """A load balancer's page that claims to be XML makes the SDK raise an error of its own."""
     page = web.Response
     monkeypatch.setattr(azure, "error", lambda *_: page(status=status, text=body, content_type="application/xml"))
     async with open_quick(azure.endpoint) as storage:
@@ -35,7 +35,7 @@ async def test_request_with_unparsable_error_body_is_retried(
 
 @pytest.mark.parametrize("kind", ["read", "meta"])
 async def test_static_page_of_gateway_is_not_the_object(azure: FakeAzure, kind: str) -> None:
-    """The page has everything that an object has, but not the number that Azure gives each request."""
+    """The page looks like an object, except that it lacks the id that Azure gives to each request."""
     page = b"<html>We are back soon</html>"
     headers = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
     answer = azure.answer

@@ -1,4 +1,4 @@
-"""A window that is read as several ranges side by side: they are one, and where one fails nobody waits for another."""
+"""A window is read as several concurrent ranges, which are joined; if one fails, the others are not awaited."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_failed_range_ends_wait_for_stalled_range(azure: FakeAzure) -> Non
 
 
 async def test_short_range_fails_despite_overlong_neighbour(azure: FakeAzure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Together they are as long as they should be."""
+    """Together, the two have the expected length."""
     download, asked = AzureSource._download, 0
 
     async def unequal(source: AzureSource, start: int, end: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Keys, tokens and signatures are in no error, log, repr or pickle, whatever fails, though the store repeats them."""
+"""Keys, tokens and signatures appear in no error, log, repr or pickle, even if the store's response repeats them."""
 
 from __future__ import annotations
 

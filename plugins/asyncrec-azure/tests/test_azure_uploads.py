@@ -1,4 +1,4 @@
-"""What an upload does when something is in its way: another writer, a damaged body, a store that lost some of it."""
+"""Uploads that are disturbed by another writer, a damaged body, or a store that lost some of the blocks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_exclusive_sink_finds_existing_object_before_first_block(azure: Fa
 
 
 async def test_chunk_over_one_mebibyte_arrives_with_matching_checksum(azure: FakeAzure) -> None:
-    """A thread copies it, and goes on with the sum."""
+    """A thread copies the chunk and computes its checksum."""
     data = content((1 << 20) + 5)
     async with open_quick(azure.endpoint, chunk_size=(1 << 20) + 1) as storage:
         await write(storage, data)
@@ -66,7 +66,7 @@ async def test_chunk_over_one_mebibyte_arrives_with_matching_checksum(azure: Fak
 async def test_damaged_body_is_resent(
     azure: FakeAzure, data: bytes, in_c: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store compares a CRC-64, or where asyncrec has no C an MD5."""
+    """The store compares a CRC-64, or an MD5 if asyncrec was built without C."""
     if not in_c:
         monkeypatch.setattr("asyncrec_azure.container.crc64nvme", lambda data: None)
     azure.plan = nth(1, Fault("damage"))
@@ -77,7 +77,7 @@ async def test_damaged_body_is_resent(
 
 @pytest.mark.parametrize("how", ["refuses", "ignores", "answers"])
 async def test_upload_falls_back_to_md5_without_crc64(azure: FakeAzure, how: str) -> None:
-    """Azurite refuses it, and ignores it when it was told to be loose. One may answer with that of what is damaged."""
+    """Azurite rejects a CRC-64, or ignores it in loose mode; another store may return that of the damaged data."""
     azure.crc64 = how
     azure.plan = nth(1, Fault("damage"), "block")
     async with open_quick(azure.endpoint) as storage:
@@ -97,7 +97,7 @@ async def test_commit_deletes_wrongly_assembled_object(azure: FakeAzure) -> None
 
 
 async def test_cleanup_keeps_object_replaced_by_another_writer(azure: FakeAzure) -> None:
-    """Another writer publishes its own between our look and the deletion."""
+    """Another writer publishes its object between our check and the deletion."""
 
     def plan(kind: str, n: int) -> Fault | None:
         if kind == "delete":
@@ -113,7 +113,7 @@ async def test_cleanup_keeps_object_replaced_by_another_writer(azure: FakeAzure)
 
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_writer_fails_after_foreign_commit_discards_its_blocks(azure: FakeAzure, exclusive: bool) -> None:
-    """The store keeps the blocks of nobody when an object is published."""
+    """When an object is published, the store discards all writers' uncommitted blocks."""
     async with open_quick(azure.endpoint) as storage:
         with pytest.raises(ObjectExistsError if exclusive else StorageError, match=r"another|already"):
             async with storage.open_sink("key", exclusive=exclusive) as sink:
@@ -124,7 +124,7 @@ async def test_writer_fails_after_foreign_commit_discards_its_blocks(azure: Fake
 
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "commit"])
 async def test_lost_publish_response_is_resolved_by_lookup(azure: FakeAzure, data: bytes) -> None:
-    """Every answer to the publishing request is lost: the object, by its upload's id, says that it is ours."""
+    """Every response to the publishing request is lost, but the upload's id in the object shows that it is ours."""
     azure.plan = lambda kind, n: Fault("reset-after") if kind in ("put", "commit") else None
     async with open_quick(azure.endpoint, attempts=3) as storage:
         await write(storage, data, exclusive=True)
@@ -152,7 +152,7 @@ async def test_rejected_block_fails_upload_without_publishing(azure: FakeAzure) 
 async def test_buffer_of_failed_block_is_not_reused(
     azure: FakeAzure, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    """A connection that is broken off may still send from it."""
+    """A connection that is being closed may still send from the buffer."""
     given: list[bool] = []
     monkeypatch.setattr(PartBuffers, "give", lambda self, part, *, reusable: given.append(reusable))
     azure.plan = nth(1, Fault("status", 403), "block") if refused else nothing
@@ -163,7 +163,7 @@ async def test_buffer_of_failed_block_is_not_reused(
 
 
 async def test_sink_limits_concurrent_blocks_and_frees_their_memory(azure: FakeAzure) -> None:
-    """A store that answers nothing holds up `send` after ``max_concurrency`` blocks."""
+    """If the store responds to nothing, `send` blocks after ``max_concurrency`` blocks."""
     azure.plan = lambda kind, n: Fault("stall") if kind == "block" else None
     sent = 0
     async with open_quick(azure.endpoint, max_concurrency=2) as storage:

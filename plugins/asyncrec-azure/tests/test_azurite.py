@@ -1,6 +1,6 @@
-"""The kit on Azurite, Microsoft's emulator, a server of somebody else's: `make test-azurite`.
+"""The kit on Azurite, Microsoft's emulator, which is an independent implementation: `make test-azurite`.
 
-In `make test`, which needs no Node, this module has no tests.
+In `make test`, which does not need Node, this module has no tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from asyncrec_azure.plugin import open_azure  # found by the line above
+from asyncrec_azure.plugin import open_azure  # found because of the lines above
 from azure.storage.blob import ContainerClient
 from azure_opening import CHUNK, KEY
 from test_azure_conformance import AzureCases
@@ -83,4 +83,4 @@ class AzuriteCases(AzureCases):
 if PROGRAM is not None:
 
     class TestAzurite(AzuriteCases):
-        """Collected where there is one."""
+        """Collected only if Azurite is installed."""

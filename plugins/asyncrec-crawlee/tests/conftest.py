@@ -1,4 +1,4 @@
-"""What the tests share is imported by name."""
+"""Make the helper modules of these tests importable by name."""
 
 from __future__ import annotations
 

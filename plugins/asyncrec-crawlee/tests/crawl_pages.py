@@ -1,4 +1,4 @@
-"""A crawl of a site by Crawlee, as a program: it goes on where an earlier one was killed."""
+"""A program that crawls a site with Crawlee, and continues where an earlier run was killed."""
 
 from __future__ import annotations
 

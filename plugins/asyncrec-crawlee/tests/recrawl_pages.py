@@ -1,4 +1,4 @@
-"""A crawl of a site by Crawlee, as a program, which asks for each page of an earlier run whether it has changed."""
+"""A program that crawls a site with Crawlee, and asks whether each page from an earlier run has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crawlee's datasets on asyncrec: what was pushed is on the disk, is read back as it was, and is never purged."""
+"""Crawlee's datasets on asyncrec: pushed items are on disk, are read back unchanged, and are never purged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import asyncrec
 from asyncrec import pages
 from asyncrec.errors import SchemaError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # Crawlee's
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # Crawlee supports only asyncio
 
 
 def client(folder: Path | str, **options: Any) -> AsyncrecStorageClient:
@@ -172,7 +172,7 @@ async def test_concurrent_opens_of_dataset_share_one_client(tmp_path: Path) -> N
 
 
 async def test_cancelled_commit_leaves_no_task_running(tmp_path: Path) -> None:
-    """What was pushed is on the disk, for the next run to take up."""
+    """The pushed items are on disk, where the next run finds them."""
     before = asyncio.all_tasks()
     with anyio.CancelScope() as scope:
         async with client(tmp_path) as storage:

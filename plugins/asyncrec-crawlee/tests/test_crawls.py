@@ -1,4 +1,4 @@
-"""Real crawls by Crawlee, in processes of their own, killed with -9 and started again: each page is there once."""
+"""Real crawls by Crawlee in separate processes are killed with -9 and restarted; each page is stored once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def site() -> Iterator[Site]:
 
 @contextmanager
 def crawling(site: Site, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A crawl in a process of its own, which is killed in the end if it has not ended."""
+    """Run a crawl in a separate process, which is killed at the end if it is still running."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, str(PROGRAM), site.root, str(folder)],
@@ -66,5 +66,5 @@ def test_repeatedly_killed_crawl_stores_each_page_once(site: Site, tmp_path: Pat
         assert page["status"] == 200
         assert page["content"].startswith(b"<html><title>Page ")
         assert page["date"]
-    # What was under way when it was killed is asked for again, and not much more.
+    # After a kill, little more is requested again than the requests that were in progress.
     assert sum(site.asked.values()) <= PAGES + KILLS * 8 * 2

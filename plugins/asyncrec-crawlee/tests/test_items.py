@@ -1,4 +1,4 @@
-"""An item of any kind becomes an Example, and is given back as it was."""
+"""Items of every kind are stored as Examples, and read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crawl that is run again asks what has changed, by a hook of Crawlee's, and stores the bodies of that alone."""
+"""A repeated crawl asks through a Crawlee hook what has changed, and stores only the changed bodies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def site() -> Iterator[Site]:
 @pytest.mark.timeout(300)
 def test_second_run_stores_revisits_and_finds_all_pages(site: Site, tmp_path: Path) -> None:
     for text in ("", "new"):
-        site.texts = ["", "", text]  # of every third page
+        site.texts = ["", "", text]  # for every third page
         done = subprocess.run(
             [sys.executable, "-P", str(PROGRAM), site.root, str(tmp_path)],
             env={**os.environ, "PYTHONWARNINGS": "ignore"},

@@ -9,7 +9,7 @@ from warcio.cli import main as warcio_main
 
 @pytest.fixture
 def clean(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], None]:
-    """What ``warcio check`` says of a file is that nothing is wrong."""
+    """Return a function that checks that ``warcio check`` finds nothing wrong with a file."""
 
     def check(path: Path) -> None:
         with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""A Parquet file that was made to take memory takes no more than a record may have, a few times over."""
+"""A Parquet file made to exhaust memory uses no more than a few times the size allowed for a record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def pool() -> Iterator[pa.MemoryPool]:
-    """Knows the most that pyarrow has held."""
+    """Install an Arrow memory pool that knows pyarrow's peak memory."""
     before = pa.default_memory_pool()
     counting = pa.proxy_memory_pool(before)
     pa.set_memory_pool(counting)
@@ -40,7 +40,7 @@ def converted(path: Path, most: int) -> tuple[int, list[str]]:
 
 
 def varint(value: int) -> bytes:
-    """As Thrift writes it."""
+    """Encode an integer as Thrift does."""
     value <<= 1
     found = bytearray()
     while value >= 0x80:
@@ -96,7 +96,7 @@ def test_reader_bounds_memory_for_uneven_rows(tmp_path: Path, pool: pa.MemoryPoo
 
 @pytest.mark.slow
 def test_prefix_compressed_values_count_at_full_size(tmp_path: Path, pool: pa.MemoryPool) -> None:
-    """The page has a MiB, and its values have a GiB."""
+    """The page has one MiB, but its values have one GiB."""
     values = pa.array([b"x" * MIB] * 1000, pa.large_binary())
     path = write(tmp_path / "x", {"a": values}, column_encoding={"a": "DELTA_BYTE_ARRAY"}, write_batch_size=1000)
     with pq.ParquetFile(path) as opened, open(path, "rb") as content:

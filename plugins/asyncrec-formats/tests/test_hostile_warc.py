@@ -1,4 +1,4 @@
-"""A WARC file that was made to take time or memory takes no more than it weighs, and what is sound in it is read."""
+"""A WARC file made to waste time or memory takes no more than its size justifies, and its intact part is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page(block: bytes = OK) -> bytes:
 
 
 def converted(content: bytes, step: int = 256 << 10) -> tuple[int, list[str]]:
-    """How many records there are, and what is bad."""
+    """Return the number of records, and the reasons why others are bad."""
     parser = _Parser("x", 256 << 20)
     records, bad = 0, []
     for at in range(0, len(content) + step, step):
@@ -39,7 +39,7 @@ def converted(content: bytes, step: int = 256 << 10) -> tuple[int, list[str]]:
 
 
 class Inflating:
-    """Counts what zlib is given and gives, which is what it copies and what takes its time."""
+    """Counts zlib's input and output bytes, which determine the time and the copying."""
 
     def __init__(self) -> None:
         self.taken = self.given = 0
@@ -67,7 +67,7 @@ def inflating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inflating]:
 
 
 class Searching:
-    """Counts how much of a text a pattern was let loose on."""
+    """Counts how many characters a pattern was allowed to search."""
 
     def __init__(self, pattern: Any) -> None:
         self._pattern = pattern
@@ -109,7 +109,7 @@ def test_reader_searches_small_members_once(searching: list[Searching], head: by
 
 
 def leaping(units: int) -> bytes:
-    """Members of 20 bytes, each of which leaps 65,535 bytes onto the next one's head, and damage at the end."""
+    """Return 20-byte GZIP members, each of which skips 65,535 bytes to the next one's header; the end is damaged."""
     unit = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\xff\xff\0\0" + b"\0" * 5
     return unit * units + b"\xff" * 65_600
 
@@ -124,7 +124,7 @@ def test_members_within_damaged_members_are_inflated_within_budget(inflating: In
 
 
 def test_reader_limits_inflation_of_candidate_members(inflating: Inflating) -> None:
-    """All of them leap to the same ten kB, which inflate to ten MiB, and are damaged behind that."""
+    """All of them skip to the same ten kB, which inflate to ten MiB before damaged data."""
     zeros = zlib.compressobj(9, zlib.DEFLATED, -15)
     much = zeros.compress(bytes(10 << 20)) + zeros.flush(zlib.Z_FULL_FLUSH)
     content = leaping(4000)[:-65_600] + b"\0\0\0\xff\xff" * 14_000 + much + b"\xff"
@@ -135,7 +135,7 @@ def test_reader_limits_inflation_of_candidate_members(inflating: Inflating) -> N
 def test_empty_members_take_work_proportional_to_size(inflating: Inflating) -> None:
     content = gzip.compress(b"", 9, mtime=0) * 20_000
     assert converted(content + gzip.compress(page())) == (1, [])
-    assert inflating.taken < 120 * len(content)  # not 256 KiB for each, which is 13,000 times
+    assert inflating.taken < 120 * len(content)  # reading 256 KiB for each would be 13,000 times
 
 
 def test_reader_finds_every_intact_member_among_damaged() -> None:

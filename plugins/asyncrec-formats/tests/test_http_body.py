@@ -1,4 +1,4 @@
-"""The body of an HTTP message: decoded as warcio does, and never to more than was asked for."""
+"""HTTP message bodies are decoded as by warcio, but never to more than the requested size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet and WARC, as `asyncrec.tools.convert` reads and writes them: what is bad is skipped and told."""
+"""`asyncrec.tools.convert` reads and writes Parquet and WARC; bad input is skipped and reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def write_pages(storage: Storage, *, records: int, max_shard_records: int)
 
 @pytest.fixture
 async def storage(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Storage]:
-    """On asyncio a disk, on trio memory: each test sees both, in half the time of all four."""
+    """Use a disk on asyncio and memory on trio: each test runs on both, in half the time of all four combinations."""
     where = f"memory://{tmp_path.name}" if anyio_backend == "trio" else str(tmp_path / "store")
     async with asyncrec.open_storage(where) as storage:
         yield storage
@@ -61,7 +61,7 @@ async def convert(storage: Storage, source: str, target: str, **options: Any) ->
 
 
 def warc(*, compressed: bool, pages: int = 20) -> bytes:
-    """Responses, with a request after each; a GZIP member for each record, as in the archives of the web."""
+    """Return responses, each followed by its request, in a GZIP member per record as in web archives."""
     chance = random.Random(0)
     records = []
     for number in range(pages):
@@ -173,10 +173,10 @@ async def test_convert_uses_page_url_as_key(storage: Storage) -> None:
 async def test_damaged_members_are_skipped_and_remainder_is_read(storage: Storage) -> None:
     content = bytearray(warc(compressed=True))
     members = [at for at in range(len(content)) if content[at : at + 3] == b"\x1f\x8b\x08"]
-    content[members[4] + 60] ^= 1  # of a response: the deflated data
-    content[members[10]] = 0  # of another: its magic
-    content[members[17] - 6] ^= 1  # the checksum of a response's end
-    await storage.put("x.warc.gz", bytes(content[:-10]))  # and the last request is torn
+    content[members[4] + 60] ^= 1  # the deflated data of a response
+    content[members[10]] = 0  # the magic bytes of another one
+    content[members[17] - 6] ^= 1  # the checksum at a response's end
+    await storage.put("x.warc.gz", bytes(content[:-10]))  # and cut off the last request
     report = await convert(storage, "x.warc.gz", "set")
     urls = {page["url"][0] for page in await decoded(storage, "set")}
     assert urls == {b"http://example.org/%d" % number for number in range(20) if number not in (2, 5, 8)}
@@ -216,7 +216,7 @@ async def test_convert_pairs_each_response_with_own_request(storage: Storage, re
         response = warc_record("response", f"HTTP/1.1 200 OK\r\nX-N: {number}\r\n\r\n{number}", **ours)
         request = warc_record("request", f"GET / HTTP/1.1\r\nX-N: {number}\r\n\r\n", **theirs)
         parts += [request, response] if request_first else [response, request]
-    # It names another, and has no id of its own: neither has the response where none are named.
+    # The request names a different record, or, if no ids are used, neither it nor the response has one.
     other = warc_record("request", "GET / HTTP/1.1\r\nX-N: another\r\n\r\n", Concurrent_To="<other>")
     parts.insert(0 if request_first else 1, other)
     await storage.put("x.warc", "".join(parts).encode())
@@ -255,7 +255,7 @@ async def test_convert_rejects_only_page_decoding_beyond_record_limit(storage: S
 
 
 def test_parser_yields_inflating_pages_in_small_batches() -> None:
-    """A block of some kilobytes, of a thousand times as much."""
+    """A block of some kilobytes inflates to a thousand times as much."""
     http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(bytes(4 << 20))
     record = (
         b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file: a bad one is bad alone, and what a small file claims to hold is not held at once."""
+"""Rows of a Parquet file: a bad row affects no other, and what a small file claims to contain is not read at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 256 << 20
 
 
 def read(folder: Path, table: pa.Table, **options: Any) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    """The records and what was bad, of a file of this table."""
+    """Write a table to a file; return its records and its bad rows."""
     return gathered(written(folder, table, **options))
 
 
@@ -81,7 +81,7 @@ def test_reader_reports_unstorable_row_and_keeps_others(tmp_path: Path, column: 
     ],
 )
 def test_timestamps_keep_nanoseconds(tmp_path: Path, kind: pa.DataType, number: Any, text: str) -> None:
-    """They are what pandas writes by default."""
+    """pandas writes nanoseconds by default."""
     records, bad = read(tmp_path, pa.table({"t": pa.array([number, None], kind)}))
     assert not bad
     assert next(iter(records[0].values()))[0] == text.encode()
@@ -89,7 +89,7 @@ def test_timestamps_keep_nanoseconds(tmp_path: Path, kind: pa.DataType, number: 
 
 
 def test_time_text_is_independent_of_pandas() -> None:
-    """pyarrow gives types of pandas where that is installed; these are like them."""
+    """pyarrow returns pandas types if pandas is installed; this test uses similar types."""
 
     class Timestamp(datetime.datetime):
         nanosecond = 7
@@ -148,7 +148,7 @@ def test_reader_bounds_memory_for_value_shared_by_rows(
 
 
 def test_reader_bounds_memory_when_dictionary_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is then no dictionary to pyarrow, and fewer rows are read at once."""
+    """pyarrow then does not use a dictionary, so fewer rows are read at once."""
     monkeypatch.setattr(parquet_rows, "_DICTIONARY_BYTES", 1)
     monkeypatch.setattr(parquet_rows, "_TAKEN_BYTES", 1 << 30)
     text = pa.array([b"x" * (100 << 10)] * 50)
@@ -240,7 +240,7 @@ print(count)
 
 @pytest.mark.slow
 def test_reader_needs_little_memory_for_file_inflating_to_gigabytes(tmp_path: Path) -> None:
-    """3,000 of 50,000 rows of one megabyte each."""
+    """The file has 50,000 rows of a megabyte each, of which 3,000 are read."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 50_000, pa.int32()), pa.array(["x" * (1 << 20)]))
     pq.write_table(pa.table({"t": text}), tmp_path / "x.parquet", compression="zstd")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Both formats pass the kit."""
+"""Both formats pass the conformance kit."""
 
 from __future__ import annotations
 

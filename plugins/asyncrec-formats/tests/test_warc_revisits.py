@@ -1,4 +1,4 @@
-"""Revisits become WARC's revisits and come back, and those of other tools find their bodies."""
+"""Revisits are written as WARC revisits and read back, and revisits from other tools find their bodies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAYS = ("2026-11-22", "2026-11-23", "2026-11-24")
 
 
 def crawled(n: int, day: int, before: dict[str, Any] | None) -> dict[str, Any]:
-    """Every third page has an ETag, every fourth changes each day."""
+    """Return a page's version: every third page has an ETag, and every fourth one changes each day."""
     changes, tagged = n % 4 == 0, n % 3 == 0
     body = b"<p>%d %d" % (n, day if changes else 0)
     headers = {"Content-Type": "text/html; charset=utf-8", "X-Day": str(day)}
@@ -95,7 +95,7 @@ def test_revisit_is_written_with_warc_headers() -> None:
 
 
 def test_revisit_drops_encoding_headers_of_decoded_body() -> None:
-    """A player of archives puts its headers before the body that it refers to."""
+    """A replay tool combines the revisit's headers with the body that the revisit refers to."""
     sent = {
         "Content-Type": "text/html",
         "Content-Encoding": "gzip",
@@ -123,7 +123,7 @@ def test_response_record_has_no_refers_to_headers() -> None:
 
 @pytest.mark.parametrize("reference", ["date", "id", "digest"])
 async def test_foreign_revisit_resolves_to_original_body(tmp_path: Path, reference: str) -> None:
-    """Its digest is of the body as it was sent, which may be compressed, while a page has it plain."""
+    """Its digest is that of the body as sent, perhaps compressed, while a page contains the decoded body."""
     packed = gzip.compress(b"hello", mtime=0)
     refers = {
         "date": b"WARC-Refers-To-Target-URI: http://a/\r\nWARC-Refers-To-Date: 2026-11-21T00:00:00Z\r\n",

@@ -1,4 +1,4 @@
-"""Pages become WARC, and WARC that another tool wrote comes back as it was, checked by warcio."""
+"""Pages are written as WARC, and WARC from another tool is read and written back unchanged, checked by warcio."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from asyncrec.errors import SchemaError
 
 pytestmark = pytest.mark.anyio
 
-COUNT = int(os.environ.get("ASYNCREC_WARC_RECORDS", "200"))  # 10,000 of them take a minute
-# Digests, ids and headers that the two files must have alike.
+COUNT = int(os.environ.get("ASYNCREC_WARC_RECORDS", "200"))  # 10,000 records take a minute
+# The digests, ids and headers that both files must have in common.
 HEADERS = ("WARC-Type", "WARC-Record-ID", "WARC-Date", "WARC-Target-URI", "WARC-Payload-Digest", "X-Other")
 
 
@@ -42,7 +42,7 @@ def records(path: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
 
 
 def written_by_warcio(count: int, *, compressed: bool) -> bytes:
-    """Its temporary files it leaves to the garbage collector, which is no concern of these tests."""
+    """Ignore warnings about temporary files that warcio does not close, which do not matter here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         return _written_by_warcio(count, compressed=compressed)

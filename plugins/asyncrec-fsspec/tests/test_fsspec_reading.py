@@ -1,4 +1,4 @@
-"""What is read by a filesystem of fsspec's is what it has, of one version; nothing is written, and that says why."""
+"""Reading through an fsspec filesystem returns one version of a file; writing is rejected with the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DATA = content(100_000)
 
 
 class Versioned(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
-    """fsspec's files in memory, with versions, as stores have them, and faults."""
+    """fsspec's in-memory files with versions, as stores have them, and with faults on demand."""
 
     protocol = "kit"
     root_marker = ""
@@ -73,7 +73,7 @@ class Versioned(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
 @pytest.fixture(autouse=True)
 def filesystem() -> Iterator[Versioned]:
-    for protocol in ("kit", "jlab"):  # the second is a scheme that the plugin answers to
+    for protocol in ("kit", "jlab"):  # the second is a scheme that the plugin supports
         fsspec.register_implementation(protocol, Versioned, clobber=True)
     found = Versioned()
     yield found
@@ -120,7 +120,7 @@ async def test_listing_sorts_by_bytes_and_honours_prefix_and_start(filesystem: V
 async def test_listing_is_sorted_for_any_filesystem_order(
     filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Filesystems that walk folders, or ask many servers, give them as they come."""
+    """Filesystems that walk folders or query many servers return files in any order."""
     find = Versioned.find
     monkeypatch.setattr(Versioned, "find", lambda self, *args, **how: dict(reversed(find(self, *args, **how).items())))
     names = ["a", "b", "b/c", "d"]
@@ -131,7 +131,7 @@ async def test_listing_is_sorted_for_any_filesystem_order(
 
 
 async def test_listing_is_sorted_off_event_loop(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder may have a million files, and no page is asked for: all come at once."""
+    """A folder may have a million files, which are returned at once rather than in pages."""
     filesystem.pipe_file("folder/a", b"x")
     threads: set[int] = set()
     dated = storage_module._date
@@ -145,7 +145,7 @@ async def test_listing_is_sorted_off_event_loop(filesystem: Versioned, monkeypat
 async def test_missing_file_raises_without_listing_folder_tree(
     filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a data set is called so would cost a listing of all that is below the folder."""
+    """Finding out whether it is the name of a data set would list everything below the folder."""
 
     listed: list[str] = []
     find = Versioned.find
@@ -243,7 +243,7 @@ def test_factory_excludes_schemes_with_dedicated_plugins() -> None:
 async def test_head_parses_modification_time_of_any_filesystem(
     filesystem: Versioned, entry: dict[str, Any], modified: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a zone it means UTC, as all of them do."""
+    """A time without a zone is in UTC, as in all filesystems."""
     filesystem.pipe_file("folder/x", b"data")
     monkeypatch.setattr(Versioned, "info", lambda self, path: {"size": 4, "type": "file", "ETag": "v1", **entry})
     async with open_filesystem("kit://folder") as storage:
@@ -262,7 +262,7 @@ class Response:
 
 
 class Answered(Exception):
-    """As those of requests, httpx and huggingface_hub."""
+    """An error like those of requests, httpx and huggingface_hub."""
 
     def __init__(self, status: int) -> None:
         super().__init__("of another client")
@@ -270,7 +270,7 @@ class Answered(Exception):
 
 
 class ServerTimeoutError(Exception):
-    """As aiohttp's, by its name."""
+    """Has the same name as aiohttp's error."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The fake store, once for all tests, and credentials for it."""
+"""Fixtures with the fake store, shared by all tests, and with credentials for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
-from fake_gcs import FakeGcs  # found by the line above
+from fake_gcs import FakeGcs  # found because of the line above
 from gcloud.aio.auth.token import BaseToken
 from tenacity import wait_none
 
@@ -24,7 +24,7 @@ def server() -> Iterator[FakeGcs]:
 
 @pytest.fixture
 def gcs(server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
-    """The store, empty, as ``STORAGE_EMULATOR_HOST``."""
+    """Return the emptied store, which ``STORAGE_EMULATOR_HOST`` refers to."""
     server.reset()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
     return server
@@ -32,7 +32,7 @@ def gcs(server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
 
 @pytest.fixture
 def no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gcs: FakeGcs) -> None:
-    """Nothing of the machine's is found: not its files, not its metadata server."""
+    """Hide this machine's credentials: its files and its metadata server."""
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setattr("gcloud.aio.auth.token.GCE_ENDPOINT_TOKEN", f"{gcs.url}/token")
@@ -41,7 +41,7 @@ def no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.fixture
 def service_file(tmp_path: Path, gcs: FakeGcs) -> str:
-    """The path of a user's credentials, for which the fake gives out tokens."""
+    """Write a user's credentials, for which the fake server issues tokens; return the file's path."""
     path = tmp_path / "credentials.json"
     secrets = {"client_id": "c4n4ry-id", "client_secret": "c4n4ry-secret", "refresh_token": "c4n4ry-refresh"}
     path.write_text(json.dumps({"type": "authorized_user", "token_uri": f"{gcs.url}/token"} | secrets))

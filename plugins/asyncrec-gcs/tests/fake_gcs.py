@@ -1,6 +1,6 @@
-"""The fake Google Cloud Storage of the tests: `gcs_api` on a thread and a free port, with faults.
+"""The tests' fake Google Cloud Storage: `gcs_api` in a thread and on a free port, with faults.
 
-Faults are planned by a function that sees each request before it is served. What tests need is imported from here.
+A function that sees each request before it is served decides about faults. Tests import what they need from here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["UNIT", "FakeGcs", "Fault", "chaos", "nothing", "nth"]
 
 
 class FakeGcs(Api):
-    """The store while it is `serving`, what it was asked, and what goes wrong with it.
+    """The fake store, while it is `serving`, with a log of its requests and faults on demand.
 
     The kinds in its log are ``open``, ``put``, ``last``, ``query``, ``abort``, ``read``, ``meta``, ``list``,
     ``delete``, ``token``, ``credentials``.
 
     Attributes:
-        heard: sessions whose address a client has got, while somebody was `listening`.
-        most_puts: how many chunks were on their way at once.
+        heard: the sessions whose URL has reached a client, recorded while `listening`.
+        most_puts: the maximum number of chunks that were being sent at once.
     """
 
     def reset(self) -> None:
@@ -40,14 +40,14 @@ class FakeGcs(Api):
 
     @property
     def left(self) -> list[str]:
-        """Names of unfinished uploads that somebody could have taken away: a client has got their address."""
+        """Return the unfinished uploads that a client could have removed, because it has received their URL."""
         used = self.ended | {upload for upload, each in self.sessions.items() if each.done}
         assert used <= self.heard, "nobody was listening"
         return [each.name for upload, each in self.sessions.items() if not each.done and upload in self.heard]
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Learn which sessions' addresses reach a client: it may have given up an answer that was sent to it."""
+        """Record which sessions' URLs reach a client: it may have given up before a response that was sent."""
         request = Client.request
 
         async def listen(client: Client, *args: Any, **options: Any) -> Answer:

@@ -1,7 +1,7 @@
-"""Google Cloud Storage's JSON API over a dictionary: objects and resumable uploads, stricter than the real one.
+"""Google Cloud Storage's JSON API on top of a dictionary: objects and resumable uploads, stricter than the real one.
 
-Stricter where that catches mistakes: the 256 KiB rule, a ``Content-Range`` that begins just where the stored bytes end,
-``bytes */*`` with a body refused, no bytes after the end.
+It is stricter where that catches mistakes: it enforces the 256 KiB rule, a ``Content-Range`` has to begin where the
+stored bytes end, ``bytes */*`` with a body is rejected, and so are bytes after the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from serving import Refusal, Server  # found by the line above
+from serving import Refusal, Server  # found because of the line above
 
 __all__ = ["UNIT", "Api", "Object", "Refusal"]
 
@@ -51,14 +51,14 @@ class Session:
 
 
 class Api(Server):
-    """The objects and the upload sessions of a store, and its answers to requests.
+    """The objects and upload sessions of a store, and its responses to requests.
 
     Attributes:
-        page_size: how many objects a page of a listing has at the most.
-        taking: cleared, bodies are left unread in their sockets.
-        sparse: an object's size is left out where it is 0.
-        aborts: the status of the answer to taking away a session that is completed.
-        tokens: what the token endpoint has given out; only the last is good, when there are any.
+        page_size: the maximum number of objects on a page of a listing.
+        taking: if cleared, bodies are left unread in their sockets.
+        sparse: whether an object's size is omitted if it is 0.
+        aborts: the status of the response to aborting a completed session.
+        tokens: the tokens issued by the token endpoint; if there are any, only the last one is valid.
     """
 
     def reset(self) -> None:
@@ -81,7 +81,7 @@ class Api(Server):
         return self.objects[bucket, name]
 
     def kind_of(self, request: web.BaseRequest) -> str:
-        """What is asked for, in one word: `FakeGcs.log` has them all."""
+        """Return the kind of a request in one word; `FakeGcs.log` contains these words."""
         path, query = self._where(request)
         if path in ("/token", "/credentials"):
             return path[1:]
@@ -101,7 +101,7 @@ class Api(Server):
         ) else {}
 
     async def answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
-        """Serve a request of a kind; of the faults, ``how``, those that change what is stored are done here."""
+        """Serve a request; of the faults, in ``how``, only those that change what is stored are applied here."""
         path, query = self._where(request)
         if kind == "token":
             await self.body(request)
@@ -160,7 +160,7 @@ class Api(Server):
             (name for b, name in self.objects if b == bucket and name.startswith(prefix)),
             key=lambda name: name.encode(),
         )
-        # A page's token is the name it ends with, so that what comes and goes before it moves nothing.
+        # A page token is the last name of the page, so that changes before it do not shift the listing.
         last = query.get("pageToken", "")
         names = [name for name in names if name.encode() >= offset.encode() and name.encode() > last.encode()]
         size = min(int(query.get("maxResults", "1000")), self.page_size)

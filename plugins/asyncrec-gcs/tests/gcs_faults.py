@@ -1,10 +1,10 @@
-"""What may go wrong with a request to the fake store, and plans of when it does.
+"""What can go wrong with a request to the fake store, and plans of when it does.
 
-Beside what may go wrong with every server of the tests (`serving.Fault`):
+In addition to the faults of every test server (`serving.Fault`), there are:
 
-- ``forget-after``: as ``reset-after``, and the session, completed, is forgotten;
-- ``partial``: of a PUT the first half is kept, in whole units, and 308 says so;
-- ``partial-reset``: the same without an answer;
+- ``forget-after``: like ``reset-after``, and the completed session is forgotten;
+- ``partial``: the first half of a PUT is kept, in whole units, and a 308 reports it;
+- ``partial-reset``: the same without a response;
 - ``corrupt``: the object is published with a flipped bit;
 - ``expire``: the session is gone.
 """

@@ -1,4 +1,4 @@
-"""What the tests of uploads write, and how."""
+"""Data and helpers for the tests of uploads."""
 
 from __future__ import annotations
 

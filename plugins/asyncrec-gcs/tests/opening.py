@@ -1,4 +1,4 @@
-"""Opens a bucket as the plugin does, on either loop, with a back-off for tests: soon patient, soon tired."""
+"""Opens a bucket as the plugin does, on either event loop, with a back-off short enough for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec.storage import BridgedStorage, on_asyncio
 from asyncrec.storage._base import Storage
 from asyncrec.storage._retry import RetryPolicy
 
-# A token. Tests look for it where none may be.
+# A token that tests look for in places where it must not appear.
 CANARY = "ya29.c4n4ry-T0ken"
 
 

@@ -1,4 +1,4 @@
-"""Many objects through a store that fails one request in four, by seed."""
+"""Many objects pass through a store that fails one request in four, chosen by a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages share a client, run on either event loop, and end with it."""
+"""Storages share a client, work on either event loop, and close the client with the last storage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_storages_share_client_until_last_closes(gcs: FakeGcs, monkeypatch
 
 @asyncio_only
 async def test_native_cancellation_leaves_whole_object_or_none(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`asyncio.timeout` and `task.cancel` know nothing of shielded scopes."""
+    """`asyncio.timeout` and `task.cancel` ignore shielded scopes."""
     monkeypatch.setattr(upload_module, "_OPEN_SECONDS", 0.01)
     monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
     for kind in ("open", "put", "last"):

@@ -1,4 +1,4 @@
-"""The plugin passes the kit every storage passes, on asyncio and, over the bridge, on trio."""
+"""The plugin passes the storage kit, on asyncio and, through the bridge, on trio."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestGcsStorage(StorageConformance):
 
 
 class TestSparseGcsStorage(TestGcsStorage):
-    """On a store that leaves out the size of an empty object, and says of a completed session that it was aborted."""
+    """A store that omits the size of an empty object, and reports a completed session as aborted."""
 
     @pytest.fixture(autouse=True)
     def store(self, gcs: FakeGcs) -> None:

@@ -1,4 +1,4 @@
-"""What the store and the HTTP client say becomes one tree of errors."""
+"""Errors from the store and from the HTTP client are mapped to a single tree of errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_status_maps_to_its_error_kind(
 @pytest.mark.parametrize("condition", ["", "none"])
 @pytest.mark.parametrize("status", [400, 412])
 def test_rejected_checksum_maps_to_integrity_error(status: int, condition: Condition) -> None:
-    """Google says 400, its testbench 412: not that the object is there already."""
+    """Google responds with 400 and its testbench with 412, which here does not mean that the object exists."""
     words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
     assert type(of_answer(status, {}, body(words), "what", write=True, condition=condition)) is IntegrityError
 
@@ -69,7 +69,7 @@ def test_read_error_mentioning_checksum_is_not_integrity_error() -> None:
 
 
 def test_forbidden_read_hints_at_missing_object() -> None:
-    """Without the right to list, Google answers 403 for an object that is not there; nobody writes to find one."""
+    """Without the right to list, Google responds with 403 for a missing object; a write would not look for one."""
     assert "GCS also gives this response for a missing object" in str(of_answer(403, {}, body(), "what"))
     assert "GCS also gives this response for a missing object" not in str(
         of_answer(403, {}, body(), "what", write=True)

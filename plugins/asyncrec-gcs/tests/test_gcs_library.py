@@ -1,6 +1,6 @@
-"""What of gcloud-aio-storage is used, and what not, shown on the release that is installed.
+"""Which calls of gcloud-aio-storage are used, and why others are not, demonstrated with the installed release.
 
-When one of the tests of its faults fails, the library has mended it: then see what can be given back to it
+If a test of one of its faults fails, the library has fixed that fault: then check which of our code it can replace
 (docs/design/clients-of-stores.md).
 """
 
@@ -37,7 +37,7 @@ class Fixed(Token):
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each of the library's calls was made."""
+    """Count the calls of each of the library's methods."""
     counts: Counter[str] = Counter()
 
     def counting(name: str) -> Any:
@@ -54,7 +54,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-# -- what is used -----------------------------------------------------------------------------------------------------
+# -- calls that are used ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
@@ -67,7 +67,7 @@ async def test_metadata_listings_and_deletions_use_library_calls(gcs: FakeGcs, c
             assert await source.receive(10) == b"1" * 10
         assert [info.key async for info in storage.list_objects()] == ["a"]
         await storage.delete("a")
-        await storage.delete("a")  # that it is not there is no error
+        await storage.delete("a")  # a missing object is no error
         with pytest.raises(ObjectNotFoundError):
             await storage.head("a")
     assert called == {"download_metadata": 2, "list_objects": 1, "delete": 2}
@@ -75,7 +75,7 @@ async def test_metadata_listings_and_deletions_use_library_calls(gcs: FakeGcs, c
 
 @pytest.mark.anyio
 async def test_library_calls_reject_redirects_and_limit_error_text(gcs: FakeGcs) -> None:
-    """As all requests of the plugin's own: the library would follow, and read an error of any length."""
+    """The plugin's own requests do the same; the library would follow redirects and read errors of any length."""
     async with open_quick(attempts=1) as storage:
         gcs.page = 307, ""
         gcs.plan = lambda kind, n: Fault("answer")
@@ -87,7 +87,7 @@ async def test_library_calls_reject_redirects_and_limit_error_text(gcs: FakeGcs)
         assert len(str(caught.value)) < 1_000
 
 
-# -- why its other calls are not --------------------------------------------------------------------------------------
+# -- why other calls are not used -------------------------------------------------------------------------------------
 
 
 def run_with_library(gcs: FakeGcs, use: Any) -> Any:
@@ -100,7 +100,7 @@ def run_with_library(gcs: FakeGcs, use: Any) -> Any:
 
 
 def test_library_upload_reports_success_for_missing_object(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one 503 it sends all again under ``bytes */*``, which asks how much is stored; "308: not all" is enough."""
+    """After a 503, it resends all with ``bytes */*``, which asks how much is stored, and accepts "308: not all"."""
 
     async def no_time(seconds: float) -> None:
         return None
@@ -152,7 +152,7 @@ def test_library_download_mixes_object_versions(gcs: FakeGcs) -> None:
         async with open_quick() as storage, storage.open_source("a") as source:
             assert await source.receive(4) == b"old!"
             gcs.put("a", b"new!" * 2)
-            assert await source.receive(4) == b"old!"  # of the answer that had begun
+            assert await source.receive(4) == b"old!"  # from the response that had begun
             async with storage.open_source("a", start=4, info=source.info) as rest:
                 with pytest.raises(ObjectChangedError):
                     await rest.receive(4)
@@ -161,7 +161,7 @@ def test_library_download_mixes_object_versions(gcs: FakeGcs) -> None:
 
 
 def test_library_errors_contain_the_token(gcs: FakeGcs) -> None:
-    """So what it forms is sent by us, and the error of a status is made of the answer alone."""
+    """Therefore the plugin sends the library's requests itself, and makes errors only from the response."""
     gcs.token = "another"
 
     async def look(library: Library) -> None:

@@ -1,4 +1,4 @@
-"""Over TLS, objects and ranges of them come as they are, and one connection brings them all."""
+"""Objects and ranges are read correctly over TLS, with a single connection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def secure(certificate: Certificate) -> Iterator[FakeGcs]:
 async def test_objects_and_ranges_are_read_over_one_connection(
     secure: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an emulator, whose certificate is not checked."""
+    """The server is an emulator, whose certificate is not verified."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", secure.url)
     async with open_quick() as storage:
         for size in SIZES:

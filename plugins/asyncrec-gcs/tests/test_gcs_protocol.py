@@ -1,4 +1,4 @@
-"""The words of the protocol, formed and parsed."""
+"""Building requests of the protocol, and parsing its responses."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_listing_parser_rejects_non_list_object() -> None:
 
 @pytest.mark.parametrize("sign", [{"crc32c": "AAAAAA=="}, {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}])
 def test_missing_size_means_empty_with_matching_checksum(sign: dict[str, str]) -> None:
-    """Programs made of protocol buffers leave out a zero."""
+    """Servers based on protocol buffers omit zeros."""
     item = {"name": "x", "generation": "1"}
     assert protocol.parse_object(json.dumps(item | sign).encode()).info.size == 0
     assert [info.size for info in protocol.parse_listing(json.dumps(LIST | {"items": [item | sign]}).encode())[0]] == [

@@ -1,4 +1,4 @@
-"""Tokens and the addresses of sessions are seen nowhere, and sent to nobody but the endpoint."""
+"""Tokens and session URLs appear nowhere, and are sent only to the endpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DATA = content(3 * UNIT + 5)
 async def test_secrets_appear_in_no_error_log_repr_or_pickle(
     gcs: FakeGcs, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A token and the addresses of sessions, whatever fails, and though the store repeats them."""
+    """Neither a token nor a session URL appears, whatever fails, even if the store's response repeats them."""
     caplog.set_level(logging.DEBUG)
     texts: list[str] = []
     sessions: set[str] = set()
@@ -100,7 +100,7 @@ async def test_storage_cannot_be_pickled(gcs: FakeGcs) -> None:
 
 
 async def test_token_is_sent_to_endpoint_only(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store names the address of an upload session, which may be elsewhere."""
+    """The store returns the URL of an upload session, which may be on a different host."""
     with FakeGcs().serving() as other:
         other.token = None
         gcs.token = CANARY

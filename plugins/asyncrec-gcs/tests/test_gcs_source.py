@@ -1,4 +1,4 @@
-"""Reading and listing under faults."""
+"""Reading and listing while requests fail."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ async def test_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset", "reset-after", "truncate"])
 async def test_receive_fault_is_transient_and_keeps_position(gcs: FakeGcs, how: str) -> None:
-    """The core goes on from where it is; nothing is repeated below it."""
+    """The core resumes at the current position; the plugin retries nothing below it."""
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         first = await source.receive(1_000)
-        gcs.plan = lambda kind, n: Fault(how)  # aiohttp repeats a GET whose connection broke, once
+        gcs.plan = lambda kind, n: Fault(how)  # aiohttp repeats a GET once if its connection broke
         with pytest.raises(TransientStorageError, match="gs://bucket/key"):
             await source.receive(len(DATA))
         gcs.plan = lambda kind, n: None
@@ -109,7 +109,7 @@ async def test_missing_bucket_raises_rather_than_listing_as_empty(gcs: FakeGcs) 
 
 
 async def test_foreign_page_raises_storage_error(gcs: FakeGcs) -> None:
-    """A proxy's page with status 200, say."""
+    """For example, a proxy returns its own page with status 200."""
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = lambda kind, n: Fault("page")
@@ -142,7 +142,7 @@ async def test_cancelled_receive_leaves_no_request_running(gcs: FakeGcs) -> None
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset-after", "truncate"])
 async def test_get_retries_after_single_fault(gcs: FakeGcs, how: str) -> None:
-    """Manifests are read so."""
+    """Manifests are read this way."""
     gcs.put("key", DATA)
     async with open_quick() as storage:
         gcs.plan = nth(1, Fault(how), "read")

@@ -1,4 +1,4 @@
-"""An upload counts as published only when the evidence agrees with what the store says of it."""
+"""An upload counts as published only if the evidence agrees with what the store reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_damaged_upload_is_rejected_before_publishing(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksum is of what was sent, and goes with the last request."""
+    """The checksum is that of the data as sent, and is part of the last request."""
     monkeypatch.setattr(upload_module, "crc32c_header", lambda value: upload_module_header(value ^ 1))
     async with open_quick() as storage:
         with pytest.raises(IntegrityError, match="gs://bucket/key"):
@@ -44,7 +44,7 @@ async def test_error_notes_failed_deletion_of_damaged_object(gcs: FakeGcs) -> No
 
 
 async def test_cleanup_deletes_only_own_generation_of_damaged_object(gcs: FakeGcs) -> None:
-    """Another writer has replaced it meanwhile: that object is not ours to take away."""
+    """Another writer has replaced the object in the meantime, and that writer's object must not be deleted."""
     damage = nth(1, Fault("corrupt"), "last")
 
     def plan(kind: str, n: int) -> Fault | None:
@@ -78,7 +78,7 @@ async def test_upload_detects_session_losing_acknowledged_bytes(gcs: FakeGcs) ->
 
 @pytest.mark.parametrize("aborts", [404, 499])
 async def test_error_reports_unknown_publication_without_readable_answer(gcs: FakeGcs, aborts: int) -> None:
-    """The store answers 499 to taking away a session that it has completed: that is no proof of anything."""
+    """The store responds with 499 when a session that it has completed is aborted, which proves nothing."""
     gcs.aborts = aborts
     gcs.page = 200, "{}"
 
@@ -94,7 +94,7 @@ async def test_error_reports_unknown_publication_without_readable_answer(gcs: Fa
 
 
 async def test_error_omits_doubt_about_proven_absent_object(gcs: FakeGcs) -> None:
-    """The store was asked and has no such object: who reads the error need not look."""
+    """The store was asked and has no such object, so readers of the error need not check."""
     gcs.plan = lambda kind, n: Fault("status", 400) if kind == "last" else None
     async with open_quick() as storage:
         with pytest.raises(StorageError) as caught:
@@ -104,7 +104,7 @@ async def test_error_omits_doubt_about_proven_absent_object(gcs: FakeGcs) -> Non
 
 
 async def test_upload_gives_up_on_store_accepting_no_bytes(gcs: FakeGcs) -> None:
-    """308 without a byte more, again and again: no progress is a failure that may pass, and patience has an end."""
+    """A 308 without progress, again and again, counts as a transient failure, and retries are limited."""
     gcs.page = 308, ""
     gcs.plan = lambda kind, n: Fault("answer") if kind in ("put", "query") else None
     async with open_quick(attempts=3) as storage:

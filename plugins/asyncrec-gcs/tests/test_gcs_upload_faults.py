@@ -1,4 +1,4 @@
-"""A request that fails is sent again while that may help; then the caller is told, and nothing is half there."""
+"""A failed request is retried while that may help; then the caller gets an error, and nothing is left half-written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONCE = [
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("how", ONCE)
 async def test_upload_survives_one_fault_at_any_request(gcs: FakeGcs, how: str, exclusive: bool) -> None:
-    """Each in turn; the object is there, whole, and once."""
+    """Each request fails in turn; the object is then stored complete and once."""
     for k in range(1 + (how == "page"), 1 + len(await requests_of_a_write(gcs))):
         gcs.reset()
         gcs.plan = nth(k, Fault(how))
@@ -33,7 +33,7 @@ async def test_upload_survives_one_fault_at_any_request(gcs: FakeGcs, how: str, 
             assert sink.published == await storage.head("key")
         assert gcs.objects["bucket", "key"].data == DATA
         assert gcs.generation == 1_700_000_000_000_001, "it was published twice"
-        # A session whose address was lost on the way cannot be taken away: it expires.
+        # A session whose URL was lost in transit cannot be aborted, so it remains until it expires.
         assert len(gcs.unfinished) == (
             k == 1 and how in ("status-after", "reset-after", "forget-after", "partial-reset")
         )
@@ -54,7 +54,7 @@ async def test_upload_survives_one_fault_at_any_request(gcs: FakeGcs, how: str, 
 async def test_permanent_fault_at_any_request_reaches_caller(
     gcs: FakeGcs, fault: Fault, error: type[StorageError]
 ) -> None:
-    """From the k-th request on nothing but the abort gets through: an error, and no object, unless it says so."""
+    """From request k on, only the abort succeeds: an error is raised, and no object exists unless the error says so."""
     for k in range(1, 1 + len(await requests_of_a_write(gcs))):
         gcs.reset()
         gcs.plan = lambda kind, n, k=k: fault if n >= k and kind not in ("abort", "meta") else None  # type: ignore[misc]  # the lambda's default
@@ -71,7 +71,7 @@ async def test_permanent_fault_at_any_request_reaches_caller(
         if published is not None:
             assert found is not None
             assert found.data == DATA
-        elif fault != Fault("status-after", 400):  # a store that lies about its last answer cannot be helped
+        elif fault != Fault("status-after", 400):  # a wrong final response from the store cannot be detected
             assert found is None
         if k > 1:
             assert not gcs.unfinished
@@ -113,7 +113,7 @@ async def test_chunk_failure_reaches_next_send_and_exit(gcs: FakeGcs) -> None:
 async def test_stalled_request_is_abandoned_and_retried(
     gcs: FakeGcs, kind: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session that was opened, without saying so, stays: nobody knows its address."""
+    """A session that was opened without a response is left over, because its URL is unknown."""
     monkeypatch.setattr(session, "_STALLED", 0.2)
     gcs.plan = nth(1, Fault(how), kind)
     with gcs.listening():

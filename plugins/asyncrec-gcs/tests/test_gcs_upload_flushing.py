@@ -1,4 +1,4 @@
-"""What is flushed is stored in whole units, and flushed bytes were not sent again twice."""
+"""Flushed bytes are stored in whole units, and are not sent twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def _flushed(gcs: FakeGcs, steps: Sequence[tuple[str, int]], chunk_units: int = 4) -> tuple[bytes, list[int]]:
-    """Write with `send` of whole chunks and `flush` of tails, as a writer would; gives what was taken, and answers."""
+    """Write with `send` for whole chunks and `flush` for the rest, as a writer does; return data and responses."""
     chunk = chunk_units * UNIT
     data = content(sum(size for _, size in steps) + chunk)
     position = held = 0
@@ -76,7 +76,7 @@ async def test_sink_requires_flushed_bytes_to_be_sent_again(gcs: FakeGcs) -> Non
 
 
 async def test_fully_flushed_upload_adds_only_last_request(gcs: FakeGcs) -> None:
-    """The last one carries nothing then, and is believed."""
+    """The last request then has no body, and its response is trusted."""
     async with open_quick(chunk_size=4 * UNIT) as storage:
         async with storage.open_sink("key") as sink:
             assert await sink.flush([DATA[: 2 * UNIT]]) == 2 * UNIT

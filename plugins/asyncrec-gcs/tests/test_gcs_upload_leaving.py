@@ -1,4 +1,4 @@
-"""Leaving an upload, by an error or cancelled, leaves the whole object or nothing: no session, request or thread."""
+"""An upload that ends by an error or a cancellation leaves the complete object, or no object, session or request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_abort_ends_on_any_status_of_gone_session(
 async def test_failed_abort_is_logged_and_keeps_original_error(
     gcs: FakeGcs, status: int, attempts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is tried a few times, and not with the patience that was lost before; the error is the caller's still."""
+    """The abort is retried a few times, less patiently than other requests; the caller gets the original error."""
     gcs.plan = lambda kind, n: Fault("status", status) if kind == "abort" else None
     async with open_quick() as storage:
         with pytest.raises(KeyError):
@@ -75,7 +75,7 @@ async def test_abort_skips_waiting_for_chunk_in_flight(gcs: FakeGcs, monkeypatch
 async def test_abandoned_chunk_failure_is_not_logged(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """asyncio logs what a task raised and nobody has seen; the caller has an error of its own here."""
+    """asyncio logs exceptions of tasks that were never retrieved, but here the caller gets an error of its own."""
     sending = asyncio.Event()
 
     async def append(self: Any, data: memoryview) -> None:
@@ -100,7 +100,7 @@ async def test_abandoned_chunk_failure_is_not_logged(
 async def test_cancellation_at_any_stalled_request_leaves_nothing_behind(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No session, no object, no request, no thread."""
+    """No session, object, request or thread is left."""
     monkeypatch.setattr(upload_module, "_OPEN_SECONDS", 0.01)
     monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
     threads = {thread.name for thread in threading.enumerate()}
@@ -127,7 +127,7 @@ async def test_cancellation_at_any_stalled_request_leaves_nothing_behind(
 async def test_sink_cancelled_after_last_request_reports_publication(
     gcs: FakeGcs, hangs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer is lost, and finding out how it went is interrupted: the object says so, and so does the exit."""
+    """Its response is lost, and the look-up afterwards is cancelled: the object exists, and the sink reports it."""
     monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
     stall = nth(1, Fault("stall"), hangs)
 
@@ -159,7 +159,7 @@ async def test_sink_cancelled_after_last_request_reports_publication(
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_cancelled_send_finishes_copying_before_raising(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The buffers are the caller's again then; asyncio's own cancellation knows no shield."""
+    """The caller may then reuse the buffers; asyncio's own cancellation ignores shields."""
     copying, go = threading.Event(), threading.Event()
     ended: list[bool] = []
 
@@ -192,7 +192,7 @@ async def test_cancelled_send_finishes_copying_before_raising(gcs: FakeGcs, monk
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_cancelled_sends_release_buffer_space(gcs: FakeGcs) -> None:
-    """Wherever it happens, the next upload is not held up: there is room for one chunk."""
+    """Wherever it is cancelled, the next upload is not blocked, although there is room for only one chunk."""
     chunk = 5 * UNIT
     async with open_quick(chunk_size=chunk, max_concurrency=1) as storage:
 

@@ -1,4 +1,4 @@
-"""An upload takes as few requests as it can, holds few chunks, and is refused on opening where it cannot succeed."""
+"""An upload uses few requests and few chunks of memory, and fails when opened if it cannot succeed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_exclusive_sink_finds_existing_object_on_opening(gcs: FakeGcs) -> 
 
 @pytest.mark.parametrize("how", ["", "reset-after", "forget-after", "status-after"])
 async def test_racing_exclusive_writers_yield_one_winner(gcs: FakeGcs, how: str) -> None:
-    """Even when the winner's answer is lost: it is known by the id of its upload, not by its bytes."""
+    """If the winner's response is lost, its upload's id identifies it, rather than its bytes."""
     gcs.plan = nth(1, Fault(how), "last") if how else gcs.plan
     async with open_quick() as storage:
         outcomes: list[str] = []
@@ -95,7 +95,7 @@ async def test_sink_rejects_calls_after_context_exit(gcs: FakeGcs) -> None:
 
 
 async def test_sinks_bound_copied_chunks_for_stalled_store(gcs: FakeGcs) -> None:
-    """Twelve sinks together hold two chunks, and 256 KiB each; when the store goes on, so do they."""
+    """Together, twelve sinks keep two chunks and 256 KiB each; when the store continues, so do they."""
     chunk = content(8 * UNIT)
     go = anyio.Event()
     opened = done = 0
@@ -128,6 +128,6 @@ async def test_sinks_bound_copied_chunks_for_stalled_store(gcs: FakeGcs) -> None
             assert done == 0
             gcs.taking.set()
     assert gcs.most_puts == 2
-    # The two chunks in the client, parts of them in the server's buffers, what is held back, and objects.
+    # The client's two chunks, parts of them in the server's buffers, withheld tails, and objects.
     assert held < 3 * len(chunk) + 12 * UNIT
     assert all(gcs.objects["bucket", f"key-{n}"].data == chunk * 3 for n in range(12))

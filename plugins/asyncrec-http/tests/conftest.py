@@ -1,4 +1,4 @@
-"""A web server, once for all tests."""
+"""Fixtures with a web server shared by all tests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
-from web_server import WebServer  # found by the line above
+from web_server import WebServer  # found because of the line above
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def running() -> Iterator[WebServer]:
 
 @pytest.fixture
 def web(running: WebServer, monkeypatch: pytest.MonkeyPatch) -> WebServer:
-    """The server, empty; and no proxy of this machine's."""
+    """Return the emptied server, and ignore this machine's proxies."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

@@ -1,4 +1,4 @@
-"""What becomes of a URL: addresses, redirects, headers, certificates, proxies; and that no secret is seen."""
+"""How URLs are used: redirects, headers, certificates and proxies; secrets in them are never shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from asyncrec.testing._checks import content
 pytestmark = pytest.mark.anyio
 
 DATA = content(5_000)
-LONG = content(400_000)  # more than is asked for at first
+LONG = content(400_000)  # longer than the first request asks for
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_source_follows_redirects_and_reuses_final_address(web: WebServer)
     async with open_http(web.url) as storage, storage.open_source("x") as source:
         assert await receive_exactly(source, 300_000) == LONG[:300_000]
         assert web.log == ["GET"] * 4
-        # Where it led to is no more; the first address leads elsewhere now.
+        # The target of the redirect is gone, and the original URL now redirects elsewhere.
         web.redirects["y"] = "/z?sig=2"
         web.files["z?sig=2"] = web.files.pop("z?sig=1")
         assert await receive_exactly(source, 10) == LONG[300_000:300_010]
@@ -127,7 +127,7 @@ async def test_ca_file_determines_trusted_servers(web: WebServer, certificate: P
 async def test_proxy_serves_requests_by_option_or_environment(
     web: WebServer, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """The proxy here answers itself: it is given whole addresses."""
+    """The proxy of this test responds itself: it receives complete URLs."""
     options = {}
     if by == "option":
         options = {"proxy": web.url}
@@ -170,7 +170,7 @@ def test_options_reject_unknown_name_with_type_error() -> None:
 async def test_secrets_appear_in_no_error_log_or_repr(
     web: WebServer, fault: Fault, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a signed address, of headers, of the query, of where it is redirected to."""
+    """This covers secrets in a signed URL, headers, the query, and redirects."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("asyncrec.storage._retry.anyio.sleep", _at_once)
     secrets = ("c4n4ry-1", "c4n4ry-2", "c4n4ry-3", "c4n4ry-4")

@@ -1,4 +1,4 @@
-"""Whatever a server knows, what is read from it is what it has, of one version."""
+"""Whatever features a server has, reading returns its content, and only of one version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA = content(100_000)
 
 
 class TestReading(ReadingKit):
-    """The kit, on a server as they should be."""
+    """The kit on a server with all features."""
 
     @pytest.fixture(autouse=True)
     def server(self, web: WebServer) -> None:
@@ -49,7 +49,7 @@ class TestReading(ReadingKit):
 
 
 class TestReadingThrough(TestReading):
-    """The kit, on one that knows neither ranges nor HEAD, and below a folder."""
+    """The kit below a folder on a server that supports neither ranges nor HEAD."""
 
     @pytest.fixture(autouse=True)
     def server(self, web: WebServer) -> None:
@@ -147,7 +147,7 @@ async def test_response_longer_than_range_is_rejected(web: WebServer) -> None:
 
 
 async def test_weak_etags_do_not_cause_whole_file_responses(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
-    """A weak tag as a condition is never met, and what comes is all of the file."""
+    """A weak tag never satisfies a condition, so that the whole file would be returned."""
     web.weak = True
     web.store("a.tfrecord", DATA)
     async with open_http(web.url) as storage:
@@ -174,7 +174,7 @@ async def test_source_reads_rangeless_server_once_with_warning(
 
 
 async def test_source_limits_open_streams_of_rangeless_server(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes when there are as many asks for each piece, and when one has ended the next may keep its own."""
+    """Above the limit, a source requests each piece; once a stream ends, the next source may keep its own open."""
     monkeypatch.setattr("asyncrec_http.server._CONNECTIONS", 2)
     web.ranges = False
     web.store("x", DATA)
@@ -262,7 +262,7 @@ async def test_head_rejects_server_without_content_length(web: WebServer) -> Non
 
 @pytest.mark.parametrize("status", [400, 401, 403, 405, 501])
 async def test_head_falls_back_to_reading_one_byte(web: WebServer, status: int) -> None:
-    """It does not know HEAD, or an address is signed for GET alone."""
+    """The server does not support HEAD, or the URL is signed only for GET."""
     web.store("x", DATA)
     web.plan = lambda kind, n: Fault("status", status) if kind == "HEAD" else None
     async with open_http(web.url) as storage:

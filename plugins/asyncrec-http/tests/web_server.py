@@ -1,4 +1,4 @@
-"""A web server over a dictionary, as good or as bad as it is told to be."""
+"""A web server on top of a dictionary, with features that tests can switch off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from serving import Refusal, Server  # found by the line above
+from serving import Refusal, Server  # found because of the line above
 
 __all__ = ["WebServer"]
 
@@ -24,16 +24,16 @@ class File:
 
 
 class WebServer(Server):
-    """Its log has ``HEAD`` and ``GET``. It follows addresses to the letter: nothing in them is decoded but by the test.
+    """A web server; its log contains ``HEAD`` and ``GET``. It uses URLs literally, without decoding them.
 
     Attributes:
-        files: by path and query, as they stand in a request.
-        redirects: from path to address.
-        ranges, heads, etags, dates, lengths: whether it knows them; ``weak``: whether its tags are weak.
+        files: the files by path and query, as in a request.
+        redirects: from a path to a URL.
+        ranges, heads, etags, dates, lengths: whether the server supports them; ``weak``: whether its tags are weak.
         wanted: headers that a request must have.
-        encoding: said of every body, falsely.
-        more: is sent behind a range, and not announced.
-        shift: the bytes by which the range that is sent lies behind the range that was asked for; the answer says so.
+        encoding: a content encoding that is falsely stated for every body.
+        more: data that is sent after a range without being announced.
+        shift: how many bytes after the requested range the range that is sent begins; the response says so.
     """
 
     def reset(self) -> None:
@@ -81,7 +81,7 @@ class WebServer(Server):
             return web.Response(headers=headers | ({"Content-Length": str(len(found.data))} if self.lengths else {}))
         condition = request.headers.get("If-Range")
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
-        # As RFC 9110 has it, and nginx: a weak tag is never the same.
+        # As in RFC 9110 and nginx, a weak tag never matches.
         same = condition in (headers.get("ETag"), headers.get("Last-Modified")) and not self.weak
         fresh = condition is None or same
         if span is None or not self.ranges or not fresh:

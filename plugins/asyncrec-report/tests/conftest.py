@@ -1,4 +1,4 @@
-"""The command line in this process."""
+"""Fixtures that run the command line in this process, and data for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import asyncrec
 from asyncrec.cli import main
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Result:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """``run("report", path)``: the command line. No error ever shows a traceback."""
+    """Return ``run("report", path)``, which runs a command and checks that no traceback is shown."""
 
     def run(*argv: object) -> Result:
         code = main([str(each) for each in argv])
@@ -38,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a plain file of five records, in the folder at hand."""
+    """Write a plain file of five records to ``data`` in a new current folder."""
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     anyio.run(asyncrec.write_records, "data/plain.tfrecord", [b"hello %d" % n for n in range(5)])
@@ -47,7 +47,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def damaged(data: Path) -> Path:
-    """A file with a flipped bit in its third record's payload."""
+    """Write a file with a flipped bit in the data of its third record."""
     content = bytearray((data / "plain.tfrecord").read_bytes())
     content[2 * 23 + 14] ^= 1
     path = data / "damaged.tfrecord"

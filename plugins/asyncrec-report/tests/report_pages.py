@@ -1,4 +1,4 @@
-"""Data sets to report on, and the page of a report as a parser finds it."""
+"""Data sets to report on, and a parser for the resulting pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 class Page(HTMLParser):
-    """A page as a parser finds it: what is on it, and that there is nothing that could run or load."""
+    """A parsed page: its contents, after checking that nothing in it could run or load."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -64,11 +64,11 @@ class Page(HTMLParser):
             self.text += data + "\n"
 
     def __contains__(self, text: str) -> bool:
-        return text in re.sub(r"\s+", " ", self.text)  # as it is shown
+        return text in re.sub(r"\s+", " ", self.text)  # as it is displayed
 
 
 def png(size: int) -> bytes:
-    """A whole image, of one colour."""
+    """Return a complete PNG image of a single colour."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

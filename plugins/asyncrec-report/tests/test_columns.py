@@ -1,4 +1,4 @@
-"""Records that are read together, by columns, are counted as they are one by one."""
+"""Records that are read together as columns are counted like records that are read one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORDS = st.one_of(
 
 
 def summary(value: Any) -> Any:
-    """All that is known, in what can be compared."""
+    """Convert everything in a value to something that can be compared with ==."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.random.Generator):

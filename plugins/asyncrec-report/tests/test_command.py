@@ -1,4 +1,4 @@
-"""``asyncrec report``: a page in a file, and an exit code that tells damage."""
+"""``asyncrec report`` writes a page to a file, and its exit code reports damage."""
 
 from __future__ import annotations
 

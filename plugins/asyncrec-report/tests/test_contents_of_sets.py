@@ -1,4 +1,4 @@
-"""A page tells what a data set of any kind holds: records, shards, features, classes and writers."""
+"""A page describes any kind of data set: its records, shards, features, classes and writers."""
 
 from __future__ import annotations
 

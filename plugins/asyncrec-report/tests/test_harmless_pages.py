@@ -1,4 +1,4 @@
-"""Nothing in a page runs, loads or is larger than a page may be, whatever the records hold."""
+"""Nothing in a page runs or loads, and its size is limited, whatever the records contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text stays text, whatever it holds, and what could run or fetch has no way into the page."""
+"""Text remains text, whatever it contains, and the page cannot contain anything that runs or loads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 
 class _Text(HTMLParser):
-    """The tags and the text of a page, as a browser's parser finds them."""
+    """The tags and the text of a page as a browser's parser sees them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as a person reads them."""
+"""Numbers, sizes and times are formatted for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image is what its bytes begin as; whatever the bytes, the answer is an image or None."""
+"""The type of an image is detected from its first bytes; any bytes result in an image or None."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 
 def png(width: int, height: int) -> bytes:
-    """A whole one, of one colour."""
+    """Return a complete PNG image of a single colour."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -1,4 +1,4 @@
-"""However many shards are read at once, the page is the same; few blocks are held, and it ends when told."""
+"""The page does not depend on how many shards are read at once; memory is limited, and cancellation works."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOBS = (1, 2, 3, None)
 
 @pytest.fixture(autouse=True, scope="module")
 def always_now() -> Iterator[None]:
-    """Every page is made at the same moment."""
+    """Make all pages at the same time of day."""
 
     class Now(datetime):
         @classmethod
@@ -45,7 +45,7 @@ def always_now() -> Iterator[None]:
 
 
 async def one_page(path: str, storage: Storage, **options: Any) -> making.PageReport:
-    """The report, which has to be one thing whatever the number of jobs."""
+    """Return the report, after checking that it is the same for every number of jobs."""
     pages = [await report(path, jobs=jobs, storage=storage, **options) for jobs in JOBS]
     assert all(page == pages[0] for page in pages)
     return pages[0]
@@ -139,7 +139,7 @@ def test_block_boundaries_are_independent_of_input_batches(batches: list[list[by
 
 
 class Counting(FlakyStorage):
-    """Counts the objects that are open for reading, and refuses to give some."""
+    """Counts the objects that are open for reading, and refuses to open some."""
 
     def __init__(self, storage: Storage, refused: tuple[str, ...] = ()) -> None:
         super().__init__(storage)
@@ -196,7 +196,7 @@ async def test_invalid_number_of_jobs_is_rejected_before_opening(jobs: Any, erro
 
 
 class Replaced(MemoryStorage):
-    """Another version of each shard is there when it is opened for the nth time."""
+    """Replaces each shard by another version when it is opened for the nth time."""
 
     def __init__(self, opening: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Numbers are summed up exactly where they can be, and drawn as they lie."""
+"""Numbers are summarized exactly where possible, and their distribution is drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command passes the kit."""
+"""The command passes the conformance kit."""
 
 from __future__ import annotations
 

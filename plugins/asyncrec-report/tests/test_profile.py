@@ -1,4 +1,4 @@
-"""What records hold is summed up feature by feature, in bounded memory, and what is no Example is counted beside it."""
+"""Records are summarized by feature in bounded memory, and records that are not Examples are counted separately."""
 
 from __future__ import annotations
 

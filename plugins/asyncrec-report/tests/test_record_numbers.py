@@ -1,4 +1,4 @@
-"""The number beside an example is the one that ``asyncrec cat --record`` finds it by, whatever was read."""
+"""The number next to an example is the one to use with ``asyncrec cat --record``, whatever was read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page tells what is damaged, missing or not as the schema says; a report that cannot be made is an error."""
+"""A page reports what is damaged, missing or does not fit the schema; if no report is possible, an error is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read ahead of its turn, by however many jobs, has one room; what is in it is given back."""
+"""All jobs share one memory limit for data that is read ahead, and release it after use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_memory_grows_with_jobs_but_not_with_shards(tmp_path: Path) -> Non
 
 
 async def peak(storage: Storage, jobs: int, reads: int) -> int:
-    """The most bytes that were alive at once, of Python's, while a report was made."""
+    """Return the peak of Python's memory while a report is made."""
     tracemalloc.start()
     try:
         assert (await report("d", jobs=jobs, storage=storage, sample=None)).read == reads
@@ -47,7 +47,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
-    """What is read ahead, and all that it is made of, is a thirty-second of what it is otherwise."""
+    """Reduce the read-ahead limits to a thirty-second of their usual values; return the total limit."""
     ahead = "asyncrec_report.reading_ahead"
     monkeypatch.setattr(f"{ahead}._AHEAD_BYTES", 8 * MIB)
     monkeypatch.setattr(f"{ahead}._AHEAD_RECORD", MIB // 8)
@@ -89,7 +89,7 @@ async def test_read_ahead_memory_does_not_grow_with_jobs(small_room: int, read_a
 
 @pytest.fixture
 def rooms(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The rooms that were shared."""
+    """Return a list of the shared limits as they are created."""
     made: list[Any] = []
 
     class Noted(reading_ahead._Room):

@@ -1,4 +1,4 @@
-"""Of many records a sample is read, and the page says which."""
+"""Of many records, a sample is read, and the page says which ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_sample_of_large_records_limits_visited_shards(monkeypatch: pytest
         await asyncrec.write_records(f"data/{number}.tfrecord", [bytes(400)] * 3, storage=storage)
     page = await page_of("data", storage)
     assert "This page is based on a sample: 3 records, from the beginning of each shard" in page
-    assert page.html.count(">?</td>") == 10 + 7  # the records of all, and the compression of those not looked at
+    assert page.html.count(">?</td>") == 10 + 7  # the records of all shards, and the compression of those not read
 
 
 async def test_progress_counts_records() -> None:

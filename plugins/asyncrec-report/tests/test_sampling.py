@@ -1,4 +1,4 @@
-"""Places are drawn from every part of the whole, and no record is read twice."""
+"""Sampled records are drawn from all parts of the data set, and none is read twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bytes are is guessed from their beginning, and a short piece of them is shown."""
+"""The type of bytes is guessed from how they begin, and a short excerpt is shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_sniff_recognises_kind_of_bytes(value: bytes, kind: str) -> None:
 
 
 def test_sniff_handles_long_run_of_comments() -> None:
-    """With a pattern that may share them out in many ways this would not end."""
+    """A pattern that could match the comments in many ways would never finish."""
     assert sniff(b"<!---->" * 500 + b"<p>") == sniff(b"<!---->" * 500) == "text"
     assert sniff(b"<!---->" * 500 + b"<html>") == "HTML"
 

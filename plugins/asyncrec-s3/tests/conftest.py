@@ -1,4 +1,4 @@
-"""The store the tests run against (`s3_store`), and a proxy before it (`s3_proxy`)."""
+"""The store that the tests use (`s3_store`), and a proxy in front of it (`s3_proxy`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from s3_opening import Open, opener  # found by the line above
+from s3_opening import Open, opener  # found because of the line above
 from s3_proxy import Proxy, running_proxy
 from s3_store import CHUNK, IMPATIENT, SMALLEST_PART, Store, running_store
 
@@ -29,13 +29,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets ``chunk_size`` be as little as the store allows."""
+    """Allow a ``chunk_size`` as small as the store accepts."""
     monkeypatch.setattr("asyncrec_s3.options.MIN_PART", SMALLEST_PART)
 
 
 @pytest.fixture
 def prefix(store: Store, request: pytest.FixtureRequest) -> str:
-    """A folder of the bucket for one test."""
+    """Return a folder of the bucket for a single test."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.nodeid.rpartition("::")[2])[:60]
     return f"{name}-{random.Random().randrange(1 << 40):x}"
 
@@ -48,7 +48,7 @@ def _proxy(store: Store) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(_proxy: Proxy) -> Iterator[Proxy]:
-    """Calm at first; nothing it refused is forgiven, and no request outlives its test."""
+    """Return the proxy without faults; later, check that it rejected nothing, and end all of the test's requests."""
     _proxy.reset()
     yield _proxy
     refused = list(_proxy.refused)
@@ -58,19 +58,19 @@ def proxy(_proxy: Proxy) -> Iterator[Proxy]:
 
 @pytest.fixture
 def open_storage(store: Store, proxy: Proxy, prefix: str) -> Open:
-    """Opens a storage on the test's folder, with S3's smallest parts."""
+    """Return a function that opens a storage on the test's folder, with S3's smallest parts."""
     return opener(store, proxy, prefix, chunk_size=5 << 20)
 
 
 @pytest.fixture
 def open_impatient(store: Store, proxy: Proxy, prefix: str, small_parts: None) -> Open:
-    """The same with the test store's smallest parts, and a client that soon gives up a request that hangs."""
+    """Return the same with the test store's smallest parts, and a client that soon gives up on a stalled request."""
     return opener(store, proxy, prefix, chunk_size=CHUNK, read_timeout=IMPATIENT)
 
 
 @pytest.fixture
 def whole(store: Store, prefix: str) -> Callable[..., Any]:
-    """Looks past the plugin: the object holds this, and no upload is left."""
+    """Return a check, independent of the plugin, that an object has given contents and no upload is left."""
 
     async def look(key: str, data: bytes | None) -> None:
         assert await anyio.to_thread.run_sync(store.get, f"{prefix}/{key}") == data
@@ -86,13 +86,13 @@ class _NoJitter(random.Random):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The back-off counts, and does not sleep."""
+    """Make the back-off between retries zero, so that nothing sleeps."""
     monkeypatch.setattr("asyncrec.storage._retry._jitter", _NoJitter())
 
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch, store: Store, tmp_path: Path) -> None:
-    """Nothing of this machine's configuration reaches the tests, and no metadata service is asked."""
+    """Hide this machine's configuration from the tests, and use no metadata service."""
     for name in list(os.environ):
         if name.startswith("AWS_") or name == "S3_ENDPOINT":
             monkeypatch.delenv(name)

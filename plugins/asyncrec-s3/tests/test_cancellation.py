@@ -1,4 +1,4 @@
-"""Cancelled at any request, a write leaves all or nothing, a read can be repeated, and no connection stays in use."""
+"""Cancelled at any request, a write has all or no effect, a read can be repeated, and no connection stays in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE = random.Random(2).randbytes(CHUNK + 1_000)
 async def test_write_cancelled_at_any_request_leaves_consistent_state(
     open_impatient: Open, proxy: Any, whole: Any, monkeypatch: pytest.MonkeyPatch, when: str, data: bytes
 ) -> None:
-    """The object is there and `published` is set, or there is nothing: no object, no upload, no connection in use."""
+    """Either the object exists and `published` is set, or nothing is left: no object, upload or connection in use."""
     monkeypatch.setattr("asyncrec_s3.upload._CLEAN_SECONDS", 1.0)
     token = anyio.lowlevel.current_token()
     number, reached = 0, True
@@ -60,7 +60,7 @@ async def test_write_cancelled_at_any_request_leaves_consistent_state(
 
 @pytest.mark.parametrize("when", ["stall", "truncate"])
 async def test_read_cancelled_at_any_request_can_be_repeated(open_impatient: Open, proxy: Any, when: str) -> None:
-    """No connection is left in use, and the same bytes can be received again."""
+    """No connection stays in use, and the same bytes can be received again."""
     token = anyio.lowlevel.current_token()
     async with open_impatient() as storage:
         await storage.put("x", LARGE)

@@ -1,4 +1,4 @@
-"""Each body is sent with the checksum that its store compares, and an answer is held against it."""
+"""Each body is sent with a checksum that the store verifies, and the response is compared with it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CHUNK = 5 << 20
 
 
 def checksums_sent(proxy: Any, operation: str) -> list[str]:
-    """For each such request so far, in the order of keys and parts: which checksums came with its body."""
+    """Return the checksums sent with each of these requests, in order of keys and parts."""
     names = {"Content-MD5": "md5", "x-amz-checksum-crc32c": "crc32c"}
     sent = [request for request in proxy.requests if request.operation == operation]
     return ["+".join(short for name, short in names.items() if name in request.headers) for request in sent]
 
 
 async def test_store_verifying_crc32c_gets_no_md5(open_storage: Open, proxy: Any) -> None:
-    """MD5 costs thirty times as much. It is sent until an answer has shown that CRC32C is compared."""
+    """MD5 takes thirty times as long. It is sent until a response shows that the store verifies CRC32C."""
     proxy.echoes = True
     async with open_storage(max_concurrency=1) as storage:
         await storage.put("first", os.urandom(3 * CHUNK))
@@ -57,12 +57,12 @@ async def test_store_rejecting_crc32c_gets_md5(open_storage: Open, proxy: Any) -
 
 
 async def test_store_dropping_crc32c_gets_md5_again(open_storage: Open, proxy: Any) -> None:
-    """The part whose CRC32C nobody compared is held against its ETag; a wrong one is uploaded again."""
+    """A part whose CRC32C was not verified is compared with its ETag, and uploaded again if that is wrong."""
     proxy.echoes = True
     wrong: list[str] = []
 
     def plan(request: Any) -> str | None:
-        # The second part: the store forgets what it knew, and answers with an ETag of something else.
+        # For the second part, the store forgets what it supports, and returns the ETag of other data.
         if request.operation == "UploadPart" and "Content-MD5" not in request.headers and not wrong:
             proxy.echoes = False
             wrong.append(request.key)
@@ -79,7 +79,7 @@ async def test_store_dropping_crc32c_gets_md5_again(open_storage: Open, proxy: A
 
 
 async def test_wrong_part_etag_is_corrected_through_list_parts(open_storage: Open, proxy: Any) -> None:
-    """Without an MD5 nothing tells that it is wrong but the store's refusal to put the parts together."""
+    """Without an MD5, the error shows only when the store refuses to combine the parts."""
     proxy.echoes = True
     wrong: list[str] = []
 
@@ -102,7 +102,7 @@ async def test_wrong_part_etag_is_corrected_through_list_parts(open_storage: Ope
 async def test_encrypting_store_gets_each_part_once(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it encrypts has another ETag than the MD5 of what was sent, though it may look like one."""
+    """The ETag of encrypted data is not the MD5 of what was sent, although it may look like one."""
     proxy.echoes = False
     data = os.urandom(2 * CHUNK)
     async with open_storage(max_concurrency=1) as storage:
@@ -122,7 +122,7 @@ async def test_encrypting_store_gets_each_part_once(
 
 
 async def test_completion_sends_whole_checksum_to_comparing_store(open_storage: Open, proxy: Any) -> None:
-    """And its size; elsewhere neither, for other stores refuse what they do not know."""
+    """The size is sent, too. Other stores get neither, because they reject unknown parameters."""
     data = os.urandom(2 * CHUNK)
     proxy.echoes = False
     async with open_storage(connect_timeout=9.5) as storage:
@@ -168,7 +168,7 @@ def test_connection_presumes_capabilities_of_aws_endpoints_only(url: str, aws: b
 def test_put_response_confirms_content_by_checksum_or_etag(
     answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
 ) -> None:
-    """By the checksum where one was sent along, else by the ETag; without an ETag it confirms nothing."""
+    """A checksum confirms the content if one was sent, otherwise the ETag does; without an ETag, nothing does."""
     content = publication.Content(size=1, crc32c=crc, etag=etag, certain=False)
     assert publication._confirmed(answer, content) is expected
 

@@ -1,4 +1,4 @@
-"""Storages share a client, made once, closed with the last of them, and used only where it was opened."""
+"""Storages share one client, which is closed with the last of them and works only on its own event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK = 5 << 20
 
 
 async def test_found_by_scheme(store: Any, proxy: Any, prefix: str) -> None:
-    """Installed, it answers to s3:// wherever asyncrec takes a path."""
+    """The installed plugin handles s3:// wherever asyncrec accepts a path."""
     root = f"s3://{store.bucket}/{prefix}"
     async with asyncrec.open_storage(root, endpoint_url=proxy.endpoint) as storage:
         await storage.put("x", b"here")
@@ -29,7 +29,7 @@ async def test_found_by_scheme(store: Any, proxy: Any, prefix: str) -> None:
 
 
 async def test_clients_are_shared_and_closed(open_storage: Open, proxy: Any) -> None:
-    """Storages that agree share one, closed with the last of them; another region is another client."""
+    """Storages with equal options share a client, closed with the last of them; another region has its own."""
     async with open_storage() as one:
         async with open_storage(chunk_size=2 * CHUNK) as two, open_storage(region="eu-west-1") as other:
             mine = [storage.shared.bucket._connection.client for storage in (one, two, other)]
@@ -65,7 +65,7 @@ async def test_storages_opened_concurrently_create_one_client(
 
 
 async def test_storage_rejects_use_from_another_event_loop(open_storage: Open, anyio_backend: str) -> None:
-    """Used from a loop it was not opened on, it raises instead of hanging."""
+    """Used on another event loop than its own, it raises instead of hanging."""
 
     async def use(storage: S3Storage) -> None:
         await storage.put("x", b"x")
@@ -77,7 +77,7 @@ async def test_storage_rejects_use_from_another_event_loop(open_storage: Open, a
 
 
 async def test_storage_rejects_use_after_fork(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child has the parent's connections, and must not speak on them."""
+    """The child process has the parent's connections, and must not use them."""
     async with open_storage() as storage:
         await storage.put("x", b"x")
         with monkeypatch.context() as patch:
@@ -108,7 +108,7 @@ async def test_listing_parses_dates_with_own_parser(open_storage: Open, monkeypa
         return parse_date(value)
 
     monkeypatch.setattr(clients, "parse_date", parse)
-    async with open_storage(connect_timeout=9.75) as storage:  # a client of its own
+    async with open_storage(connect_timeout=9.75) as storage:  # different options, so a separate client
         await storage.put("x", b"data")
         parsed.clear()
         assert [info.key async for info in storage.list_objects()] == ["x"]

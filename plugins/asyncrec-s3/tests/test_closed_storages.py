@@ -1,4 +1,4 @@
-"""A sink is its storage's: once that is closed nothing is sent."""
+"""Once a storage is closed, its sinks send nothing more."""
 
 from __future__ import annotations
 

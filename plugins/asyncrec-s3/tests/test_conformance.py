@@ -1,4 +1,4 @@
-"""S3Storage passes the kit that every storage passes, on both event loops."""
+"""S3Storage passes the storage kit on both event loops."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ if KIND == "seaweedfs":
     class TestS3(_S3):
         @replaces_case(FOLDERS)
         async def test_listing_order(self) -> None:
-            """What comes in another order is not passed on as if it were in order; within a folder it is in order."""
+            """A listing in the wrong order raises rather than looking ordered; within a folder, the order is right."""
             keys = ["b/z/z", "b/z-1", "b/a", "c/2", "c/10"]
             async with self.open_storage() as storage:
                 await self.raw_put_many(storage, keys)
@@ -110,7 +110,7 @@ if KIND == "seaweedfs":
 
         @replaces_case(FOLDERS)
         async def test_listing_start_after(self) -> None:
-            """``start_after`` leaves out keys up to and with itself, within a folder."""
+            """Within a folder, ``start_after`` omits all keys up to and including itself."""
             keys = ["a/1", "a/2", "a/25", "a/3", "b/1"]
             async with self.open_storage() as storage:
                 await self.raw_put_many(storage, keys)
@@ -120,14 +120,14 @@ if KIND == "seaweedfs":
 
         @replaces_case("SeaweedFS takes a backslash for a slash")
         async def test_odd_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
-            """All others name just themselves."""
+            """All other keys refer only to themselves."""
             others = tuple(key for key in key_cases.ODD_KEYS if "\\" not in key)
             monkeypatch.setattr(key_cases, "ODD_KEYS", others)
             await super().test_odd_keys()
 
         @replaces_case("SeaweedFS takes 'm/1' for the end of a listing of 'm/1', and leaves out what is in that folder")
         async def test_key_that_is_also_a_folder(self) -> None:
-            """One key may be another's folder: they are two objects, whichever was first."""
+            """A key may also be the folder of another one: they are two objects, whichever is created first."""
             async with self.open_storage() as storage:
                 for keys in (["n/1/x", "n/1", "n"], ["m", "m/1", "m/1/x"]):
                     for key in keys:
@@ -141,13 +141,13 @@ if KIND == "seaweedfs":
 else:
 
     class TestS3(_S3):
-        """Every case."""
+        """All cases of the kit."""
 
     @pytest.mark.slow
     class TestS3LikeCeph(_S3):
-        """On a store that honours the condition of a put, and ignores that of a completion; and keeps no CRC32C."""
+        """The cases with a store that honours conditions of puts but not of completions, and keeps no CRC32C."""
 
-        exclusive_parts = False  # what is completed last stays, if both looked before either was completed
+        exclusive_parts = False  # if two uploads check before either completes, the last one wins
 
         @pytest.fixture(autouse=True)
         def _ceph(self, _setting: None) -> None:

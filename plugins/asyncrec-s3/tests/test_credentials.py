@@ -1,4 +1,4 @@
-"""Options and credentials reach the store; where they cannot be used, the error says what to do."""
+"""Options and credentials reach the store; errors about unusable ones say what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK = 5 << 20
     [{"checksum": "crc32c"}, {"payload_signing": True}, {"addressing_style": "path"}, {"region": "eu-west-1"}],
 )
 async def test_options_affect_requests_sent_to_store(open_storage: Open, proxy: Any, options: dict[str, Any]) -> None:
-    """With each, small and large objects are written and read; the proxy checks every checksum it is sent."""
+    """With each option, small and large objects are written and read; the proxy verifies all checksums it receives."""
     data = os.urandom(CHUNK + 10)
     async with open_storage(**options) as storage:
         await storage.put("small", data[:10])
@@ -59,7 +59,7 @@ async def test_missing_credentials_raise_with_remedy(open_storage: Open, monkeyp
 async def test_newline_in_credentials_raises_before_any_request(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """As of a secret that was read from a file."""
+    """This happens if a secret is read from a file."""
     monkeypatch.setenv(name, "c4n4ry\n")
     with pytest.raises(StoragePermissionError, match="contains a control character") as raised:
         async with open_storage():
@@ -90,7 +90,7 @@ async def test_profile_with_missing_reference_raises_permission_error(
 async def test_profile_supplies_credentials(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """Found as the SDK finds them, in its configuration files."""
+    """The profile is found in the SDK's configuration files."""
     (tmp_path / "config").write_text("[profile two]\naws_access_key_id = AKIAOFPROFILETWO\naws_secret_access_key = s\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     proxy.plan = lambda request: "403"
@@ -104,10 +104,10 @@ async def test_profile_supplies_credentials(
 async def test_upload_renews_expiring_credentials_midway(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The SDK renews what will expire within ten minutes: so these are renewed for each request.
+    """The SDK renews credentials that expire within ten minutes, so these are renewed for each request.
 
-    Each renewal brings another key, which shows which one signed a request. A store that runs already, whose address is
-    ASYNCREC_TEST_S3, has one key, so that each renewal brings that.
+    Each renewal returns a different key, which shows the key that signed each request. A running store given by
+    ASYNCREC_TEST_S3 has a single key, which every renewal returns.
     """
     program, turns = tmp_path / "credentials.py", tmp_path / "turns"
     has_all_keys = KIND in ("moto", "seaweedfs")
@@ -155,7 +155,7 @@ async def test_anonymous_requests_are_unsigned(open_storage: Open, proxy: Any) -
 async def test_unusable_ca_bundle_raises_before_any_request(
     proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str, words: str
 ) -> None:
-    """And by whom they were named: no request is sent, and nothing is tried again."""
+    """The error names the setting it is from; no request is sent or retried."""
     path = tmp_path / "authorities.pem"
     if kind == "no bundle":
         path.write_text("no certificate")

@@ -1,4 +1,4 @@
-"""Dates as stores write them."""
+"""Dates are parsed as stores write them."""
 
 from __future__ import annotations
 

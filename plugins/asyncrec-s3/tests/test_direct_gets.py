@@ -1,4 +1,4 @@
-"""GETs that are formed and signed without the SDK are those that it would have sent."""
+"""GET requests that are built and signed without the SDK equal those that the SDK would send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from s3_opening import Open
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StoragePermissionError
 
-# The names by which a request of the SDK is known.
+# The header that identifies requests of the SDK.
 OF_THE_SDK = "amz-sdk-invocation-id"
 ADDRESSES = ("https://bucket.s3.eu-west-1.amazonaws.com/", "http://127.0.0.1:9000/bucket/", "https://Host:443/b/")
 keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)

@@ -1,4 +1,4 @@
-"""What `asyncrec doctor` says of stores that are exclusive in everything, in puts, in nothing."""
+"""`asyncrec doctor` on stores that honour exclusive creation always, only for puts, or never."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL, PARTS = "exclusive creation, small object", "exclusive creation, several 
 async def test_doctor_rates_small_objects_and_parts_separately(
     store: Any, proxy: Any, prefix: str, ignores: list[str], ok: bool, small: bool, parts: bool | None
 ) -> None:
-    """Whoever happens to win the races; and nothing is left."""
+    """This does not depend on who wins the races, and leaves nothing behind."""
     proxy.ignores = frozenset(ignores)
     options = {"endpoint_url": proxy.endpoint, "chunk_size": 5 << 20}
     report = await tools.doctor(f"s3://{store.bucket}/{prefix}", storage_options=options)

@@ -1,4 +1,4 @@
-"""What the store says becomes one tree of errors, in words that are there."""
+"""The store's errors are mapped to a single tree of errors, with the store's own messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_proxy_password_demand_raises_permission_error() -> None:
     ("condition", "kind"), [("none", ObjectExistsError), ("same", ObjectChangedError), ("", StorageError)]
 )
 def test_failed_condition_maps_to_error_of_requested_condition(condition: Condition, kind: type[StorageError]) -> None:
-    """An answer to a request without one is no sign that an object is there."""
+    """If the request had no condition, this response does not mean that an object exists."""
     error = translate(answer(412, "PreconditionFailed", Message="no"), "put s3://crawl/x", condition=condition)
     assert type(error) is kind
 

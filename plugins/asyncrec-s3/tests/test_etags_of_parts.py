@@ -1,4 +1,4 @@
-"""An ETag that is not the MD5 of what was sent is a wrong answer once, and the store's own way from then on."""
+"""An ETag that is not the MD5 of what was sent counts as an error once, and as the store's convention after that."""
 
 from __future__ import annotations
 

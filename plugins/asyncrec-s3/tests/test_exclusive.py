@@ -1,4 +1,4 @@
-"""What `exclusive` comes to on stores that honour the condition of puts and completions, of puts only, of none."""
+"""`exclusive` on stores that honour conditions of puts and completions, of puts only, or of neither."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def send(sink: ByteSink, data: bytes) -> None:
 
 
 async def test_first_exclusive_put_is_repeated_to_verify_condition(open_storage: Open, proxy: Any) -> None:
-    """After a look. A store that honours the condition refuses it then; what one storage has learnt the others know."""
+    """A repeated put fails if the store honours the condition; the result is shared by all storages of the client."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
         assert proxy.operations() == ["HeadObject", "PutObject", "PutObject"]
@@ -49,7 +49,7 @@ async def test_first_exclusive_put_is_repeated_to_verify_condition(open_storage:
 async def test_exclusive_put_keeps_existing_object_on_unknown_store(
     open_storage: Open, proxy: Any, ignores: frozenset[str]
 ) -> None:
-    """It is found by a look, and no put is sent."""
+    """The object is found by a look-up, and no put is sent."""
     proxy.ignores = ignores
     async with open_storage() as storage:
         await storage.put("a", SMALL)
@@ -63,7 +63,7 @@ async def test_exclusive_put_keeps_existing_object_on_unknown_store(
 async def test_rejected_put_proves_condition_is_honoured(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """Another's came between the look and the put."""
+    """Another writer's object was created between the look-up and the put."""
     proxy.plan = lambda request: store.put(f"{prefix}/a", OTHER) if request.operation == "PutObject" else None
     async with open_storage() as storage:
         with pytest.raises(ObjectExistsError):
@@ -77,7 +77,7 @@ async def test_rejected_put_proves_condition_is_honoured(
 async def test_store_ignoring_conditions_is_rejected_for_exclusive_writes(
     open_storage: Open, proxy: Any, store: Any
 ) -> None:
-    """Its first exclusive object is taken away again, nothing else is created exclusively, and the rest works."""
+    """Its first exclusive object is deleted again, later exclusive writes are rejected, and everything else works."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
         with pytest.raises(StorageError, match=r"/a: the store ignores If-None-Match"):
@@ -93,7 +93,7 @@ async def test_store_ignoring_conditions_is_rejected_for_exclusive_writes(
 
 
 async def test_writer_rejects_store_ignoring_exclusive_condition(open_storage: Open, proxy: Any) -> None:
-    """What it flushes could be replaced by another process, and be lost."""
+    """Another process could replace flushed records, which would then be lost."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
         with pytest.raises(StorageError, match="the store ignores If-None-Match"):
@@ -105,7 +105,7 @@ async def test_writer_rejects_store_ignoring_exclusive_condition(open_storage: O
 async def test_concurrent_deletion_repeats_exclusion_proof(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """Somebody deletes the object between the put and its proof: the proof is tried once more."""
+    """Another process deletes the object between the put and the proof, which is tried once more."""
 
     def plan(request: Any) -> None:
         if request.number == 2:
@@ -129,7 +129,7 @@ async def test_accepted_put_survives_failed_proof(
 
 
 async def test_exclusive_multipart_completed_later_is_rejected(open_storage: Open, proxy: Any) -> None:
-    """The store would have replaced the first one's."""
+    """Otherwise, the store would have replaced the first writer's object."""
     proxy.ignores, proxy.echoes = CEPH, False
     async with open_storage() as storage:
         with pytest.raises(ObjectExistsError):
@@ -144,7 +144,7 @@ async def test_exclusive_multipart_completed_later_is_rejected(open_storage: Ope
 async def test_exclusive_multipart_replaced_at_once_raises_object_exists(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """Another had looked as well, found nothing, and was completed just behind it."""
+    """Another writer also checked, found nothing, and completed its upload just after ours."""
     proxy.ignores, proxy.echoes = CEPH, False
 
     def plan(request: Any) -> None:
@@ -161,7 +161,7 @@ async def test_exclusive_multipart_replaced_at_once_raises_object_exists(
 async def test_exclusive_object_replaced_afterwards_counts_as_published(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """Where the store keeps exclusive writers apart, who replaced it may do so."""
+    """On a store that keeps exclusive writers apart, another kind of writer may replace the object."""
 
     def plan(request: Any) -> None:
         if request.operation == "HeadObject" and "CompleteMultipartUpload" in proxy.operations():
@@ -178,7 +178,7 @@ async def test_exclusive_object_replaced_afterwards_counts_as_published(
 async def test_probe_detects_exclusive_completions_without_leftovers(
     open_storage: Open, proxy: Any, ignores: frozenset[str], expected: bool
 ) -> None:
-    """And it leaves nothing behind; what it shows is believed from then on."""
+    """It leaves nothing behind, and its result is used from then on."""
     proxy.ignores = ignores
     async with open_storage() as storage:
         assert isinstance(storage, ExclusiveParts)
@@ -208,16 +208,16 @@ async def test_probe_of_exclusive_completions_survives_lost_response(open_storag
 
 @pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
 async def test_exclusive_put_limits_lookups_on_failing_store(open_storage: Open, proxy: Any, data: bytes) -> None:
-    """The look gives up soon: what follows it says that nothing works."""
+    """The look-up gives up early: the next request fails and reports the problem anyway."""
     proxy.plan = lambda request: "500"
     async with open_storage() as storage:
         with pytest.raises(TransientStorageError, match="/x"):
             await storage.put("x", data, exclusive=True)
-    assert proxy.operations().count("HeadObject") <= 4 + 10  # those of the look, and of settling behind a last request
+    assert proxy.operations().count("HeadObject") <= 4 + 10  # of the look-up, and of resolving a last request
 
 
 async def test_preliminary_lookup_gives_up_after_four_attempts(open_storage: Open, proxy: Any) -> None:
-    """What decides is the condition on the last request: the upload begins all the same."""
+    """The condition of the last request decides, so the upload begins anyway."""
     proxy.plan = lambda request: (
         "500" if request.operation == "HeadObject" and "CreateMultipartUpload" not in proxy.operations() else None
     )

@@ -1,4 +1,4 @@
-"""A fault that lasts reaches the caller: what was acknowledged is there, and of what was not, nothing is left."""
+"""A permanent fault reaches the caller: acknowledged data is stored, and nothing else is left behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def always(operation: str, fault: str) -> Callable[[Any], str | None]:
 async def test_permanent_fault_reaches_caller_without_leftovers(
     open_impatient: Open, proxy: Any, whole: Any, operation: str, fault: str
 ) -> None:
-    """Nothing is published, nothing left, an older object untouched."""
+    """Nothing is published, nothing is left, and an existing object is unchanged."""
     data = SMALL if operation == "PutObject" else LARGE
     async with open_impatient() as storage:
         await storage.put("x", b"older")
@@ -52,7 +52,7 @@ async def test_permanent_fault_reaches_caller_without_leftovers(
 async def test_lost_response_is_resolved_by_lookup(
     open_impatient: Open, proxy: Any, whole: Any, operation: str
 ) -> None:
-    """The effect takes place and every answer is lost: it was published, and is said to be."""
+    """The request takes effect but all responses are lost: the object is published, and is reported as such."""
     data = SMALL if operation == "PutObject" else LARGE
     async with open_impatient() as storage:
         proxy.plan = always(operation, "500-after")
@@ -62,7 +62,7 @@ async def test_lost_response_is_resolved_by_lookup(
 
 
 async def test_error_notes_unknown_outcome_after_failed_lookup(open_impatient: Open, proxy: Any) -> None:
-    """When even looking fails, the error says that the object may be there."""
+    """If the look-up fails as well, the error says that the object may exist."""
     async with open_impatient() as storage:
         proxy.plan = lambda request: {"PutObject": "500-after", "HeadObject": "500"}.get(request.operation)
         with pytest.raises(TransientStorageError) as caught:
@@ -73,7 +73,7 @@ async def test_error_notes_unknown_outcome_after_failed_lookup(open_impatient: O
 async def test_acknowledged_but_absent_object_raises_integrity_error(
     open_impatient: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """A store that completes an upload and does not have the object is not believed."""
+    """A store that completes an upload without having the object afterwards is not trusted."""
 
     def plan(request: Any) -> None:
         if request.operation == "HeadObject" and "CompleteMultipartUpload" in proxy.operations():
@@ -90,7 +90,7 @@ async def test_acknowledged_but_absent_object_raises_integrity_error(
 async def test_racing_exclusive_writers_yield_one_winner(
     open_impatient: Open, proxy: Any, whole: Any, data: bytes, fault: str | None
 ) -> None:
-    """Also where both write the same bytes and the answers to the last requests are lost."""
+    """This holds even if both write the same bytes and the responses to their last requests are lost."""
     outcomes: list[str] = []
     last = "PutObject" if data is SMALL else "CompleteMultipartUpload"
     seen = 0
@@ -119,7 +119,7 @@ async def test_racing_exclusive_writers_yield_one_winner(
 async def test_source_rejects_object_replaced_by_other_size(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """What was said of it on opening no longer holds: whoever counts on its size would read less than there is."""
+    """What was known when it was opened no longer holds: relying on the old size would read too little."""
     async with open_storage() as storage:
         known = await storage.put("x", SMALL)
 
@@ -134,10 +134,10 @@ async def test_source_rejects_object_replaced_by_other_size(
 
 
 async def test_missing_bucket_error_names_the_bucket(proxy: Any) -> None:
-    """A bucket that is not there is a plain error, at once, for each operation."""
+    """A missing bucket raises a clear error at once for each operation."""
     async with open_s3("s3://no-such-bucket-here", endpoint_url=proxy.endpoint) as storage:
         operations: list[Callable[[str], Awaitable[object]]] = [storage.get, storage.head, storage.delete]
-        if KIND != "seaweedfs":  # it makes a bucket for an administrator who writes into it
+        if KIND != "seaweedfs":  # it creates the bucket when an administrator writes to it
             operations.append(lambda key: storage.put(key, b"x"))
         for operation in operations:
             with pytest.raises(StorageError, match="no-such-bucket-here"):

@@ -1,4 +1,4 @@
-"""A store that says the completion is under way: the upload's lock outlives the gateway that was completing it."""
+"""A store reports that a completion is in progress: the upload's lock outlives the gateway that was completing it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def open_storage(store: Any, proxy: Any, prefix: str, small_parts: None) -> Open
 
 
 def locked(proxy: Any, first: str, times: float) -> Callable[[Any], str | None]:
-    """The first completion ends in ``first``; the next ``times`` find the upload locked."""
+    """Return a plan in which the first completion ends in ``first``, and the next ``times`` find the upload locked."""
 
     def plan(request: Any) -> str | None:
         if request.operation != "CompleteMultipartUpload":
@@ -41,7 +41,7 @@ def locked(proxy: Any, first: str, times: float) -> Callable[[Any], str | None]:
 async def test_upload_waits_longer_for_lock_than_for_fault(
     open_storage: Open, proxy: Any, store: Any, prefix: str, exclusive: bool
 ) -> None:
-    """The parts are all there, and cannot be sent again: only the lock has to end."""
+    """All parts are stored, and cannot be sent again: it only has to wait for the lock."""
     proxy.plan = locked(proxy, "reset", 25)
     async with open_storage() as storage:
         info = await storage.put("x", LARGE, exclusive=exclusive)
@@ -61,7 +61,7 @@ async def test_upload_finds_completed_object_behind_lock(open_storage: Open, pro
 async def test_endless_lock_fails_upload_with_lock_error(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """In a bounded number of requests; nothing is published, nothing left."""
+    """The number of requests is bounded; nothing is published, and nothing is left."""
     proxy.plan = locked(proxy, "reset", float("inf"))
     async with open_storage() as storage:
         with pytest.raises(TransientStorageError, match=r"/x: .*completion is already in progress.*lock") as caught:
@@ -76,7 +76,7 @@ async def test_endless_lock_fails_upload_with_lock_error(
 async def test_cancelled_upload_does_not_wait_for_lock(
     open_storage: Open, proxy: Any, store: Any, prefix: str, first: str
 ) -> None:
-    """The upload is taken away; or it was completed, and `published` says so."""
+    """The upload is removed, or if it was completed, `published` says so."""
     token = anyio.lowlevel.current_token()
     scope = anyio.CancelScope()
     ours = locked(proxy, first, float("inf"))
@@ -85,7 +85,7 @@ async def test_cancelled_upload_does_not_wait_for_lock(
         fault = ours(request)
         if fault == "busy":
             anyio.from_thread.run_sync(scope.cancel, token=token)
-        # The first look behind it fails, or it would be over already.
+        # The first look-up after the cancellation fails; otherwise, the wait would be over already.
         return "403" if request.operation == "HeadObject" and scope.cancel_called and not looked() else fault
 
     def looked() -> bool:

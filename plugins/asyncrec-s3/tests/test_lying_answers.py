@@ -1,4 +1,4 @@
-"""What a store answers is held against what was sent and asked for: checksums, echoes, the order of lists."""
+"""A store's responses are checked against the requests: checksums, echoes, and the order of listings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.errors import IntegrityError, StorageError, TransientStorageError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
-WRONG = "AAAAAA=="  # a CRC32C, of other bytes
+WRONG = "AAAAAA=="  # the CRC32C of other bytes
 DATA = os.urandom(CHUNK + 10)
 
 
@@ -76,7 +76,7 @@ async def test_unsorted_listing_is_rejected(open_impatient: Open, proxy: Any) ->
 async def test_failed_completion_is_aborted_before_lookup(
     open_impatient: Open, proxy: Any, whole: Callable[..., Any]
 ) -> None:
-    """It may be on its way still, and would take effect behind the look."""
+    """It may still be in transit, and could take effect after the look-up."""
     proxy.plan = lambda request: "500" if request.operation == "CompleteMultipartUpload" else None
     async with open_impatient() as storage:
         with pytest.raises(TransientStorageError):
@@ -91,7 +91,7 @@ async def test_failed_completion_is_aborted_before_lookup(
 async def test_cleanup_keeps_foreign_uploads_with_parts(
     open_impatient: Open, proxy: Any, store: Store, prefix: str
 ) -> None:
-    """An upload of ours whose beginning was not answered is taken away; another writer's to the same key is not."""
+    """Our upload is removed even if its creation had no response, but another writer's of the same key is not."""
     client, where = store.client, {"Bucket": store.bucket, "Key": f"{prefix}/x"}
 
     def begin() -> str:

@@ -1,4 +1,4 @@
-"""What a refusal for want of a right says."""
+"""The messages of errors about missing permissions."""
 
 from __future__ import annotations
 

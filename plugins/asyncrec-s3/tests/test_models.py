@@ -1,4 +1,4 @@
-"""The SDK's models are read as the SDK reads them, and other threads run meanwhile."""
+"""The SDK's models are loaded with the same result as by the SDK, while other threads can run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("endpoints", "partitions", "s3/2006-03-01/service-2", "s3/2006-03-01/en
 @pytest.mark.parametrize("name", NAMES)
 def test_models_match_those_read_by_sdk(name: str) -> None:
     ours, its = (reader.load_file(str(DATA / name)) for reader in (Models(), JSONFileLoader()))
-    # As text, in which the order counts, too.
+    # Compared as text, so that the order counts, too.
     assert json.dumps(ours) == json.dumps(its)
 
 
@@ -36,7 +36,7 @@ def test_model_loader_yields_to_threads_at_each_object(tmp_path: Path) -> None:
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
-        calls += event == "call"  # of a function of Python, at whose beginning it may
+        calls += event == "call"  # of a Python function, whose start lets other threads run
 
     before = sys.getprofile()
     sys.setprofile(count)

@@ -34,7 +34,7 @@ def test_url_splits_into_bucket_prefix_and_root(url: str, bucket: str, prefix: s
 def test_endpoint_option_precedes_environment_variables(
     monkeypatch: pytest.MonkeyPatch, names: list[str], expected: str | None
 ) -> None:
-    """The SDK's names come first, then tensorboardX's; an option comes before all of them."""
+    """An option has precedence over the SDK's variables, and those over tensorboardX's."""
     for name in names:
         monkeypatch.setenv(name, f"http://{name.lower().replace('_', '-')}:1")
     assert Options.of("s3://crawl").endpoint_url == expected
@@ -42,7 +42,7 @@ def test_endpoint_option_precedes_environment_variables(
 
 
 def test_endpoint_without_scheme_uses_https(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As TensorFlow takes S3_ENDPOINT: a host, spoken to over TLS."""
+    """As in TensorFlow, S3_ENDPOINT may be just a host, which is used with TLS."""
     monkeypatch.setenv("S3_ENDPOINT", "store.example:9000")
     assert Options.of("s3://crawl").endpoint_url == "https://store.example:9000"
 
@@ -97,6 +97,6 @@ def test_unknown_option_error_suggests_known_option() -> None:
 
 
 def test_options_repr_shows_no_secrets() -> None:
-    """An `Options` in a log or a traceback shows no field."""
+    """The repr of `Options` in a log or traceback shows no fields."""
     options = Options.of("s3://crawl", aws_access_key_id="AKIACANARY", aws_secret_access_key="canary")
     assert "canary" not in f"{options!r} {options.client()!r}".lower()

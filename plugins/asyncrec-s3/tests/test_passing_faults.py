@@ -1,4 +1,4 @@
-"""A fault that passes is got over: every request fails once, in every way, and objects get through chaos whole."""
+"""Transient faults are survived: every request fails once in every way, and objects arrive intact despite chaos."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ pytestmark = pytest.mark.anyio
 
 SMALL = random.Random(1).randbytes(1_000)
 LARGE = random.Random(2).randbytes(CHUNK + 1_000)
-# How one answer may go wrong, and yet the operation succeed.
+# The ways in which one response may fail while the operation still succeeds.
 PASSING = [
     "500", "slowdown", "reset", "stall", "500-after", "reset-after", "stall-after", "truncate", "etag", "200-error",
 ]  # fmt: skip
 
 
 def nth_of_key(fault: str) -> Callable[[Any], str | None]:
-    """The n-th request for the key that ends with ``-n`` goes wrong."""
+    """Return a plan in which the n-th request for a key ending with ``-n`` fails."""
     return lambda request: fault if request.key and request.nth == int(request.key.rpartition("-")[2]) else None
 
 
 @pytest.mark.slow(but=["reset-after", "200-error", "etag", "500"])
 @pytest.mark.parametrize("fault", PASSING)
 async def test_write_survives_one_transient_fault(open_impatient: Open, proxy: Any, whole: Any, fault: str) -> None:
-    """Whichever answer goes wrong, and however: the object is there, whole, and `published` says so."""
+    """Whichever response fails, and however, the object is stored completely and `published` says so."""
     published = {}
 
     async def write(storage: S3Storage, key: str, data: bytes) -> None:
@@ -52,12 +52,12 @@ async def test_write_survives_one_transient_fault(open_impatient: Open, proxy: A
             await whole(key, data)
             assert published[key].size == len(data)
             assert published[key].etag == (await storage.head(key)).etag
-    # A store that refuses a repeated completion has shown that it honours the condition, and is looked at once less.
+    # A store that rejects a repeated completion has proved that it honours the condition, which saves one look-up.
     assert hit >= set(jobs) - {"large-6"}
 
 
 async def test_upload_sends_bounded_number_of_requests(open_impatient: Open, proxy: Any) -> None:
-    """One for a small object, seven at the most for a large one: the test above leaves none out."""
+    """A small object takes one request, and a large one at most seven: the test above covers all of them."""
     async with open_impatient(read_timeout=60) as storage:
         await storage.put("first", SMALL, exclusive=True)
         await storage.put("small", SMALL, exclusive=True)
@@ -72,7 +72,7 @@ async def test_upload_sends_bounded_number_of_requests(open_impatient: Open, pro
 async def test_read_survives_one_transient_fault(
     open_impatient: Open, proxy: Any, store: Any, prefix: str, fault: str
 ) -> None:
-    """Whichever answer goes wrong, the reader gets every byte once."""
+    """Whichever response fails, the reader gets every byte once."""
     data = random.Random(3).randbytes(3 << 20)
 
     async def read(storage: S3Storage, key: str) -> None:
@@ -86,18 +86,18 @@ async def test_read_survives_one_transient_fault(
         store.put(f"{prefix}/x-{n}", data)
     async with open_impatient(
         max_connections=3, max_concurrency=2
-    ) as storage:  # too few for any source to hold one: it asks for ranges
+    ) as storage:  # too few for a source to keep one, so it requests ranges
         proxy.plan = nth_of_key(fault)
         async with anyio.create_task_group() as group:
             for n in range(5):
                 group.start_soon(read, storage, f"x-{n}")
     hit = {request.key.rpartition("/")[2] for request in proxy.requests if proxy.plan(request)}
-    # At least: on a busy machine an answer comes too late by itself now and then, and its request is sent once more.
+    # At least these: on a busy machine, a response may time out by itself, and its request is repeated.
     assert hit >= {f"x-{n}" for n in range(4)}
 
 
 async def test_damaged_part_is_resent(open_impatient: Open, proxy: Any, whole: Any) -> None:
-    """The store says BadDigest when a body does not have the checksum that came with it: damaged in transit."""
+    """The store responds with BadDigest if a body does not match its checksum because it was damaged in transit."""
     hit: list[int] = []
 
     def plan(request: Any) -> None:
@@ -115,7 +115,7 @@ async def test_damaged_part_is_resent(open_impatient: Open, proxy: Any, whole: A
 
 @pytest.mark.slow
 async def test_hundred_objects_survive_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
-    """5% of 5xx, 10% of SlowDown, and everything else that goes wrong: no wrong byte, nothing missing, nothing left."""
+    """5% are 5xx, 10% SlowDown, and others fail otherwise: no byte is wrong, and nothing is missing or left over."""
 
     def content(n: int) -> bytes:
         return random.Random(n).randbytes(CHUNK + 100 if n % 50 == 0 else 1 + n * 100)

@@ -1,4 +1,4 @@
-"""Reads over TLS, through proxies, from stores with ways of their own: straight where that can be, and always right."""
+"""Reads over TLS, through proxies, and from unusual stores: direct where possible, and always correct."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(params=["https", "http"])
 def scheme(request: pytest.FixtureRequest) -> str:
-    """TLS, and for what is not of TLS itself the same without."""
+    """Use TLS, and plain HTTP for whatever does not concern TLS itself."""
     return str(request.param)
 
 
@@ -40,7 +40,7 @@ Run = Callable[..., AbstractAsyncContextManager[tuple[HttpsStore, Any]]]
 
 @pytest.fixture
 def run(certificate: Certificate, scheme: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a store with an object of each of `SIZES`, and opens it."""
+    """Return a function that runs a store with an object of each of `SIZES` and opens it."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -61,7 +61,7 @@ def run(certificate: Certificate, scheme: str, store: Any, monkeypatch: pytest.M
 
 
 async def check(storage: Any) -> None:
-    """Whole objects, ranges and a source that reads on are what is there."""
+    """Check that whole objects, ranges and sequential reads return what is stored."""
     for size in SIZES:
         assert await storage.get(str(size)) == LARGE[:size]
     async with storage.open_source(str(len(LARGE)), start=1_000_000, end=4_000_001) as source:
@@ -113,7 +113,7 @@ async def test_certificate_is_not_checked_with_verify_disabled(run: Run) -> None
 async def test_reads_return_same_bytes_through_proxy(
     run: Run, scheme: str, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
-    """And through one that is spoken to by TLS itself, with the store's TLS within."""
+    """This includes a proxy that is itself reached over TLS, with the store's TLS inside."""
     async with Tunnels().serving(certificate if secure else None) as proxy:
         monkeypatch.setenv(f"{scheme.upper()}_PROXY", proxy.url)
         async with run() as (server, storage):
@@ -167,7 +167,7 @@ async def test_ranges_without_content_length_are_read_whole(run: Run) -> None:
                 assert await receive_all(source, 1 << 20) == LARGE[5:3_000_000]
             async with storage.open_source("600000", start=5) as source:
                 assert await receive_all(source, 1 << 20) == LARGE[5:600_000]
-        # Of an answer that begins to be read, and does not say its size, no more is taken: HEAD says it.
+        # If a response omits its size, it is not read further: HEAD returns the size.
         assert len(server.connections) == 1 + 3
 
 
@@ -230,7 +230,7 @@ async def test_expired_token_raises_and_next_read_recovers(run: Run) -> None:
 async def test_renewed_credentials_sign_next_read(
     run: Run, scheme: str, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    """Each is refused as soon as there is a newer one."""
+    """Each credential is rejected as soon as there is a newer one."""
     given: list[str] = []
 
     async def give(request: web.BaseRequest) -> web.Response:

@@ -32,7 +32,7 @@ async def test_logs_and_errors_never_show_credentials(
     store: Any, proxy: Any, prefix: str, small_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any,
     caplog: pytest.LogCaptureFixture, source: str, fault: str,
 ) -> None:  # fmt: skip
-    """Not even where everything is logged, and the store puts the request's headers into its error."""
+    """This holds even if everything is logged and the store's error repeats the request's headers."""
     caplog.set_level(logging.DEBUG)
     options: dict[str, Any] = {"endpoint_url": proxy.endpoint, "chunk_size": SMALLEST_PART}
     if source == "options":
@@ -91,7 +91,7 @@ async def _echo(request: web.BaseRequest) -> web.Response:
 
 
 def _all_of(error: BaseException) -> list[str]:
-    """Everything an error says, and what it is chained to."""
+    """Return everything that an error and the errors chained to it contain."""
     texts = ["".join(traceback.format_exception(error)), repr(pickle.dumps(error))]
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]

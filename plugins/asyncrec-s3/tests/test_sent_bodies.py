@@ -1,4 +1,4 @@
-"""A body is sent in blocks; whoever else is on the loop has a turn after each, however fast the network is."""
+"""A body is sent in blocks, and other tasks can run after each one, however fast the network is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With ``payload_signing=True`` what is signed of a body is its SHA-256."""
+"""With ``payload_signing=True``, the SHA-256 of a body is signed."""
 
 from __future__ import annotations
 

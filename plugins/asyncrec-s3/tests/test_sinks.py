@@ -1,4 +1,4 @@
-"""A sink takes chunks of one size, and cancelled publishes all or nothing; what is left of others is listed."""
+"""A sink accepts chunks of one size, publishes everything or nothing if cancelled, and lists unfinished uploads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_sink_accepts_short_chunk_only_at_end(open_storage: Open) -> None:
 
 
 async def test_sink_with_cancelled_send_cannot_be_published(open_storage: Open) -> None:
-    """A chunk is missing: what came behind it would take its place."""
+    """A chunk is missing, and the chunks after it would take its place."""
     async with open_storage(max_concurrency=1) as storage:
         with pytest.raises(StorageError, match="not published, because an earlier write failed or was cancelled"):
             async with storage.open_sink("x") as sink:
@@ -54,7 +54,7 @@ async def test_sink_with_cancelled_send_cannot_be_published(open_storage: Open) 
 async def test_native_asyncio_cancellation_leaves_whole_object_or_none(
     open_storage: Open, proxy: Any, store: Any, prefix: str, operation: str
 ) -> None:
-    """``task.cancel()`` knows no shield: the object is still whole or absent, and no upload is left."""
+    """``task.cancel()`` ignores shields, but the object is complete or absent, and no upload is left."""
     async with open_storage() as storage:
         proxy.plan = lambda request: "hold" if request.operation == operation else None
         sink = storage.open_sink("x")
@@ -81,7 +81,7 @@ async def test_native_asyncio_cancellation_leaves_whole_object_or_none(
 
 
 async def test_unfinished_uploads_are_listed_and_removed(open_storage: Open, store: Any, prefix: str) -> None:
-    """Under a prefix; one that is gone already is no error."""
+    """They are found by prefix; removing one that is already gone is no error."""
     for name in ("a/1", "a/2", "b/1"):
         store.client.create_multipart_upload(Bucket=store.bucket, Key=f"{prefix}/{name}")
     async with open_storage() as storage:

@@ -1,4 +1,4 @@
-"""Answers that are not S3's, or not as S3 gives them."""
+"""Responses that are not from S3, or are unlike those of S3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THERE = {"ContentLength": 5, "ETag": '"abc"', "LastModified": datetime(2026, 1, 
 
 
 class Client:
-    """It answers each request of a kind by the next of its answers, the last again and again."""
+    """Returns prepared responses for each kind of request in order, and repeats the last one."""
 
     def __init__(self, **answers: Any) -> None:
         self._answers = {name: list(given) for name, given in answers.items()}
@@ -75,7 +75,7 @@ ID = {"x-amz-request-id": "1"}
 async def test_listing_without_next_page_marker_is_rejected(
     request_name: str, entries: str, marks: dict[str, Any]
 ) -> None:
-    """It says that there is more, and gives no mark, or the one that it was asked from."""
+    """The page says that there is more, but has no marker, or the same one as in the request."""
     numbers = itertools.count()
     page = {"IsTruncated": True, **marks}
     client = Client(**{request_name: [{**page, entries: [{"Key": "a"}]}, {**page, entries: [{"Key": "b"}]}]})
@@ -100,7 +100,7 @@ async def test_listing_without_is_truncated_is_rejected(name: str) -> None:
 async def test_deletion_with_unexpected_status_is_verified_by_lookup(
     gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some stores answer it so, and proxies."""
+    """Some stores and proxies respond this way."""
     client = Client(delete_object=[answered(200)], head_object=[not_found() if gone else THERE])
     bucket = bucket_of(client)
     repeat = bucket.repeat
@@ -122,7 +122,7 @@ async def test_abort_repeats_after_status_200() -> None:
 
 @pytest.mark.parametrize("is_aws", [True, False])
 async def test_404_without_request_id_is_treated_as_proxy_response(is_aws: bool) -> None:
-    """An answer to HEAD has no body. A store that is not AWS's has shown by an earlier answer that it gives ids."""
+    """A response to HEAD has no body. A store other than AWS must have sent request ids in an earlier response."""
     client = Client(head_object=[THERE | answered(200, **ID), not_found(), not_found(**ID)])
     bucket = bucket_of(client, is_aws=is_aws)
     await bucket.head("key", shown="key")

@@ -1,4 +1,4 @@
-"""Clients share what they trust, unless one adds to it."""
+"""Clients share their trusted certificates, unless a client adds its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncrec_s3.sdk import SharingSession
 
 
 def _context(session: Any) -> ssl.SSLContext:
-    """What it will trust, and how it will check it."""
+    """Return the client's TLS context, after checking that it verifies host names unless told otherwise."""
     context: ssl.SSLContext = session._build_verify_context()
     assert context.check_hostname == (session._verify is not False)
     return context
@@ -28,7 +28,7 @@ def test_clients_with_equal_trust_share_tls_context() -> None:
 
 
 def test_trio_clients_have_separate_tls_contexts() -> None:
-    """httpx changes it."""
+    """httpx modifies its context."""
     assert _context(HttpxSession()) is not _context(HttpxSession())
 
 
@@ -47,7 +47,7 @@ def test_ca_file_is_reread_only_after_change(tmp_path: Path) -> None:
     "own", [{"verify": False}, {"proxies": {"https": "http://127.0.0.1:1"}}, {"client_cert": "mine.pem"}]
 )
 def test_session_with_own_tls_settings_gets_own_context(own: dict[str, Any]) -> None:
-    """The SDK adds to it, or checks nothing, and the others are to know nothing of that."""
+    """The SDK adds certificates or disables checks, which must not affect other sessions."""
     shared = _context(SharingSession())
     assert _context(SharingSession(**own)) is not shared
     assert _context(SharingSession()) is shared

@@ -1,4 +1,4 @@
-"""Where an answer is lost and the store does not say, either: the error is that of what was asked, not of the look."""
+"""If a response is lost and a look-up fails as well, the error is that of the request, not of the look-up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_orphaned_upload_is_removed_despite_stale_listing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Ours has ended by then; to ask for its parts would be an error, and the end of the search for the other."""
+    """Our own upload has ended: listing its parts would raise, and end the search for the orphaned one."""
     begun: list[str] = []
     call, uploads = Bucket.call, Bucket.uploads
 

@@ -1,4 +1,4 @@
-"""A WSGI application called as its server would, without a connection and a thread for each request."""
+"""Calls a WSGI application as a server would, but without a connection and a thread for each request."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
 class Application(Protocol):
-    """PEP 3333's."""
+    """A WSGI application (PEP 3333)."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any, /) -> Iterable[bytes]: ...
 
 
 def call(app: Application, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
-    """What the application answers to a request: status, headers, body.
+    """Return an application's response to a request: its status, headers and body.
 
-    The target is a path with its query, as it stands in the request.
+    The target is the path with its query, as in the request line.
     """
     path, _, query = target.partition("?")
     environ: dict[str, Any] = {

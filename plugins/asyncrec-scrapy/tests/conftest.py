@@ -1,4 +1,4 @@
-"""A site and crawls of it, for each test its own."""
+"""Fixtures that give each test its own site and crawls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_crawls import crawl, site, warm  # found by the line above
+from local_crawls import crawl, site, warm  # found because of the line above
 
 __all__ = ["crawl", "site", "warm"]

@@ -1,6 +1,6 @@
-"""What a crawl imports, imported: what Scrapy's own settings name, its commands, the add-on and what it writes with.
+"""Imports everything that a crawl imports: what Scrapy's settings name, its commands, the add-on and its writers.
 
-None of them chooses Twisted's reactor, which each crawl does for itself.
+None of these imports installs Twisted's reactor, which each crawl does itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scrapy.settings import default_settings
 
 
 def _named(value: Any) -> Iterator[str]:
-    """The classes and functions that a setting names."""
+    """Yield the classes and functions that a setting names."""
     if isinstance(value, Mapping):
         for each in (*value.keys(), *value.values()):
             yield from _named(each)
@@ -38,11 +38,11 @@ _NAMES = [
     "anyio._backends._asyncio",
 ]
 
-# In older Scrapys these import the reactor.
+# In older versions of Scrapy, these import the reactor.
 _NAMES = [name for name in _NAMES if name not in ("scrapy.core.downloader.handlers.ftp", "scrapy.extensions.telnet")]
 
 for _name in dict.fromkeys(_NAMES):
-    with suppress(ImportError):  # it is for what is not installed, as HTTP/2
+    with suppress(ImportError):  # its dependency is not installed, as for HTTP/2
         import_module(_name)
 
 assert "twisted.internet.reactor" not in sys.modules

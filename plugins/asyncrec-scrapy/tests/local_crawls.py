@@ -1,4 +1,4 @@
-"""Crawls of a site of linked pages, in processes of their own, which may be killed."""
+"""Crawls of a site of linked pages, in separate processes that can be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from linked_site import Site, serving_site  # found by the line above
+from linked_site import Site, serving_site  # found because of the line above
 from warm_python import Child, WarmPython
 
 SPIDER = """
@@ -45,7 +45,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
-    """Starts crawls as processes of their own, which have imported what a crawl imports."""
+    """Return a launcher for processes that have already imported what a crawl imports."""
     environment = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONWARNINGS": "ignore"}
     with (
         tempfile.TemporaryDirectory(prefix="warm-") as folder,
@@ -61,17 +61,17 @@ def site() -> Iterator[Site]:
 
 
 class Crawl:
-    """Runs of one spider in a folder."""
+    """Runs one spider repeatedly in a folder."""
 
     def __init__(self, warm: WarmPython, folder: Path, site: Site, **settings: Any) -> None:
         self._warm = warm
         self.folder = folder
         self.site = site
-        self.prelude = ""  # of the spider's module
+        self.prelude = ""  # the start of the spider's module
         self.settings = {**SETTINGS, "ASYNCREC_PAGES": "crawl/pages", **settings}
 
     def start(self, **settings: Any) -> tuple[Child, IO[str]]:
-        """Begin a run; what it logs is read from the pipe."""
+        """Start a run, and return its process and a pipe with its log."""
         spider = SPIDER.format(root=self.site.root, settings={**self.settings, **settings})
         (self.folder / "spider.py").write_text(self.prelude + textwrap.dedent(spider), "utf-8")
         reader, writer = os.pipe()
@@ -81,18 +81,18 @@ class Crawl:
         return child, open(reader, encoding="utf-8")
 
     def run(self, **settings: Any) -> tuple[int, str]:
-        """The exit status of a whole run, and what it logged."""
+        """Run to the end, and return the exit status and the log."""
         process, log = self.start(**settings)
         with log:
             output = log.read()
         return process.wait(120), output
 
     def kill_after(self, asked: int) -> None:
-        """Start it, and kill it when the site was asked so often in all."""
+        """Start a run, and kill it once the site has received this many requests in total."""
         process, log = self.start()
         with log:
             self.site.wait_for(asked, process.has_ended)
-            process.kill()  # unless a fast machine has crawled all by then
+            process.kill()  # a fast machine may have crawled everything by now
             process.wait(120)
 
 
@@ -102,7 +102,7 @@ def crawl(warm: WarmPython, tmp_path: Path, site: Site) -> Crawl:
 
 
 def stat(output: str, name: str) -> Any:
-    """Of Scrapy's statistics, as they are logged in the end."""
+    """Return a value from the statistics that Scrapy logs at the end."""
     for line in output.splitlines():
         if f"'asyncrec/{name}': " in line:
             return json.loads(line.partition("': ")[2].strip().rstrip(",}").replace("'", '"'))

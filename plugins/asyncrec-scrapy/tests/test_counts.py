@@ -1,4 +1,4 @@
-"""What is counted as stored was stored, and as known was there, also of pages that are taken at the same time."""
+"""The counts of stored and known pages are right, even for pages that are processed at the same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_stats_count_record_correctly_during_concurrent_write(tmp_path: Path) ->
         store = Store(crawler)
         await store._open()
         await store.write("items", b"first", "a")
-        # A large record is checksummed in a thread; meanwhile one that is known comes.
+        # A large record is checksummed in a thread; in the meantime, a known one arrives.
         large = asyncio.ensure_future(store.write("items", bytes(8 << 20), "b"))
         await asyncio.sleep(0)
         await store.write("items", b"again", "a")
@@ -38,7 +38,7 @@ def test_stats_count_record_correctly_during_concurrent_write(tmp_path: Path) ->
 
 
 class Crawler(SimpleNamespace):
-    """What the store of a crawler is found by."""
+    """A stand-in for the crawler that a store belongs to."""
 
     __hash__ = object.__hash__
 

@@ -1,4 +1,4 @@
-"""Real crawls by Scrapy, in processes of their own, killed and started again."""
+"""Real crawls by Scrapy, in separate processes that are killed and restarted."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_restarted_crawl_stores_each_page_once(crawl: Crawl, tmp_path: Path, job
     assert sorted(urls(tmp_path / "crawl/pages")) == wanted
     with blocking.open_dataset(tmp_path / "crawl/items") as dataset:
         assert sorted(example["url"][0].decode() for example in dataset.examples()) == wanted
-    # What was not on the disk yet when it was killed was asked for once more: by far not all.
+    # Only pages that were not on disk when the crawl was killed were requested again, far from all of them.
     assert sum(crawl.site.asked.values()) < 180
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped_before", [False, True])
 def test_killed_queue_without_count_loses_no_page(crawl: Crawl, tmp_path: Path, stopped_before: bool) -> None:
-    """Scrapy's queues count in memory, and write the count down when they are closed."""
+    """Scrapy's queues count in memory, and write the count to disk only when they are closed."""
     crawl.settings["JOBDIR"] = "job"
     if stopped_before:
         assert crawl.run(CLOSESPIDER_PAGECOUNT=20)[0] == 0
@@ -130,7 +130,7 @@ def test_start_queue_with_truncated_count_begins_empty(tmp_path: Path, count: st
 
 @pytest.mark.slow
 def test_skip_mode_fetches_pages_seen_but_never_fetched(crawl: Crawl, tmp_path: Path) -> None:
-    """Stopped, then killed: the list of what was seen is on the disk, and the queue is not."""
+    """The crawl is stopped, and later killed: the list of seen pages is on disk, but the queue is not."""
     crawl.settings |= {"JOBDIR": "job", "ASYNCREC_KNOWN": "skip"}
     assert crawl.run(CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)[0] == 0
     crawl.site.pause = 1.0
@@ -158,7 +158,7 @@ def test_store_failing_midway_stops_crawl(crawl: Crawl, tmp_path: Path) -> None:
     spider = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nimport signal\n"
     spider += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     crawl.prelude = spider
-    crawl.site.pause = 0.3  # longer than the store needs to fail
+    crawl.site.pause = 0.3  # longer than the store takes to fail
     status, output = crawl.run(ASYNCREC_OPTIONS={"flush_seconds": 0.05, "compression": ""})
     assert status == 1, output
     assert "(asyncrec_failed)" in output

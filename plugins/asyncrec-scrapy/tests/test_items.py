@@ -1,4 +1,4 @@
-"""An item of any type becomes features, by rules, and none is lost for what is in it."""
+"""Items of any type are converted to features by fixed rules, and no item is lost because of its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the middleware does for a response, and where."""
+"""What the middleware does with a response, and in which thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asyncrec import blocking, pages
 
 
 class Crawler:
-    """What of one the middleware and its store use."""
+    """A stand-in for a crawler with what the middleware and its store use."""
 
     engine = spider = None
 

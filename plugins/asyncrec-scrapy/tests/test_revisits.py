@@ -1,4 +1,4 @@
-"""A crawl that is run again asks what has changed, and stores the bodies of that alone."""
+"""A repeated crawl asks what has changed, and stores only the changed bodies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_second_run_stores_revisits_but_yields_whole_pages(again: Crawl, tmp_pat
     status, output = again.run()
     assert status == 0, output
     assert (stat(output, "pages/stored"), stat(output, "pages/unchanged")) == (90, None)
-    again.site.texts = ["", "", "new"]  # of every third page
+    again.site.texts = ["", "", "new"]  # for every third page
     status, output = again.run()
     assert status == 0, output
     assert (stat(output, "pages/stored"), stat(output, "pages/unchanged")) == (90, 60)

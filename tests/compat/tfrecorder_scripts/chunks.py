@@ -1,5 +1,5 @@
 # ruff: noqa: C416, UP008, UP031  # as its users write it
-# TFRecorder's README, "Overriding the split method": an example is cut to pieces; three ratios; other types.
+# TFRecorder's README, "Overriding the split method": examples are cut into chunks; three ratios; more types.
 import csv
 import os
 import random

@@ -1,5 +1,5 @@
 # ruff: noqa: UP031  # as its users write it
-# TFRecorder's factory, "fold_0/fold_1/etc. sets for k-folding": each example in several folds, from a database.
+# TFRecorder's factory, "fold_0/fold_1/etc. sets for k-folding": examples are in several folds, read from a database.
 import sqlite3
 
 import numpy as np
@@ -8,7 +8,7 @@ from tfrecorder.helpers.checker import assert_example_serialize_deserialize_is_o
 from tfrecorder.helpers.decorator import tfrecordable
 from tfrecorder.helpers.marshaller import Example
 
-database = sqlite3.connect(":memory:")  # refuses every thread but this one
+database = sqlite3.connect(":memory:")  # can only be used in this thread
 database.execute("create table features (name text, value real)")
 database.executemany("insert into features values (?, ?)", [("e%d" % i, i + 0.25) for i in range(9)])
 
@@ -45,7 +45,7 @@ class Row(Example):
         return [self._name]
 
 
-class Held(Example):  # not loaded: what it holds is given to it
+class Held(Example):  # its data is passed to it rather than loaded
     def __init__(self, weights):
         super().__init__()
         self._weights = weights

@@ -1,4 +1,4 @@
-# A store of one's own for tensorboardX's records, as its writer factories allow.
+# A custom store for tensorboardX's records, as its writer factories allow.
 import io
 
 from tensorboardX.record_writer import RecordWriter, directory_check, open_file, register_writer_factory

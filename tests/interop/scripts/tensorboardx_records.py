@@ -1,4 +1,4 @@
-# Records of any kind by tensorboardX: what its documentation shows, with names of runs made valid.
+# Writing records with tensorboardX as in its documentation, but with valid names for runs.
 import json
 import os
 
@@ -16,7 +16,7 @@ for name, steps in runs.items():
             print(name, step, os.path.getsize(os.path.join(folder, "events.out")))
     writer.close()
 
-# A second run into the same place begins anew.
+# A second run with the same path starts over.
 writer = RecordWriter("logs/latest")
 writer.write(b"old" * 100)
 writer.close()

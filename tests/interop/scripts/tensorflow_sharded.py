@@ -1,4 +1,4 @@
-# Shards in the way of TensorFlow 1's scripts for image sets: several writers, none closed by a `with`, one never.
+# Shards as in TensorFlow 1's scripts for image sets: several writers, none in a `with`, one never closed.
 import numpy as np
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-# TensorFlow's tutorial "TFRecord and tf.train.Example": its helpers, writing in Python, and reading back by tf.data.
+# TensorFlow's tutorial "TFRecord and tf.train.Example": its helpers, writing in Python, and reading with tf.data.
 import numpy as np
 import tensorflow as tf
 

@@ -43,11 +43,10 @@ class Request:
 
 
 Fault = str
-"""One of: "500", "slowdown", "403", "501", "reset", "stall" (before the effect; a stall waits until the client goes);
-"500-after", "reset-after", "stall-after" (the effect took place, the answer is lost); "truncate" (half of the body),
-"etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" waits for
-`Proxy.release`, and then goes on; "page" is another's answer, `Proxy.page`, without effect; "busy"
-is how Ceph answers while it holds the lock of an earlier completion."""
+"""One of "500", "slowdown", "403", "501", "reset", "stall" (without effect; a stall waits until the client leaves);
+"500-after", "reset-after", "stall-after" (with the effect, but the response is lost); "truncate" (half of the body),
+"etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" (waits for `Proxy.release`);
+"page" (`Proxy.page`, without effect); "busy" (Ceph's response while it holds the lock of an earlier completion)."""
 
 
 Plan = Callable[[Request], Fault | None]

@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
-from linked_site import serving_site  # found because of the line above
+from linked_site import serving_site  # importable because of the line above
 from scrapy_project import OURS, OWN, make_project, start_crawl
 
 _NOTHING = "nothing"

@@ -18,7 +18,7 @@ import pytest
 # Test modules are imported by path, but helper modules are imported by name.
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
 
-from s3_store import Store, running_store  # found because of the line above
+from s3_store import Store, running_store  # importable because of the line above
 
 from asyncrec import blocking
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cli_data import Result, Run, write_data  # found because of the lines above
+from cli_data import Result, Run, write_data  # importable because of the lines above
 from warm_python import WarmPython
 
 import asyncrec.tools

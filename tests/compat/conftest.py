@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
 
-from fake_gcs import FakeGcs  # found because of the line above
+from fake_gcs import FakeGcs  # importable because of the line above
 from s3_store import Store, running_store
 
 

@@ -63,7 +63,7 @@ async def test_sidecars_are_not_rewritten_while_current() -> None:
 
 
 async def test_concurrent_sidecar_update_is_not_lost() -> None:
-    """Another writer's files, based on older data, appear just after ours; the last writer checks again."""
+    """Another split is committed while the files are being written, so they are updated once more."""
 
     class Interrupted(MemoryStorage):
         def open_sink(self, key: str, *, exclusive: bool = False) -> Any:

@@ -29,7 +29,7 @@ class Toy(Storage):
     root = "toy://"
     losing = False  # whether the response to a publication is lost; this storage then finds out itself
     slow = 0.0  # in seconds
-    strange = False  # whether one response is for a different request; this storage notices
+    strange = False  # whether one response is from a different server; this storage notices
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, ObjectInfo]] = {}

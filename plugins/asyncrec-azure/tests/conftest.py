@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
-from azure_api import FakeAzure  # found because of the line above
+from azure_api import FakeAzure  # importable because of the line above
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from asyncrec_azure.plugin import open_azure  # found because of the lines above
+from asyncrec_azure.plugin import open_azure  # importable because of the lines above
 from azure.storage.blob import ContainerClient
 from azure_opening import CHUNK, KEY
 from test_azure_conformance import AzureCases

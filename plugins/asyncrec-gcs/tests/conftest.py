@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
-from fake_gcs import FakeGcs  # found because of the line above
+from fake_gcs import FakeGcs  # importable because of the line above
 from gcloud.aio.auth.token import BaseToken
 from tenacity import wait_none
 

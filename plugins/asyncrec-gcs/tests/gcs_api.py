@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from serving import Refusal, Server  # found because of the line above
+from serving import Refusal, Server  # importable because of the line above
 
 __all__ = ["UNIT", "Api", "Object", "Refusal"]
 

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 
-from web_server import WebServer  # found because of the line above
+from web_server import WebServer  # importable because of the line above
 
 
 @pytest.fixture(scope="session")

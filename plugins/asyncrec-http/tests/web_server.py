@@ -11,7 +11,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from serving import Refusal, Server  # found because of the line above
+from serving import Refusal, Server  # importable because of the line above
 
 __all__ = ["WebServer"]
 

@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path, helpers by name
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from s3_opening import Open, opener  # found because of the line above
+from s3_opening import Open, opener  # importable because of the line above
 from s3_proxy import Proxy, running_proxy
 from s3_store import CHUNK, IMPATIENT, SMALLEST_PART, Store, running_store
 

@@ -36,7 +36,7 @@ async def send(sink: ByteSink, data: bytes) -> None:
 
 
 async def test_first_exclusive_put_is_repeated_to_verify_condition(open_storage: Open, proxy: Any) -> None:
-    """A repeated put fails if the store honours the condition; the result is shared by all storages of the client."""
+    """After a look-up, the put is repeated: it fails if the condition is honoured, as other storages then know."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
         assert proxy.operations() == ["HeadObject", "PutObject", "PutObject"]

@@ -85,7 +85,7 @@ async def test_cancelled_upload_does_not_wait_for_lock(
         fault = ours(request)
         if fault == "busy":
             anyio.from_thread.run_sync(scope.cancel, token=token)
-        # The first look-up after the cancellation fails; otherwise, the wait would be over already.
+        # Look-ups between the cancellation and the abort fail; otherwise, the wait would be over already.
         return "403" if request.operation == "HeadObject" and scope.cancel_called and not looked() else fault
 
     def looked() -> bool:

@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_crawls import crawl, site, warm  # found because of the line above
+from local_crawls import crawl, site, warm  # importable because of the line above
 
 __all__ = ["crawl", "site", "warm"]

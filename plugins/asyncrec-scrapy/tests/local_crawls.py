@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
-from linked_site import Site, serving_site  # found because of the line above
+from linked_site import Site, serving_site  # importable because of the line above
 from warm_python import Child, WarmPython
 
 SPIDER = """

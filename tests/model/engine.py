@@ -215,7 +215,7 @@ class Exploration:
     # -- the exploration
 
     def explore(self, most: int = 0, *, outcomes: bool = False) -> Result:
-        """Explore breadth first, so that traces are as short as possible, and visit at most ``most`` states (0: all)."""
+        """Explore breadth first, so that traces are as short as possible, and at most ``most`` states (0 for all)."""
         begun = time.process_time()
         configuration = self._configuration
         started = [self._run(actor.function, actor.arguments, ()) for actor in configuration.actors]

@@ -1,1 +1,1 @@
-"""Simulations of whole worlds from a seed, run by ``make simulate``. See docs/design/simulation.md."""
+"""Simulate machines, processes and a store from a random seed; see docs/design/simulation.md and ``make simulate``."""

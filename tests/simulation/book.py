@@ -1,6 +1,6 @@
-"""The book of a world, which contains the promises made for each record, and the runs of writers.
+"""The book of a world records the promises made for each record, and the runs of writers.
 
-A record's bytes identify it, so that it is recognized wherever it is stored.
+A record's bytes identify it, so that it can be recognized wherever it is stored.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 __all__ = ["Book", "Record", "Run", "identity"]
 
-# A record may have to wait while a slow disk handles the shards of earlier records.
+# How long a record may have to wait, in seconds, while a slow disk handles the shards of earlier records.
 _BEHIND = 60.0
-# It may also wait for the bytes of earlier records: one call per chunk, with at most two waits of 0.1 s.
+# It may also have to wait for the bytes of earlier records: one call per chunk, with at most two waits of 0.1 s.
 _OF_A_CALL = 0.25
-# Or it may wait for a request, which takes at most 0.5 s each way, with a check before it and a response after it.
+# Or for a request, which takes at most 0.5 s each way, including a check before it and a response after it.
 _OF_A_REQUEST = 2.0
-# The size of a page without the mark of its record: the names of its features, its URL and date, and a body.
+# The size of a page apart from the bytes that identify its record: feature names, URL, date, and body.
 _OF_A_PAGE = 700
 
 _MARK = re.compile(rb"<<(\d+)>>")
@@ -29,10 +29,11 @@ class Record:
     """A record that was offered to a writer.
 
     Attributes:
-        state: ``"offered"`` until the call ends; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
-        taken: the time at which the call returned.
+        state: ``"offered"`` until the call ends, and then ``"taken"`` (accepted), ``"refused"``, or ``"dropped"``
+            (its key was already known).
+        taken: the time at which the call that wrote it returned.
         spooled, committed: the time at which the level was promised.
-        reached: whether a journal on a disk had the whole record when its process was killed, and power stayed on.
+        reached: whether a journal on disk contained the entire record when its process was killed, without a power cut.
     """
 
     number: int
@@ -57,8 +58,8 @@ class Run:
     """A run of a writer or a tool on one target.
 
     Attributes:
-        kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for an all-or-nothing run.
-        replaces: whether it replaces its whole target.
+        kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for a run that commits everything or nothing.
+        replaces: whether it replaces its entire target.
         first_flush: the records accepted before its first flush began; `None` until then. Any promise that a caller
             received, or was about to receive when the process died, applies to all of them.
         given_up: the number of calls of `recover` that may have abandoned it.
@@ -104,11 +105,11 @@ class Run:
         return None if seconds is None else float(seconds)
 
     def promise_what_is_old(self, now: float, chunk: int) -> None:
-        """Promise the old records of a writer that ends without a flush, if the disk or store always responded.
+        """Count old records as promised when a writer ends without a flush, if the disk or store always responded.
 
-        A record ages only while the event loop runs. While the program blocks the loop, nothing is promised.
+        A record ages only while the event loop runs; the time during which user code blocks the loop does not count.
 
-        ``chunk``: the number of bytes that a call writes.
+        ``chunk`` is the number of bytes that one call writes.
         """
         if self.flush_seconds is not None and self.writer:
             of_a_call = _OF_A_REQUEST if self.flushes_to_store else _OF_A_CALL
@@ -221,6 +222,6 @@ class Book:
 
 
 def identity(data: bytes) -> int | None:
-    """Return the number of the record with these bytes, or `None` if they are no record's."""
+    """Return the number of the record with these bytes, or `None` if no record has them."""
     match = _MARK.search(data)
     return int(match[1]) if match else None

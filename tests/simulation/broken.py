@@ -1,13 +1,13 @@
-"""asyncrec without one of its rules, in a copy of its tree. The simulation must detect that a rule is missing.
+"""Remove one rule of asyncrec in a copy of its source tree. The simulation must detect that the rule is missing.
 
 `RULES` are the patches in ``taken_out``. Each is named after the rule that it removes. Most rules fixed a fault that
 the simulation found (docs/design/history.md); the others have always held. ``make simulate ARGS=--fixes`` prints the
 number of worlds needed to detect each removal.
 
-There are no patches for rules that the simulation cannot test by itself: that indexes and keys identify their maker
-(the claim alone separates two makers), that a copy shares no names with a living writer (no plan gives two the same
-id), and that `recover` continues after a job that fails (a world recovers all the same). tests/shards/test_jobs.py
-tests each of these.
+There are no patches for rules that the simulation cannot test: that indexes and keys identify their maker (the claim
+alone already keeps two makers apart), that a copy shares no names with a living writer (no plan gives two processes
+the same id), and that `recover` continues after a job that fails (worlds recover anyway). tests/shards/test_jobs.py
+tests these.
 
 To create a patch, or to recreate one that no longer applies, change ``asyncrec/`` by hand, and run ``git diff -U1
 asyncrec > tests/simulation/taken_out/the-rule.patch && git checkout asyncrec``.

@@ -1,4 +1,4 @@
-"""A simulated object store. It may respond late, or not at all, or fail after an effect. `store` has its client."""
+"""A simulated object store, which may respond late or never, or fail after a request took effect. See also `store`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .process import PROCESS, Killed, Process
 __all__ = ["SCHEME", "Bucket", "Stored"]
 
 SCHEME = "sim"
-# The name of a shard, its index or its keys. Single files are not damaged, because their writer would get an error, and
-# no other copy of their records exists.
+# Matches the names of shards, their indexes and their keys. Single files are never damaged, because their writer would
+# get an error, and no other copy of their records would exist.
 _OF_A_SHARD = re.compile(r"-[0-9]{5,}\.tfrecord")
 
 
@@ -34,7 +34,7 @@ class Stored:
 
 
 class Cut(list[Any]):
-    """A page of a list that is cut off: reading it raises an error after the first entries."""
+    """A truncated page of a listing: iterating over it raises an error after the first entries."""
 
     def __init__(self, page: list[Any], what: str) -> None:
         super().__init__(page[: len(page) // 2])
@@ -52,10 +52,10 @@ class Bucket:
         failing: the share of requests that fail.
         down_until: the time until which all requests fail.
         parts: the size of a part in bytes.
-        page: the number of keys on one page of a list.
+        page: the number of keys on one page of a listing.
         short: the share of blocks that are shorter than they could be.
-        lists_fail: the share of pages of lists that fail, in addition to ``failing``: with an error, with a response
-            that is not a list, or with a page that is cut off.
+        lists_fail: the share of listing pages that fail in addition to ``failing``: with an error, with a response
+            that is not a listing, or with a truncated page.
         damaging: the share of shards that are published without their last byte.
         damaged: the keys of these shards.
         whole_seconds: whether the times of objects are rounded down to seconds.
@@ -90,7 +90,7 @@ class Bucket:
         self._flying: list[tuple[Process, Callable[[], object]]] = []
 
     def killed(self, process: Process) -> None:
-        """Record that a client died. Each of its requests in transit is lost, or takes effect later."""
+        """Handle the death of a client: each of its requests in transit is lost or takes effect later."""
         for owner, effect in list(self._flying):
             if owner is process and self._rng.random() < 0.5:
                 self._land_later(effect)
@@ -175,6 +175,6 @@ class Bucket:
             with contextlib.suppress(ObjectExistsError, ObjectNotFoundError):
                 effect()
 
-        # Outside any process, because the request's own may be dead.
+        # This runs outside any process, because the one that sent the request may be dead.
         context = self._loop.nobody.copy()
         self._loop.call_later(self._rng.random() * 60.0, land, context=context)

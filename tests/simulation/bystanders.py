@@ -1,4 +1,4 @@
-"""Processes that work on a data set while others write to it."""
+"""Processes that recover, verify, clean up or compact a data set while other processes write to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["bystanders", "compactor", "elsewhere"]
 
 
 def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None:
-    """Draw processes that recover, verify, tidy up and merge manifests while others write."""
+    """Draw processes that recover, verify, clean up and merge manifests while other processes write."""
     rng = drawing.rng
     machine = path.split("/")[1] if path.startswith("/") else "m0"
     for _ in range(rng.choice((0, 0, 1, 2, 3))):
@@ -22,7 +22,7 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
             what.update(gives_up=rng.choice(("dead", "any")), target=path, says_dead=rng.random() < 0.5)
         if rng.random() < 0.3:
             options: dict[str, Any] = rng.choice(({}, {"delete": True}, {"delete": True}, {"adopt": True}))
-            if rng.random() < 0.6:  # objects of a job that has not ended stay at any age
+            if rng.random() < 0.6:  # the objects of a job that has not ended are kept at any age
                 options = {**options, "min_age": rng.choice((0.0, 60.0))}
             what = {"kind": "verify", "path": path, "options": options}
         if rng.random() < 0.2 and drawing.may("uploads --remove"):
@@ -37,7 +37,7 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
 
 
 def compactor(drawing: Drawing, path: str, machine: str) -> None:
-    """Draw a process that merges the manifest repeatedly: at once, or so late that merged segments are deleted."""
+    """Draw a process that merges the manifest repeatedly, at once or so late that merged segments are deleted."""
     rng = drawing.rng
     pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
     spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}

@@ -1,4 +1,4 @@
-"""Themes: casts of processes that interfere with each other."""
+"""The main themes: each draws a cast of processes that interfere with each other."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def writer(
 
 
 def _promises_nothing(spec: dict[str, Any]) -> None:
-    """Remove the flushes, because a job that has promised records cannot be undone."""
+    """Remove all flushes from the plan, because a job that has promised records cannot be undone."""
     spec["tasks"] = [[each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]]
     if "num_shards" not in spec["options"]:
         spec["options"]["flush_seconds"] = None
@@ -129,7 +129,7 @@ def _promises_nothing(spec: dict[str, Any]) -> None:
 
 @theme("crawl", 4.0)
 def crawl(drawing: Drawing) -> None:
-    """Rolling writers that die and are restarted, on a disk, with a spool, or directly to a store."""
+    """Draw rolling writers that die and are restarted, on a disk, with a spool, or directly to a store."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "spool", "store"))
     path = drawing.target(local=where == "local")
@@ -150,7 +150,7 @@ def crawl(drawing: Drawing) -> None:
 
 @theme("held", 0.7)
 def held(drawing: Drawing) -> None:
-    """Rolling writers whose program blocks the event loop, as a parser does, and is killed meanwhile."""
+    """Draw rolling writers whose program blocks the event loop, as a parser might, and is killed while it does."""
     rng = drawing.rng
     local = rng.random() < 0.6
     path = drawing.target(local=local)
@@ -171,7 +171,7 @@ def held(drawing: Drawing) -> None:
 
 @theme("fixed", 2.0)
 def fixed(drawing: Drawing) -> None:
-    """Fixed sets with the same name, concurrent or successive, and writers that append to them."""
+    """Draw writers of fixed sets with the same name, concurrent or successive, and writers that append to them."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")
@@ -202,7 +202,7 @@ def fixed(drawing: Drawing) -> None:
 
 
 def _taken_over(drawing: Drawing, path: str) -> None:
-    """An operator takes over the name of a writer on another machine by mistake. The writer lives, and publishes."""
+    """Draw an operator's mistake: taking over the name of a writer on another machine that is alive and publishes."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     settings["failing"] = rng.choice((0.0, 0.0, 0.01))
     settings["parts"] = rng.choice((100, 700))
@@ -220,7 +220,7 @@ def _taken_over(drawing: Drawing, path: str) -> None:
 
 @theme("replace", 2.0)
 def replace(drawing: Drawing) -> None:
-    """Concurrent writers that replace the data set, and some that append to it."""
+    """Draw concurrent writers that replace the data set, and some that append to it."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     together = drawing.may("replacing writers at once")
@@ -245,7 +245,7 @@ def replace(drawing: Drawing) -> None:
 
 @theme("joint", 1.0)
 def joint(drawing: Drawing) -> None:
-    """Drivers of one job with the same id, concurrent or successive, with tasks that fail or run again."""
+    """Draw drivers of jobs with the same id, concurrent or successive, with tasks that fail or run again."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     options: dict[str, Any] = {"mode": rng.choice(("append", "append", "new", "replace"))}
@@ -275,7 +275,7 @@ def joint(drawing: Drawing) -> None:
 
 @theme("tools", 2.0)
 def tools(drawing: Drawing) -> None:
-    """Tools that make a target from a source repeatedly, while other processes tidy up around it."""
+    """Draw tools that repeatedly make a target from a source, while other processes clean up around it."""
     rng = drawing.rng
     local = rng.random() < 0.6
     tool = rng.choice(("reshard", "reshard", "convert", "copy", "repair"))
@@ -309,7 +309,7 @@ def tools(drawing: Drawing) -> None:
 
 @theme("files", 1.0)
 def files(drawing: Drawing) -> None:
-    """Writers of single files, which replace, create or continue them."""
+    """Draw writers of single files, which replace, create or append to them."""
     rng = drawing.rng
     mode = rng.choice(("w", "x", "a", "a"))
     safe = mode == "a" and drawing.spared("continued files that are torn")
@@ -326,7 +326,7 @@ def files(drawing: Drawing) -> None:
 
 @theme("reading", 1.0)
 def reading(drawing: Drawing) -> None:
-    """Readers of a source. Every wait for the next record may be cancelled."""
+    """Draw readers of a source, whose every wait for the next record may be cancelled."""
     rng = drawing.rng
     for _ in range(rng.choice((1, 2))):
         how = rng.choice(("shard", "shard", "interleave", "shuffled", "sampler"))

@@ -1,4 +1,4 @@
-"""The contents of a world's disks and store, read from outside the world with an independent reader of records."""
+"""Read the contents of a world's disks and store from outside the world, with an independent implementation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Shard:
 
 
 def tree(world: Any, folder: str) -> dict[str, bytes]:
-    """Return the files below a machine's folder or a prefix in the store, by their paths relative to it."""
+    """Return the files below a machine's folder or a store's prefix, by their relative paths."""
     if folder.startswith("/"):
         found: dict[str, bytes] = {}
 
@@ -66,7 +66,7 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
 
 
 def is_ended(world: Any, path: str, writer: str) -> bool:
-    """Return whether a writer to the store has ended, or another process has ended it or is about to."""
+    """Return whether a store's writer has ended, or another process has ended its log or is about to."""
     folder, _, name = path.rpartition("/")
     mine = (f"_manifest/{name}/{writer}-", f"_flush/{name}/{writer}-")
     files = {key: data for key, data in tree(world, folder).items() if key.startswith(mine)}
@@ -74,7 +74,7 @@ def is_ended(world: Any, path: str, writer: str) -> bool:
 
 
 def whole_frames(data: bytes) -> list[bytes]:
-    """Return the records of an uncompressed file, up to a torn end."""
+    """Return the complete records of an uncompressed file whose end may be torn."""
     records, at = [], 0
     while (record := _frame(data, at)) is not None:
         records.append(record)
@@ -109,7 +109,7 @@ def frames(data: bytes, kind: str) -> list[bytes]:
 
 
 def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
-    """Return the shards of a manifest, with the faults found when they are compared with their entries."""
+    """Return the shards of a manifest, with the faults found by comparing them with their entries."""
     shards = []
     for entry in manifest.shards:
         problems: list[str] = []

@@ -1,4 +1,4 @@
-"""A theme: processes delete records by their keys, while others write, merge, recover, replace and delete."""
+"""A theme in which processes delete records by key while others write, merge, recover, replace and delete."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .operations import Drawing, operation, theme
 
 __all__ = ["traces"]
 
-# The number of shares of keys. A deletion takes one share.
+# Keys are divided into this many shares, and each deletion deletes the keys of one share.
 _SHARES = 3
 
 
 @theme("deleted", 1.5)
 def deleted(drawing: Drawing) -> None:
-    """Writers with keys, and processes that delete some of these keys repeatedly."""
+    """Draw writers with keys, and processes that repeatedly delete some of these keys."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     drawing.plan["settings"]["knobs"]["asyncrec.tools._delete:_PIECE_SHARDS"] = rng.choice((1, 2, 256))
@@ -68,7 +68,7 @@ async def delete(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 
 async def _look(world: Any, deletion: Deletion) -> None:
-    """Check that a reader that now opens the data set gets no deleted record that had been committed."""
+    """Check that a reader that opens the data set now gets no record that the deletion must have deleted."""
     async with asyncrec.open_dataset(deletion.target) as dataset:
         async for data in dataset:
             number = identity(data)

@@ -1,7 +1,7 @@
-"""A machine's disk in memory. After a power cut, it has all fsynced data, and a part of the rest.
+"""A simulated disk. After a power cut, it contains all fsynced data and a random part of the other data.
 
-A folder records the changes to its names since it was last synced, in order. A power cut keeps the first changes, or
-any subset. A rename is a single change, which is kept as a whole or not at all.
+A folder records the changes to its names since it was last synced, in order. A power cut keeps only the first of these
+changes, or an arbitrary subset. A rename is a single change, which is either kept completely or not at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Node:
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     links: int = 0
     mode: int = 0o644
-    locks: dict[str, OpenFile] = field(default_factory=dict)  # by host, if hosts do not see each other's locks
+    locks: dict[str, OpenFile] = field(default_factory=dict)  # by host, or shared if hosts see each other's locks
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class OpenFile:
     path: str
     position: int = 0
     appends: bool = False
-    strand: Any = None  # the strand that took its lock
+    strand: Any = None  # the strand (thread) that took the lock
 
 
 class _Status(NamedTuple):
@@ -63,7 +63,7 @@ class _Status(NamedTuple):
 
     @property
     def st_blocks(self) -> int:
-        return -(-self.st_size // 512)  # files have no holes here
+        return -(-self.st_size // 512)  # simulated files have no holes
 
     @property
     def st_mtime(self) -> float:
@@ -78,7 +78,7 @@ class Machine:
     """The tree below ``/<name>``, and its open descriptors.
 
     Attributes:
-        now: the world's clock.
+        now: a function that returns the world's time.
         reaped: the descriptors that were closed because their process had ended.
         spare: the number of free bytes.
     """

@@ -1,4 +1,4 @@
-"""A theme: writers without a disk flush to their store, then die or stall, and other processes end them."""
+"""A theme in which writers without a disk flush to their store, then die or stall, and are ended by others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Times(NamedTuple):
     Attributes:
         options: the options with which writers are opened.
         flush: the time between two flushes.
-        silence: the time without a sign of life after which writers may be considered dead.
+        silence: the time without a sign of life after which a writer may be presumed dead.
     """
 
     options: dict[str, float]
@@ -35,7 +35,7 @@ class _Times(NamedTuple):
 
 @theme("flushed", 2.0)
 def flushed(drawing: Drawing) -> None:
-    """Rolling writers flush to a store. Others end them because of a lock, an operator's declaration, or silence."""
+    """Draw rolling writers that flush to a store, and processes that end them due to a lock, silence or an operator."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     path = drawing.target(local=False)
     settings["knobs"][MOST_ENTRY] = rng.choice((500, 5000, 4 << 20))
@@ -49,7 +49,7 @@ def flushed(drawing: Drawing) -> None:
         _race(drawing, path)
         return
     times = _times(drawing)
-    moment = 0.0  # the time at which a fault may have struck a writer
+    moment = 0.0  # the time by which faults may have struck the writers
     for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
         start = rng.choice((0.0, 0.0, 5 * rng.random(), 3 * times.silence * rng.random()))
         _process(drawing, _writer(drawing, path, times), start=start, machine=rng.choice(_MACHINES))
@@ -85,7 +85,7 @@ def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
     spec["options"] |= {"flush_seconds": times.flush, **times.options}
     if "flush_seconds" not in times.options:
         del spec["options"]["flush_seconds"]
-    if rng.random() < 0.5:  # so that shards are open when a fault strikes
+    if rng.random() < 0.5:  # so that shards are still open when a fault strikes
         for option in ("max_shard_records", "max_shard_seconds"):
             spec["options"].pop(option, None)
     if rng.random() < 0.3:
@@ -137,7 +137,7 @@ def _race(drawing: Drawing, path: str) -> None:
 
 
 def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: str | None = None) -> None:
-    """Draw another process, whose faults this module draws."""
+    """Draw a process whose faults are drawn by this module instead of by `plan`."""
     machine = drawing.rng.choice(_MACHINES) if machine is None else machine
     drawing.process(spec, start=start, machine=machine)["own faults"] = True
 
@@ -187,7 +187,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
                 spec |= {"gives_up": rng.choice(("dead", "any")), "target": path, "says_dead": says_dead}
         _process(drawing, spec, start=start + rng.choice((0.0, 0.5, times.silence)) * rng.random())
         if rng.random() < 0.4:
-            # When its fence or end arrives, its view is outdated: the writer continued, or another process ended it.
+            # By the time its fence or end arrives, the writer has continued or was ended by another process.
             stall = {"kind": "stall", "process": len(drawing.plan["processes"]) - 1, "by": "step"}
             stall |= {"since": rng.choice(("flush entry", "flush entry", "publishing", "committing"))}
             stall |= {"at": rng.choice((0, 0, 1, 3, 10)), "for": times.silence * rng.choice((0.1, 0.5, 1.5))}
@@ -205,5 +205,5 @@ async def look(world: Any, process: Any, spec: dict[str, Any]) -> None:
         except ManifestError as error:
             world.book.complain("a manifest can be read at any time", f"{spec['path']}: {error}")
         except StorageError:
-            pass  # nothing has begun, or the store failed
+            pass  # no job has begun, or the store failed
         await anyio.sleep(pause)

@@ -1,4 +1,4 @@
-"""A theme: several processes join small shards, while others write, delete, recover, replace and follow."""
+"""A theme in which several processes join small shards while others write, delete, recover, replace and follow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 @theme("joined", 1.5)
 def joined(drawing: Drawing) -> None:
-    """Writers of small shards, processes that join them repeatedly, and processes that delete or follow."""
+    """Draw writers of small shards, processes that join these repeatedly, and processes that delete or follow."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     knobs = drawing.plan["settings"]["knobs"]
@@ -52,7 +52,7 @@ def joined(drawing: Drawing) -> None:
             },
             "pauses": pauses,
         }
-        if spec["options"]["drop_duplicates"] and rng.random() < 0.5:  # processes may have different rules
+        if spec["options"]["drop_duplicates"] and rng.random() < 0.5:  # processes may use different criteria
             spec["options"]["newest"] = rng.choice(("date", "other"))
         begin = rng.choice((1.0 + rng.random(), 30 * rng.random(), drawing.later(), start + 1.0))
         drawing.process(spec, start=begin, machine=elsewhere(drawing, path))
@@ -75,7 +75,7 @@ def joined(drawing: Drawing) -> None:
 
 @operation("join")
 async def join(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Join the shards repeatedly."""
+    """Join the data set's shards repeatedly."""
     for pause in spec["pauses"]:
         with contextlib.suppress(StorageError):  # no data set yet; a store failure; a conflict with another process
             await tools.compact(spec["path"], **spec["options"])
@@ -84,7 +84,7 @@ async def join(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("follow")
 async def follow(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Follow a data set from its first record. Check that each record is returned once, even if shards are joined."""
+    """Follow a data set from its first record. Check that each record is returned once although shards are joined."""
     found: list[int | None] = []
     path = spec["path"]
 

@@ -1,4 +1,4 @@
-"""A job of several tasks, which make shards in one or more attempts, and a driver, which commits the shards."""
+"""The operation of a joint job: tasks make shards in one or more attempts, and a driver commits the shards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncIterator[Any]:
-    """Begin a detached job as Spark does. If it fails, a copy of it, as in another process, gives it up."""
+    """Begin a detached job as Spark does. If the body fails, give the job up from a copy, as another process would."""
     job = pickle.loads(pickle.dumps(await begin_detached_job(path, **options)))
     try:
         yield job
@@ -62,7 +62,7 @@ async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncItera
 
 
 async def _made(share: Any, number: int, records: list[Record], attempt: str, limits: dict[str, int]) -> list[Any]:
-    """Return the shards of one attempt, or none if it failed. The caller does not commit those of a lost attempt."""
+    """Return the shards of one attempt, or none if it failed. The caller does not commit a lost attempt's shards."""
     try:
         async with open_share(share, part=number, **limits) as writer:
             for at in range(0, len(records), 3):

@@ -1,4 +1,4 @@
-"""Judgements of data sets, files and leftovers. All functions only compare, and have no side effects."""
+"""Judge the data sets, files and leftovers of a world, by comparing them with its book, and report broken promises."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from asyncrec._shards.writing.keys import NO_KEY, key_digest
 from . import contents
 from .book import Record, Run, identity
 
-# The objects that `DatasetWriter` keeps in a folder, next to the splits.
+# The files that `DatasetWriter` stores in a folder next to the splits.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-# Requests may take longer than a short silence, so a shorter one proves nothing.
+# A silence shorter than this proves nothing, because requests may take as long.
 _LEAST_JUDGED = 10.0
 
 __all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]
@@ -69,7 +69,7 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
 
 
 def of_endings(world: Any, path: str) -> None:
-    """Judge that no working writer to a responsive store was declared dead, even if clocks are wrong."""
+    """Check that no working writer to a responsive store was declared dead, even if clocks are wrong."""
     said = any("gives_up" in spec for process in world.plan["processes"] for spec in process["operations"])
     if said or world.power_cuts or not world.store_answers:
         return
@@ -106,7 +106,7 @@ def _replaced(runs: list[Run], run: Run) -> bool:
         other is not run
         and other.replaces
         and _may_have_committed(other)
-        # A tool reads the data set at an unknown time after its call.
+        # A tool reads the data set at some unknown time after it was called.
         and (run.replaces or other.opened is None or other.kind == "whole" or run.asked <= other.opened)
         for other in runs
     )
@@ -124,7 +124,7 @@ def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
     if run.outcome == "clean":
         return True
     if run.given_up or (run.kind == "fixed" and any(_takes_over(other) for other in runs if other is not run)):
-        return record.committed is not None  # an operator has declared that uncommitted records may be lost
+        return record.committed is not None  # an operator has accepted the loss of uncommitted records
     return record.promised or record.reached
 
 
@@ -155,8 +155,8 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
             for record in run.records
             if record.state == "taken" and record.number not in counts and not book.may_be_deleted(record)
         ]
-        # For a fixed set whose process died, `recover` keeps the records of each flush whose caller got, or was about
-        # to get, a response, and any other whole records. Every flush covers at least the records of the first.
+        # If the process of a fixed set died, `recover` keeps all records of any flush whose caller got, or was about
+        # to get, a response, and any other complete records. Every flush covers at least the records of the first one.
         kept = run.first_flush if run.kind == "fixed" and not run.replaces and run.outcome != "clean" else None
         broken = [record for record in missing if record.promised or kept is None or record in kept]
         if broken:
@@ -172,7 +172,7 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
 
 
 def _once_by_id(book: Any, path: str, runs: list[Run], whole: list[Run]) -> None:
-    """Judge that exactly one of the runs with a joint job's id has committed, if any has ended cleanly."""
+    """Check that exactly one run with a joint job's id has committed, if any of them has ended cleanly."""
     of_id = [run for run in runs if run.spec.get("options", {}).get("job_id")]
     there = [run for run in whole if run in of_id]
     if len(there) > 1:
@@ -183,7 +183,7 @@ def _once_by_id(book: Any, path: str, runs: list[Run], whole: list[Run]) -> None
 
 
 def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
-    """Describe the records for which their shards' keys files contain wrong keys."""
+    """Describe the records whose keys are wrong in their shards' keys files."""
     wrong = []
     records = world.book.records
     for shard in shards:
@@ -194,7 +194,7 @@ def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
             key = records[number].key
             digest = NO_KEY if key is None or records[number].run.kind == "whole" else key_digest(key)
             has = NO_KEY if shard.keys is None else shard.keys[place] if place < len(shard.keys) else NO_KEY
-            # A power cut may lose the keys of records that were not promised.
+            # After a power cut, the keys of records that were not promised may be missing.
             in_doubt = has == NO_KEY and world.power_cuts and not records[number].promised
             if has != digest and not in_doubt:
                 wrong.append(f"{shard.path}: record {number} at {place} has {has.hex()[:8]}, not {digest.hex()[:8]}")
@@ -202,9 +202,9 @@ def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
 
 
 def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> None:
-    """Judge that the records of each task are in order within a shard, and across shards if one is open at a time.
+    """Check that each task's records are in order within a shard and, if one is open at a time, across shards.
 
-    The records of a shard that the store damaged follow the others of its log.
+    If the store has damaged a shard, its recovered records come after all others of the same log.
     """
     last: dict[tuple[str, int, int], int] = {}
     parts = [part for shard in sorted(shards, key=lambda shard: shard.path) for part in shard.parts()]
@@ -216,7 +216,7 @@ def _in_order(book: Any, shards: list[contents.Shard], *, damaging: bool) -> Non
             record = book.records[number]
             if record.run.kind == "whole" or record.state != "taken":
                 continue
-            # If a writer was ended and continues in a new log, the id of that log need not sort after the first.
+            # If a writer was ended and continues in a new log, that log's id does not necessarily sort after the first.
             log = path.rpartition("-")[0]
             log = log if damaging else log.partition(".")[0]
             where = log if record.run.one_shard else path
@@ -266,7 +266,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
         book.complain("each record is there once", path)
     continued = any(run.spec.get("mode") == "a" for run in runs)
     if world.settings["lax"] and not path.startswith("/") and len(runs) > 1:
-        return  # such a store does not determine which of several multipart uploads was first
+        return  # such a store does not decide which of several multipart uploads came first
     if not continued and len(by_run) > 1:
         book.complain("a file is one writer's", f"{path}: runs {sorted(by_run)}")
     for run in runs:
@@ -283,7 +283,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 
 def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
-    """Judge that no objects remain that no command removes."""
+    """Check that there are no leftover objects that no command would remove."""
     from asyncrec._shards.journal.flush_entry import parse_flush_entry
     from asyncrec._shards.manifest.names import begin_of, segment_of
     from asyncrec._shards.manifest.segment import parse_segment
@@ -305,13 +305,13 @@ def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> No
             ended = {segment.writer for segment in segments if segment.closed}
             given_up = {segment.writer for segment in segments if segment.abandoned}
             for key, data in files.items():
-                # In a store, a request of an abandoned job may arrive late, so its names cannot be reused.
-                # An opening's claim without a response may also arrive late; the next claim resolves it.
+                # In a store, the claim of an abandoned job is kept, because its late requests forbid reusing names.
+                # A claim that got no response when a writer was opened may also arrive late; the next claim settles it.
                 if not folder.startswith("/") and key.startswith(f"_manifest/{name}/_claim-"):
                     claim = Claim.decode(data, 0)
                     if claim.writer not in ended or (claim.plain and claim.writer in given_up):
                         kept.add(key)
-                # The fence of a writer that may live stays, and permanently blocks its flushes.
+                # The fence of a writer that may be alive is kept, to block the writer's flushes permanently.
                 entry = key.startswith(f"_flush/{name}/") and key.endswith(".frames")
                 if entry and parse_flush_entry(data, name=key).fenced_by:
                     kept.add(key)

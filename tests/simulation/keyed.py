@@ -1,4 +1,4 @@
-"""A theme: processes merge a manifest repeatedly while writers with keys come and go. Then keys are looked up."""
+"""A theme in which processes repeatedly merge a manifest while writers with keys run; then keys are looked up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["look_up", "unnamed_runs"]
 
 @theme("keys", 1.0)
 def keys(drawing: Drawing) -> None:
-    """Rolling writers that skip known keys, processes that merge, and a writer that sometimes replaces the data set."""
+    """Draw rolling writers that skip known keys, processes that merge, and sometimes a writer that replaces all."""
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.3)
     start = 0.0
@@ -34,7 +34,7 @@ def keys(drawing: Drawing) -> None:
 
 
 async def look_up(world: Any, path: str) -> None:
-    """Check that a key returns the first record with this key, according to the shards' own keys files."""
+    """Check that looking up a key returns the first record with this key in the shards' own keys files."""
     try:
         manifest = await asyncrec.read_manifest(path)
     except asyncrec.ObjectNotFoundError:
@@ -42,7 +42,7 @@ async def look_up(world: Any, path: str) -> None:
     first: dict[bytes, bytes] = {}
     for shard in contents.shards_of(contents.tree(world, path.rpartition("/")[0]), manifest):
         if shard.problems:
-            return  # another judgement reports this
+            return  # `judgement` reports these
         for record, digest in zip(shard.records, shard.keys or (), strict=False):
             first.setdefault(digest, record)
     wanted = dict.fromkeys(record.key for record in world.book.records if record.key is not None)
@@ -59,7 +59,7 @@ async def look_up(world: Any, path: str) -> None:
 
 
 def unnamed_runs(files: dict[str, bytes]) -> list[str]:
-    """Return the runs of keys, among the objects of a manifest, that none of its checkpoints names."""
+    """Return the runs of keys among a manifest's objects that none of its checkpoints names."""
     named = {
         run["name"]
         for key, data in files.items()

@@ -1,4 +1,4 @@
-"""The lives of a world's processes. Each must clean up everything at its end, and raise only documented errors."""
+"""Run a world's processes. Each must leave nothing open at its end, and raise only documented errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Lives:
         return [file.path for file in process.machine.files.values() if file.process is process]
 
     def _judge(self, process: Process, error: BaseException) -> None:
-        """Complain unless an operation may raise this error."""
+        """Report the error as a broken promise unless operations may raise it."""
         from .writing import BodyError
 
         if process.dead:
@@ -93,7 +93,7 @@ class Lives:
                 self._world.book.complain("only documented errors are raised", f"{process.name}: {each!r}")
 
     async def all_ended(self, processes: list[Process], patience: float) -> bool:
-        """Wait for at most ``patience`` seconds. Return whether all processes have ended or are dead."""
+        """Wait for at most ``patience`` seconds, and return whether all processes have ended or are dead."""
         until = self._world.loop.now + patience
         pause = 0.01
         while any(not (process.dead or process.ended) for process in processes):

@@ -1,7 +1,8 @@
-"""The operations of processes, by name, and the themes that draw whole casts of them.
+"""Registries of the operations that processes can perform, and of the themes that draw casts of processes.
 
-A new operation needs a function decorated with ``@operation("name")``, in `writing`, `tooling` or `reading`, with the
-world, the process and its part of the plan as parameters; and a theme, or a line of one (`cast`), that draws it.
+To add an operation, write a function in `writing`, `tooling` or `reading` that is decorated with
+``@operation("name")``, and whose parameters are the world, the process and the operation's part of the plan. Then let
+a theme draw it, such as one in `cast`.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ class Drawing:
         THEMES[name](self)
 
     def may(self, hole: str) -> bool:
-        """Return whether plans may include a known hole."""
+        """Return whether this plan may include the known hole with this name."""
         return hole not in self._holes
 
     def spared(self, hole: str) -> bool:
-        """Return whether the next process must survive and succeed, because its failure is known to break a promise."""
+        """Return whether the next process must survive and succeed, because its failure would hit a known hole."""
         spared = not self.may(hole)
         self.steady = self.steady or spared
         return spared
@@ -76,7 +77,7 @@ class Drawing:
     def process(
         self, *specs: dict[str, Any], machine: str = "m0", start: float | None = None, safe: bool = False
     ) -> dict[str, Any]:
-        """Draw another process. If it is ``safe``, it is not killed or cancelled individually."""
+        """Draw a process. If it is ``safe``, it is not killed or cancelled individually."""
         if start is None:
             start = self.rng.choice((0.0, 0.0, self.rng.random(), 10 * self.rng.random(), 2000 * self.rng.random()))
         process = {"machine": machine, "start": start, "operations": list(specs), "safe": safe}

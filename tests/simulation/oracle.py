@@ -1,4 +1,4 @@
-"""The oracle recovers a world at its end, lets time pass, and compares the world's contents with the promises made."""
+"""At a world's end, recover everything, let time pass, and compare the contents with the promises that were made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def examine(world: Any) -> None:
     )
     spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])
-    await asyncio.sleep(1200.0)  # requests without a response may take effect late
+    await asyncio.sleep(1200.0)  # wait for late effects of unanswered requests
     await _recover_all(world, [*spools, *datasets])
     for path in datasets:
         await _give_up_unproven(world, path, [spool for spool in spools if _target_of(world, spool) == path])
@@ -68,7 +68,7 @@ async def examine(world: Any) -> None:
 
 
 async def _compact(world: Any, path: str) -> None:
-    """Merge the manifest. Check that the data set is unchanged, and that no stray checkpoints or runs remain."""
+    """Merge the manifest, and check that the data set is unchanged and no stray checkpoints or runs are left."""
     found: dict[str, Any] = {}
 
     async def compact() -> None:
@@ -101,7 +101,7 @@ async def _recover_all(world: Any, paths: list[str]) -> None:
 
 
 def _machines(world: Any, path: str) -> list[str]:
-    """Return the machines that may prove a writer of this path dead."""
+    """Return the machines that may be able to prove a writer of this path dead."""
     if path.startswith("/"):
         return [_machine(path)]
     return sorted({"m0", *(part["machine"] for part in world.plan["processes"])})
@@ -113,7 +113,7 @@ async def _recover(world: Any, path: str) -> None:
         with contextlib.suppress(ObjectNotFoundError):  # no job had begun
             await asyncrec.recover(path, to=to)
     except ConflictError:
-        # Some jobs were given up elsewhere but have files here. Declare them dead again, as an operator would.
+        # Some jobs were given up elsewhere but still have files here. Declare them dead again, as an operator would.
         given_up = _given_up_here(world, path)
         if not given_up:
             raise
@@ -121,7 +121,7 @@ async def _recover(world: Any, path: str) -> None:
 
 
 def _given_up_here(world: Any, path: str) -> list[str]:
-    """Return the writers that have notes on a disk and a tombstone in the manifest."""
+    """Return the writers that have a header on the disk and a tombstone in the manifest."""
     folder = path if path in _spools(world) else path.rpartition("/")[0]
     target = _target_of(world, path)
     name = target.rpartition("/")[2]
@@ -134,7 +134,7 @@ def _given_up_here(world: Any, path: str) -> list[str]:
 
 
 def _spools(world: Any) -> dict[str, str]:
-    """Return the data set of each spool."""
+    """Return the data set's path for each spool."""
     return {
         spec["options"]["spool"]: spec["path"]
         for spec in _specs(world)
@@ -147,7 +147,7 @@ def _target_of(world: Any, path: str) -> str:
 
 
 async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
-    """Declare the jobs dead that no machine can prove dead, as an operator would. They are then permanently removed."""
+    """Declare the jobs dead that no machine can prove dead, as an operator would, so that their objects are removed."""
 
     async def give_up() -> None:
         try:
@@ -159,7 +159,7 @@ async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
         unproven = [job.id for job in found.unfinished]
         # A job can be unproven only if a disk lost its locked file or failed to create it.
         harmed = world.power_cuts or world.disks_fail
-        # A detached job, which no process holds, cannot be proven dead either.
+        # A detached job, which belongs to no process, cannot be proven dead either.
         detached = any(spec["kind"] == "joint" and spec["options"]["detached"] for spec in _specs(world))
         if unproven and not harmed and not detached and len(_machines(world, path)) == 1:
             world.book.complain("a dead job is proven dead", f"{path}: {found.unfinished}")
@@ -180,7 +180,7 @@ async def _tidy(path: str, is_dataset: bool) -> None:
 
 
 async def _make_again(world: Any) -> None:
-    """Rerun each tool that was killed or failed. It must succeed."""
+    """Rerun each tool that was killed or failed. This time it must succeed."""
     done = set()
     for spec in _specs(world):
         if spec["kind"] != "make" or spec["target"] in done:
@@ -197,7 +197,7 @@ async def _make_again(world: Any) -> None:
                 if not _is_there(world, spec["target"]):
                     raise
                 if world.settings["damaging"]:
-                    return  # objects whose names a copy reuses may be damaged; `verify --delete` must run first
+                    return  # a copy may find damaged objects under its names, which `verify --delete` must remove first
             run.outcome = "clean"
 
         await world.do(f"{spec['tool']} again", spec["machine"], again)
@@ -210,7 +210,7 @@ def _is_there(world: Any, target: str) -> bool:
 
 
 async def _look(world: Any, path: str, *, verified: bool) -> Any:
-    """Judge a data set's objects, and return its manifest."""
+    """Judge a data set's objects and return its manifest."""
     found: dict[str, Any] = {}
 
     async def read() -> None:

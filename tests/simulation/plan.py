@@ -1,7 +1,7 @@
-"""The plan of a world, drawn from its seed as plain data, which can be printed, shrunk and run again.
+"""Draw the plan of a world from its seed, as plain data that can be printed, shrunk and run again.
 
-Only the plan is drawn here. Events while it runs (which task is next, how long a request takes) are drawn from another
-generator with the same seed, so that a plan remains valid if parts of it are removed.
+This module draws only the plan. Random events while the plan runs (which task is next, how long a request takes) come
+from a separate generator with the same seed, so that a plan remains valid if parts of it are removed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from . import (  # noqa: F401  # modules that register themselves
 
 __all__ = ["KNOWN_HOLES", "draw"]
 
-# Known faults of asyncrec that break a promise. Plans avoid them until they are fixed; then remove the line here.
-# `Drawing.may` looks up these names.
+# Known bugs of asyncrec that break a promise. Plans avoid them until they are fixed; then remove the line here.
+# `Drawing.may` takes these names.
 KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
@@ -55,7 +55,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     settings["lost"] = drawing.may("answers to a publication that are lost")
     if not drawing.may("short reads"):
         settings["short"] = 0.0
-    # Like all later additions, these have their own generators, so that the plans of older seeds stay the same.
+    # All settings added later have their own generators, so that the plans of existing seeds do not change.
     settings["lists"] = random.Random(f"lists {seed}").choice((0.0, 0.0, 0.0, 0.05, 0.3))
     keys = random.Random(f"keys {seed}")
     settings["knobs"]["asyncrec._shards.commit.key_runs:_MOST_AT_ONCE"] = keys.choice((3, 20, 1 << 20))
@@ -73,7 +73,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
 
 
 def _spread_over_hosts(drawing: operations.Drawing) -> None:
-    """Spread processes over two hosts that share a disk but not its locks, unless they rely on locks alone."""
+    """Spread the processes over two hosts that share a disk but not its locks, unless they rely on locks alone."""
     drawing.plan["settings"]["links"] = True  # otherwise, exclusive creation relies on a lock
     for process in drawing.plan["processes"]:
         kinds = {spec["kind"] for spec in process["operations"]}
@@ -105,7 +105,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
             "asyncrec._shards.spool.uploader:_STEP": rng.choice((100, 256 << 10)),
-            # Not every two seconds, because a world that lasts hours would do little else.
+            # Not the usual two seconds, because a world that lasts hours would do little else.
             "asyncrec._shards.writing.telling:STATUS_SECONDS": rng.choice((30.0, 300.0, 1e9)),
             "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
@@ -116,7 +116,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "*:BATCH_BYTES": rng.choice((500, 512 << 10)),
         },
     }
-    # An object of hundreds of parts would never be uploaded. Real stores fail less often, or have larger parts.
+    # With small parts, an object of hundreds of parts would never be uploaded. Real stores fail less often.
     settings["parts"] = max(settings["parts"], int(100_000 * settings["failing"]))
     return settings
 
@@ -152,7 +152,7 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         elif chance < 0.6:
             how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
             cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}
-            if rng.random() < 0.2:  # the thread that took the lock has not returned it yet
+            if rng.random() < 0.2:  # while the thread that takes the lock has not returned it yet
                 cancel |= {"since": "locking", "nth": rng.choice((1, 1, 2, 3)), "at": rng.choice((0, 0, 0, 1, 2))}
             if rng.random() < 0.3:  # the process dies during cleanup
                 cancel["then"] = _while_it_removes(rng) if rng.random() < 0.4 else _dies(rng, 2.0)
@@ -174,13 +174,13 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         number = rng.choice(_spooling(processes) or [0])
         power: dict[str, Any] = {"kind": "power", "machine": "m0", "process": number, "at": 0}
         power["since"] = rng.choice(("beginning", "beginning", "leaving", "publishing", "committing", "removing"))
-        # From the second call on, an object has its name, but the name is not durable.
+        # From the second call on, the object has its name, but the name is not durable yet.
         faults.append({**power, "calls": rng.choice((1, 2, 2, 2, 3, 10))})
     return faults
 
 
 def _in_its_first_flush(rng: random.Random) -> dict[str, Any]:
-    """Draw a fault in the first flush of a fixed set. Nothing was promised before, so no object may remain."""
+    """Draw a fault during the first flush of a fixed set. Nothing was promised before, so no object may be left."""
     at = int(10 ** (rng.random() * 1.3))
     if rng.random() < 0.5:
         return {"kind": "disk", "since": "flushing", "at": at - 1, "for": rng.choice((1, 1, 3))}
@@ -196,7 +196,7 @@ def _moment(drawing: operations.Drawing) -> dict[str, Any]:
 
 
 def _takes_back(rng: random.Random, number: int) -> dict[str, Any]:
-    """Draw faults because of which a writer cannot commit published objects, and faults during its cleanup."""
+    """Draw faults that keep a writer from committing published objects, and further faults during its cleanup."""
     first: dict[str, Any] = {"kind": "disk", "since": "committing", "at": 0, "for": rng.choice((1, 1, 2))}
     if rng.random() < 0.3:
         first = {"kind": "cancel", "how": rng.choice(_HOWS), "since": "publishing", "at": int(10 ** (rng.random() * 2))}
@@ -211,18 +211,18 @@ def _dies(rng: random.Random, most: float) -> dict[str, Any]:
 
 
 def _while_it_removes(rng: random.Random) -> dict[str, Any]:
-    """Draw a kill between two removals, when an object is gone but its sidecars are not."""
+    """Draw a kill between two removals, when an object is gone but its sidecars still exist."""
     kill = {"kind": "kill", "by": rng.choice(("call", "call", "step")), "since": "removing"}
     return {**kill, "nth": rng.choice((1, 1, 1, 2, 3, 6)), "at": rng.choice((0, 0, 1, 2, 5))}
 
 
 def _of_somebody(drawing: operations.Drawing) -> dict[str, Any]:
-    """Draw a time in the life of some process, at which a disk or the store fails for all processes."""
+    """Draw a time, relative to some process, at which a disk or the store fails for all processes."""
     return {"process": drawing.rng.randrange(len(drawing.plan["processes"])), **_moment(drawing)}
 
 
 def _spooling(processes: list[dict[str, Any]]) -> list[int]:
-    """Return the processes that write to a spool. If any of them have their own spools, return only these."""
+    """Return the processes that use a spool or, if any of them have a spool of their own, only these."""
     spools = [
         next((spec["options"]["spool"] for spec in each["operations"] if _spooled(spec)), None) for each in processes
     ]

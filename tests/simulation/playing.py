@@ -1,4 +1,4 @@
-"""Play a plan in a new world, with small constants, and leave no trace of the world afterwards."""
+"""Play a plan in a new world with small constants, and clean up every trace of the world afterwards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """The digest of all events. Two worlds with the same digest are identical."""
+        """The digest of all events. Worlds with the same digest have run identically."""
         return self.events.digest()
 
 
@@ -74,7 +74,7 @@ def _tried(plan: dict[str, Any], answers: int) -> Counter[str]:
 
 @contextmanager
 def small(settings: dict[str, Any]) -> Iterator[None]:
-    """Make constants small, including the default chunk size of local files."""
+    """Temporarily make asyncrec's constants small, including the default chunk size of local files."""
     storage: Any = local.LocalStorage.__init__.__kwdefaults__  # type: ignore[attr-defined]
     opening: Any = local.open_local.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
     before = storage["chunk_size"], opening["chunk_size"]
@@ -88,9 +88,9 @@ def small(settings: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Collect the garbage of dead processes silently, and only after the world has ended.
+    """Collect the garbage of dead processes without warnings, and only after the world has ended.
 
-    Logging is also off, because there are many faults, and a log record would keep alive all objects of its error.
+    Logging is also disabled, because there are many faults, and a log record keeps all objects of its error alive.
     """
     logger = logging.getLogger("asyncrec")
     level = logger.level

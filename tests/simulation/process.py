@@ -1,6 +1,6 @@
-"""A simulated process on a machine. All its tasks, callbacks and threads die together.
+"""A simulated process on a machine, whose tasks, callbacks and threads all die together.
 
-A context variable identifies the process of a task, a callback or a thread's work, and is inherited with the context.
+A context variable, inherited with the context, identifies the process of each task, callback and thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["PROCESS", "Killed", "Process"]
 
 
 class Killed(BaseException):
-    """Raised by system calls of a dead process, only to unwind its stack."""
+    """Raised by system calls of a dead process in order to unwind its stack."""
 
 
 class Process:
@@ -21,11 +21,11 @@ class Process:
     Attributes:
         machine: the machine whose disk it uses.
         host: the host whose locks and boot id it has; several hosts may share a disk.
-        skew: the number of seconds by which its wall clock is ahead.
+        skew: the number of seconds by which its wall clock is fast.
         strike_at: the number of the system call, counted from 1, before which it dies.
         calls: the number of system calls that it has made.
         steps: the number of its callbacks that have run.
-        held_until: the time until which its event loop is blocked. Its threads continue.
+        held_until: the time until which its event loop is blocked. Its threads continue to run.
     """
 
     def __init__(self, name: str, pid: int, machine: Any, host: str | None = None) -> None:
@@ -61,7 +61,7 @@ class Process:
         return now - since - held
 
     def kill(self) -> None:
-        """Kill the process as kill -9 does. It no longer runs, and its files are closed and its locks released."""
+        """Kill the process as ``kill -9`` would: it stops running, its files are closed, and its locks are released."""
         if not self.dead:
             self.dead = True
             self.machine.close_all(self)

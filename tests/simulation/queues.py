@@ -1,4 +1,4 @@
-"""A theme: consumers read queues that may redeliver messages, and take over each other's queues."""
+"""A theme in which consumers read queues that may redeliver messages, and take over each other's queues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def records_of(source: str, position: int) -> list[bytes]:
 
 @theme("queues", 1.5)
 def queues(drawing: Drawing) -> None:
-    """Consumers that write to a store, a disk or a spool. Some die, and some stall without noticing it."""
+    """Draw consumers that write to a store, a disk or a spool. Some die, and some stall without noticing it."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     where = rng.choice(("store", "store", "store", "disk", "spool"))
     path = drawing.target(local=where == "disk")
@@ -92,7 +92,7 @@ def _limit(drawing: Drawing) -> list[Any] | None:
 
 
 def _strike(drawing: Drawing) -> None:
-    """Draw a fault of the process drawn last."""
+    """Draw a fault for the process drawn last."""
     rng, number = drawing.rng, len(drawing.plan["processes"]) - 1
     chance = rng.random()
     since = rng.choice(("", "flushing", "flush entry", "publishing", "committing", "leaving"))
@@ -159,7 +159,7 @@ async def _act(world: Any, run: Any, writer: Any, what: str, *arguments: Any) ->
 
 
 async def _read(run: Any, writer: Any, source: str, count: int, again: int) -> None:
-    """Read messages from the stored position, or from a few messages before it."""
+    """Read messages starting at the stored position or a few messages earlier."""
     last = await writer.take(source)
     begin = max(0, (-1 if last is None else last) + 1 - again)
     for position in range(begin, begin + again + count):
@@ -175,7 +175,7 @@ async def _read(run: Any, writer: Any, source: str, count: int, again: int) -> N
 
 
 def judge(world: Any, path: str, shards: list[contents.Shard], progress: dict[str, int]) -> None:
-    """Judge that each source's records are stored once each up to its progress, and none beyond it."""
+    """Check that each source's records are stored exactly once up to its progress, and not at all beyond it."""
     found = Counter(record for shard in shards for record in shard.records)
     expected = Counter(
         record

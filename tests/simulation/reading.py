@@ -1,4 +1,4 @@
-"""Operations that read an unchanging source, with many interruptions. Each record must be returned once, in order."""
+"""Operations that read an unchanging source with many interruptions. Each record must be returned once, in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _stream(spec: dict[str, Any]) -> AsyncIterator[Any]:
 
 @operation("read")
 async def read(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Read a source with interruptions. The plan has their seed: which `anext` is cancelled, how, and how soon."""
+    """Read a source with interruptions. The plan has the seed for which `anext` is cancelled, how, and how soon."""
     rng = random.Random(spec["interruptions"])
     found: list[int | None] = []
     interrupted = 0

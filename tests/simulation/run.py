@@ -1,9 +1,9 @@
-"""``make simulate``: run worlds from a seed for some time, and print the broken promises with the seeds that repeat
+"""``make simulate``: run worlds from a seed for some time, and print the broken promises with the seeds that reproduce
 them.
 
-``--one SEED`` runs one world and prints it; ``--shrink`` makes it smaller first, ``--log`` shows each step. ``--fixes``
-takes out one rule of asyncrec at a time (`simulation.broken`), and prints how many worlds it took to find the gap.
-``--everything`` draws known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one.
+``--one SEED`` runs one world and prints it; ``--shrink`` makes it smaller first, and ``--log`` shows each step.
+``--fixes`` removes one rule of asyncrec at a time (`simulation.broken`), and prints how many worlds were needed to
+detect that. ``--everything`` includes all known holes (`simulation.plan.KNOWN_HOLES`), ``--hole`` only one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _MOST_UNTIL_FOUND = 5000
 
 @dataclass
 class Totals:
-    """The result of many worlds. ``broken`` maps promises to (seed, complaint). ``first`` and ``last`` are seeds.
+    """The combined results of many worlds. ``broken`` maps each broken promise to its ``(seed, complaint)`` pairs.
 
-    ``seconds`` is the elapsed time. ``cpu`` is the processor time, which shows the speed even on a busy machine.
+    ``first`` and ``last`` are seeds. ``seconds`` is the elapsed time, and ``cpu`` the processor time, which shows the
+    speed even on a busy machine.
     """
 
     first: int = -1
@@ -87,7 +88,7 @@ def run_worlds(
     first: bool = False,
     **drawing: Any,
 ) -> Totals:
-    """Run worlds of ``seed``, ``seed + step``, ... until the time is over, within the minimum and maximum number.
+    """Run worlds for ``seed``, ``seed + step``, ... until the time is up, but at least ``least`` and at most ``most``.
 
     With ``first``, stop after the first world that breaks a promise.
     """

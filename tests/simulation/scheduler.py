@@ -1,8 +1,8 @@
-"""The event loop of a world. Ready callbacks run in random order, and time jumps to the next timer.
+"""The event loop of a world, in which ready callbacks run in random order, and time jumps to the next timer.
 
-Before each batch of ready callbacks is shuffled, it is sorted by the creation of the callbacks' tasks. Otherwise, the
-world would also depend on the order of sets, which Python orders by address. A dead process's callbacks do not run, but
-are kept until the world is over.
+Before each batch of ready callbacks is shuffled, it is sorted by when the callbacks' tasks were created. Otherwise, the
+order would also depend on the iteration order of sets, which varies with memory addresses. The callbacks of a dead
+process do not run, but are kept until the world is over.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["EventLog", "Hung", "Loop", "OfThread"]
 
 
 class Hung(Exception):
-    """The world has not ended after a maximum number of steps, or nothing in it can run."""
+    """Raised if the world has not ended after the maximum number of steps, or if nothing in it can run."""
 
 
 class EventLog:
-    """All events, one per line. They are converted to text only on request."""
+    """A log of all events, one per line, which are converted to text only on request."""
 
     def __init__(self) -> None:
         self._happened: list[tuple[object, ...]] = []
@@ -45,7 +45,7 @@ class EventLog:
 
 
 class _Handle(asyncio.Handle):
-    """A handle that is created faster than asyncio's, because worlds have thousands and need no debugging data."""
+    """A handle without debugging data, which is faster to create than asyncio's. Worlds create thousands of them."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class _Timer(_Handle, asyncio.TimerHandle):
 
 
 class OfThread:
-    """A callback that represents a thread's work, so it runs even while its process's loop is blocked."""
+    """A callback that represents a thread's work, and therefore runs even while its process's loop is blocked."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -79,14 +79,14 @@ class OfThread:
 
 
 class _Task(asyncio.Task[Any]):
-    """A task with its creation number and its process."""
+    """A task that knows its creation number and its process."""
 
     sequence: int
     process: Process | None
 
 
 class Loop(asyncio.BaseEventLoop):
-    """The event loop, whose time begins at 0. Without ``shuffles``, a batch runs in the order of its tasks' creation.
+    """The event loop, whose time begins at 0. Without ``shuffles``, callbacks run in order of their tasks' creation.
 
     Attributes:
         now: the world's time, in seconds.
@@ -124,7 +124,7 @@ class Loop(asyncio.BaseEventLoop):
         self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(callback, args, self, context)
         timer._when = when
-        self._timers += 1  # timers for the same time run in the order of their creation
+        self._timers += 1  # timers for the same time fire in creation order
         heapq.heappush(self._scheduled, (when, self._timers, timer))  # type: ignore[attr-defined]
         return timer
 
@@ -135,7 +135,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         super().close()
-        # anyio's task states refer to the tasks that are their weak keys, so those of dead tasks would never be freed.
+        # anyio's task states refer to the tasks that are their weak keys, so dead tasks would never be freed.
         states: Any = getattr(anyio._backends._asyncio, "_task_states", {})  # type: ignore[attr-defined]
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ class Loop(asyncio.BaseEventLoop):
         self.tasks.clear()
         self._buried.clear()
 
-    # -- asyncio's own ------------------------------------------------------------------------------------------------
+    # -- methods that asyncio calls -----------------------------------------------------------------------------------
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> _Task:
         context = options.get("context")
@@ -211,7 +211,7 @@ class Loop(asyncio.BaseEventLoop):
 
 
 def _process_of_scope(handle: asyncio.Handle) -> Process | None:
-    """Return the process of the task to which a cancelled scope keeps delivering. The world may have cancelled it."""
+    """Return the process of the task to which a cancelled anyio scope delivers. The world may have cancelled it."""
     host = getattr(getattr(handle._callback, "__self__", None), "_host_task", None)  # type: ignore[attr-defined]
     return host.process if isinstance(host, _Task) else None
 

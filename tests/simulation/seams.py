@@ -1,4 +1,4 @@
-"""The seams at which asyncrec is connected to a world: names in its modules that refer to the system are replaced.
+"""Connect asyncrec to a world by replacing the names in its modules that refer to the operating system.
 
 Only asyncrec's own modules are patched, and only while worlds run. pytest, its threads and the rest of Python keep
 their clocks and files. Patched names look up the world in `current`, so patching once suffices for thousands of worlds.
@@ -72,7 +72,7 @@ class _System:
 
 @contextmanager
 def inside(world: Any) -> Iterator[None]:
-    """Make this the running world."""
+    """Make this the running world within the context."""
     current.append(world)
     vars(_os).clear()
     try:
@@ -226,7 +226,7 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
 
 
 def modules() -> list[Any]:
-    """Return all modules of asyncrec, loaded."""
+    """Load and return all modules of asyncrec."""
     for found in pkgutil.walk_packages(asyncrec.__path__, "asyncrec."):
         without = found.name in sys.modules and sys.modules[found.name] is None  # the C code, in tests that disable it
         if not without and not any(part in _LEFT_OUT for part in found.name.split(".")):
@@ -247,7 +247,7 @@ def _loaded() -> list[Any]:
 
 @contextmanager
 def patched() -> Iterator[None]:
-    """Let asyncrec access only the world in `current`, within this context."""
+    """Let asyncrec access only the world in `current` within this context."""
     from asyncrec._concurrency import tasks
     from asyncrec._shards.journal import tokens as life
     from asyncrec.storage import _retry as retry
@@ -276,7 +276,7 @@ def patched() -> Iterator[None]:
     put(tasks.TaskScope, "__init__", make_known_scope)
     asyncrec.storage.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
     gc.collect()
-    gc.freeze()  # each world collects its garbage, which is faster without the older objects; they stay frozen
+    gc.freeze()  # worlds collect garbage, which is faster if older objects stay frozen
     try:
         yield
     finally:
@@ -294,7 +294,7 @@ class _Jitter(random.Random):
 
 @cache
 def _placed(place: str) -> list[tuple[Any, str]]:
-    """Return the modules that contain a constant: the one named, or for ``*``, all that have imported it."""
+    """Return the modules that contain a constant: the named one or, for ``*``, all that have imported it."""
     module_name, _, name = place.partition(":")
     modules = _loaded() if module_name == "*" else [importlib.import_module(module_name)]
     return [(module, name) for module in modules if name in vars(module)]
@@ -302,7 +302,7 @@ def _placed(place: str) -> list[tuple[Any, str]]:
 
 @contextmanager
 def knobs(values: dict[str, float]) -> Iterator[None]:
-    """Set constants, given as ``module:NAME`` or ``*:NAME``, that affect only speed, to make rare events common."""
+    """Set constants that affect only speed, given as ``module:NAME`` or ``*:NAME``, to make rare events common."""
     undo = []
     for place, value in values.items():
         for module, name in _placed(place):

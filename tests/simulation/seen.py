@@ -1,4 +1,4 @@
-"""A theme: writers of pages with few distinct bodies, which store repeated pages as revisits."""
+"""A theme in which writers write pages with few distinct bodies, so that many pages are stored as revisits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["look", "options_of", "page_of"]
 
 @theme("seen", 1.5)
 def seen(drawing: Drawing) -> None:
-    """Rolling writers of pages that die and are restarted, processes that merge, and one that deletes in the end."""
+    """Draw rolling writers of pages that die and are restarted, processes that merge, and one that finally deletes."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")
@@ -31,7 +31,7 @@ def seen(drawing: Drawing) -> None:
         spec["bodies"] = rng.choice((1, 3, 10))
         if rng.random() < 0.7:
             spec["options"].pop("on_duplicate", None)
-        if rng.random() < 0.4:  # a revisit and its body may be in two shards, one of which ends before the other
+        if rng.random() < 0.4:  # a revisit and its body may be in two shards, either of which may end first
             spec["options"].update(open_shards=rng.choice((2, 4)), max_shard_records=rng.choice((1, 2, 3)))
         machine = "m0" if spool is not None else elsewhere(drawing, path)
         drawing.process(spec, start=start, machine=machine)
@@ -51,7 +51,7 @@ def options_of(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def page_of(record: Record, url: str) -> dict[str, Any]:
-    """Return the page of a record, with a feature that identifies the record, even in a revisit."""
+    """Return the page for a record, with a feature that identifies the record even in a revisit."""
     record.key, record.data = url.encode(), b"<<%d>>" % record.number
     content = _body(record)
     return {
@@ -100,7 +100,7 @@ async def look(world: Any, path: str) -> None:
 
 
 def _was_deleted_meanwhile(world: Any, record: Record) -> bool:
-    """Return whether a deletion occurred before all writers' records were committed. Writers do not notice deletions.
+    """Return whether a deletion began before all writers' records were committed. Writers do not notice deletions.
 
     The records of a writer that failed or died may be committed by a later recovery.
     """

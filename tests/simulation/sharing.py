@@ -1,4 +1,4 @@
-"""A theme: two hosts share a folder."""
+"""A theme in which two hosts share a folder but not its locks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__: list[str] = []
 
 @theme("shared folder", 1.0)
 def shared_folder(drawing: Drawing) -> None:
-    """Two hosts that do not see each other's locks. A writer that is silent for long counts as dead, but continues."""
+    """Draw hosts that do not see each other's locks. A writer that is silent for too long is presumed dead, but goes on."""
     rng = drawing.rng
     drawing.plan["settings"]["shared"] = True
     path = drawing.target(local=True)
-    if rng.random() < 0.8:  # silent, like a process that is stopped or whose loop is blocked
+    if rng.random() < 0.8:  # the writers are silent, as if stopped or blocked
         drawing.plan["settings"]["knobs"]["asyncrec._shards.writing.telling:STATUS_SECONDS"] = 1e9
     for _ in range(rng.choice((1, 1, 2))):
         spec = writer(drawing, path, fixed=rng.random() < 0.25)

@@ -1,4 +1,4 @@
-"""Shrink a failing plan to fewer processes, faults, actions and settings, while the same promise is broken."""
+"""Shrink a failing plan to fewer processes, faults, actions and settings, as long as the same promise is broken."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def shrink(plan: dict[str, Any], promise: str, *, runs: int = 300) -> Outcome:
 
 
 def _smaller(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the plan with one piece removed at a time, beginning with the largest pieces."""
+    """Yield the plan with one piece removed at a time, starting with the largest pieces."""
     for number in range(len(plan["processes"])):
         smaller = copy.deepcopy(plan)
-        # Keep the empty process, so that the numbers of processes in faults stay valid.
+        # Keep the process without operations, so that the process numbers in faults stay valid.
         if smaller["processes"][number]["operations"]:
             smaller["processes"][number]["operations"] = []
             yield smaller
@@ -87,7 +87,7 @@ def _smaller(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _without(plan: dict[str, Any], part: Callable[[dict[str, Any]], list[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the plan without a whole list, then without each half, each quarter, and finally each item."""
+    """Yield the plan without the entire list, then without each half, each quarter, and finally each item."""
     size = len(part(plan))
     piece = size
     while piece:

@@ -1,6 +1,6 @@
 """The objects that exist when a world begins: a data set in each compression, a JSON lines file, and a damaged file.
 
-They are made once, from a fixed seed, in a separate world without faults. Every world gets the same objects.
+They are made once, from a fixed seed, in a separate world without faults, so that every world gets the same objects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncrec._framing.crc import masked_crc32c
 
 __all__ = ["CONVERTED", "DAMAGED", "SOURCE", "lay_out", "prepare"]
 
-# The path, and a list of the first record's number, the number of records, and the number of shards.
+# The path, and a list with the number of the first record, the number of records, and the number of shards.
 SOURCE = ("sim://bucket/source/pages", [1_000_000, 240, 3])
 CONVERTED = ("sim://bucket/lines/pages.jsonl", [2_000_000, 60, 1])
 DAMAGED = ("sim://bucket/damaged/pages.tfrecord", [3_000_000, 40, 1])
@@ -49,7 +49,7 @@ def prepare() -> None:
 
     if _made:
         return
-    np.unique([0])  # its lazy imports affect where a small manifest is parsed, which must be the same in every world
+    np.unique([0])  # its lazy imports decide where small manifests are parsed, which must not vary
     plan = draw(0)
     plan["settings"].update(failing=0.0, short=0.0, skews=False, late=False, lax=False, parts=1 << 20, checksums=True)
     plan.update(processes=[], faults=[])

@@ -1,8 +1,8 @@
-"""The client of a world's object store, which fulfils the contract of storages but otherwise behaves like real stores.
+"""The client of a world's object store, which fulfils the storage contract but otherwise behaves like real stores.
 
-Each request takes time, may fail before or after its effect, and may take effect after its client was killed or got an
-error. Lists are read page by page while others write. With ``lax``, a condition is checked when an upload begins rather
-than when it is completed, as in Ceph.
+Each request takes time, may fail before or after it takes effect, and may take effect after its client was killed or
+got an error. Listings are read page by page while other processes write. With ``lax``, a condition is checked when an
+upload begins rather than when it is completed, as in Ceph.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["SCHEME", "BucketStorage", "factory"]
 
 
 class BucketStorage(Storage):
-    """A client of the bucket. Like S3's, it can also list and remove unfinished uploads."""
+    """A client of the bucket. Like the S3 client, it can also list and remove unfinished uploads."""
 
     def __init__(self, bucket: Bucket, root: str = f"{SCHEME}://bucket") -> None:
         self.bucket = bucket
@@ -83,7 +83,7 @@ def _found(bucket: Bucket, key: str) -> Stored:
 
 class _Sink(ByteSink):
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
-        # Objects that resolve conflicts are uploaded in one part, whatever the part size of shards.
+        # Objects that decide conflicts are uploaded in one part, whatever the part size of shards.
         decides = any(folder in f"/{key}" for folder in ("/_manifest/", "/_flush/"))
         self.chunk_size = max(bucket.parts, 1 << 20) if decides else bucket.parts
         self.key = key
@@ -128,7 +128,7 @@ class _Sink(ByteSink):
             if error is None:
                 raise TransientStorageError(f"{self.key}: a part was not sent; it can only be abandoned")
             return
-        # The store checks the condition now. For several parts, a lax store has checked it when the upload began.
+        # The store checks the condition now. For several parts, a lax store checked it when the upload began.
         exclusive = self._exclusive and not (bucket.lax and len(self._parts) > 1)
 
         def complete() -> ObjectInfo:

@@ -1,4 +1,4 @@
-"""``os.path``, open files and folder entries, implemented with `System`."""
+"""``os.path``, file objects and folder entries, implemented on top of `System`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Entries", "Entry", "Raw", "SystemPath"]
 
 
 class SystemPath:
-    """`os.path`."""
+    """A replacement for `os.path`."""
 
     def __init__(self, system: Any) -> None:
         self._system = system

@@ -1,4 +1,4 @@
-"""The faults of a world: kills and cancellations of processes, power cuts, disk failures, and outages of the store."""
+"""Inject a world's faults: kills and cancellations of processes, power cuts, disk failures, and store outages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_ENTRY = "asyncrec._shards.commit.flush_log:MOST_ENTRY"
 
 
 class Striker:
-    """Injects the faults of one world's plan, and records their effects on records."""
+    """Injects the faults of one world's plan, and notes their effects in the world's book."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -33,7 +33,7 @@ class Striker:
         self._world.kills += 1
         process.kill()
         self._world.bucket.killed(process)
-        # Nothing is promised if a disk fails, or if another host may have ended the writer, whose next call then fails.
+        # Nothing is promised if a disk fails, or if another host may have ended the writer so that its next call fails.
         if not self._world.disks_fail and not self._world.shared(process.machine):
             for run in self._world.book.runs:
                 if run.process is process and run.outcome == "running":
@@ -49,8 +49,8 @@ class Striker:
                 return
             if any(run.writer in key for key in world.bucket.damaged):
                 return  # the writer has failed, and its next call would have raised an error
-            # Without memory for the parts of its open shards, the writer has failed, and its next call would have
-            # raised an error.
+            # Without enough memory for the parts of its open shards, the writer has failed, and its next call would
+            # have raised an error.
             options = run.spec["options"]
             if 4 * world.settings["parts"] * options["open_shards"] > 3 * options.get("memory_limit", 1 << 30):
                 return
@@ -71,7 +71,7 @@ class Striker:
                     record.reached = False
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """Note an imminent system call, and inject a fault that is due. Called only while faults are active."""
+        """Handle an imminent system call by injecting faults that are due. Called only while faults are active."""
         self._calls += 1
         if self._calls in self._power_at:
             self.cut_power(self._power_at[self._calls]["machine"])
@@ -81,10 +81,10 @@ class Striker:
             raise failure(errno.EIO, path)
 
     def _note_what_reached_the_disk(self, process: Process) -> None:
-        """Note the whole records in a killed process's uncompressed journals. They are recovered, even if unflushed.
+        """Note the complete records in a killed process's uncompressed journals, which are recovered even if unflushed.
 
-        This does not apply to a folder that hosts share, because another host may have ended the writer, and adopts
-        only flushed records.
+        This does not apply to a shared folder, because another host may have ended the writer and then adopts only
+        flushed records.
         """
         if self._world.shared(process.machine):
             return
@@ -108,7 +108,7 @@ class Striker:
         self._world.timing.step(process)
 
     def strike(self, process: Process, fault: dict[str, Any]) -> bool:
-        """Inject a fault. Return whether this was possible now."""
+        """Inject a fault, and return whether this was possible now."""
         match fault["kind"]:
             case "kill":
                 self.kill(process)

@@ -1,6 +1,6 @@
-"""`os`, `open`, `fcntl` and others, as seen by the processes of a world. A path below ``/<machine>`` is on its disk.
+"""`os`, `open`, `fcntl` and so on, as the processes of a world see them. Paths below ``/<machine>`` are on its disk.
 
-At each call, the process may die, others may run, and the disk may fail.
+At each call, the process may die, other processes may run, and the disk may fail.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .streams import Entries, Entry, Raw, SystemPath
 
 __all__ = ["System", "World"]
 
-# The functions of `os` that access no files.
+# The functions of `os` that do not access files, which are the real ones.
 _NO_FILES = {"fsdecode", "fsencode", "fspath", "getegid", "geteuid", "getuid", "major", "minor", "strerror", "sysconf"}
 
 
 class World(Protocol):
-    """The methods of a world that system calls use."""
+    """The methods of a world that the system calls need."""
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """Prepare for a system call. Raise the disk's error if the call fails."""
+        """Prepare for a system call. Raises the disk's error if the call fails."""
 
     def machine_of(self, fd: int) -> Machine: ...
     def misuse(self, what: str) -> None: ...
@@ -37,7 +37,7 @@ class World(Protocol):
 
 
 class System:
-    """`os`. Names that are not defined here are the real ones, which must not access files."""
+    """A replacement for `os`. Of the real functions, only those that do not access files are available."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -50,7 +50,7 @@ class System:
         setattr(self, name, found)  # cached
         return found
 
-    # -- the caller ---------------------------------------------------------------------------------------------------
+    # -- the calling process ------------------------------------------------------------------------------------------
 
     def _call(self, name: str, path: str = "") -> Process:
         process = PROCESS.get()
@@ -294,10 +294,10 @@ class System:
         folder = os.fsdecode(path)
         return Entries([Entry(self, folder, name) for name in self.listdir(path)])
 
-    # -- beside `os` --------------------------------------------------------------------------------------------------
+    # -- functions outside `os` ---------------------------------------------------------------------------------------
 
     def open_stream(self, path: Any, mode: str = "r", *_: Any, **__: Any) -> Any:
-        """The built-in ``open``."""
+        """Replace the built-in ``open``."""
         text = os.fsdecode(path)
         if text == "/proc/swaps":
             return io.StringIO("Filename Type Size Used Priority\n")
@@ -315,12 +315,12 @@ class System:
             return io.StringIO(f"1 1 {os.major(device)}:{os.minor(device)} / / rw - {kind} none rw\n")
         flags = {"r": os.O_RDONLY, "a": os.O_CREAT | os.O_WRONLY, "w": os.O_CREAT | os.O_TRUNC | os.O_WRONLY}[mode[0]]
         fd = self.open(text, flags)
-        file = self._world.machine_of(fd).files[fd]  # not another system call, at which a fault could strike
+        file = self._world.machine_of(fd).files[fd]  # without a system call, at which a fault could strike
         file.appends = mode[0] == "a"
         return io.BufferedReader(Raw(self, fd)) if mode[0] == "r" else io.BufferedWriter(Raw(self, fd))
 
     def remove_tree(self, path: Any, ignore_errors: bool = False) -> None:
-        """`shutil.rmtree`."""
+        """Replace `shutil.rmtree`."""
         try:
             for entry in self.scandir(path):
                 if entry.is_dir():

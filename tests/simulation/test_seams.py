@@ -1,4 +1,4 @@
-"""All of asyncrec runs in a world: names that refer to the system are looked up on use, not on definition."""
+"""asyncrec can run entirely in a world: names that refer to the system are looked up when used, not when defined."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PURE = (os.fspath, os.fsdecode, os.fsencode)
 
 
 def means_the_system(value: Any) -> bool:
-    """Return whether an object is one of these modules or their functions. Classes are ignored, as annotations."""
+    """Return whether an object is a system module or one of its functions, except classes, which may be annotations."""
     if any(value is module for module in _REAL):
         return True
     if not inspect.isroutine(value) or any(value is function for function in _PURE):
@@ -33,7 +33,7 @@ def means_the_system(value: Any) -> bool:
 
 
 def bound(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the objects that a module, its functions and its classes have bound when they were defined."""
+    """Yield the objects that a module, its functions and its classes bound when they were defined."""
     for name, value in vars(module).items():
         if not isinstance(value, ModuleType):
             yield name, value

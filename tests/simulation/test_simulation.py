@@ -1,4 +1,4 @@
-"""A minute of worlds, and tests of the simulation itself."""
+"""Simulate worlds for a minute, and test the simulation itself."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _SEED = 1_000_000
 _LEAST = 20
 
 
-# The garbage collector closes coroutines of dead processes, and warns that each has no loop.
+# The garbage collector closes the coroutines of dead processes, and warns that they have no event loop.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture
 def worlds() -> Any:
-    """Let asyncrec access only worlds."""
+    """Let asyncrec access only simulated worlds."""
     with seams.patched():
         sources.prepare()
         yield
@@ -66,7 +66,7 @@ def test_seed_gives_same_world_in_any_order(worlds: None) -> None:
 @pytest.mark.slow
 def test_seed_gives_same_world_for_any_hash_seed(worlds: None) -> None:
     here = [playing.run_plan(plan.draw(seed)).digest for seed in range(6)]
-    # Without C here, there must be none there either, because reads are scheduled differently without C.
+    # If this process has no C code, the others must not have it either, because it affects how reads are scheduled.
     code = "" if native.FUNCTIONS else "import sys\nsys.modules['asyncrec._native._c'] = None\n"
     code += (
         "from simulation import plan, playing, seams, sources\n"
@@ -84,7 +84,7 @@ def test_seed_gives_same_world_for_any_hash_seed(worlds: None) -> None:
 
 @pytest.mark.slow
 def test_finished_world_leaves_no_objects_or_writers(worlds: None) -> None:
-    """Otherwise, worlds would accumulate, and their writers would count as writers of this process."""
+    """Otherwise, worlds would accumulate, and their writers would count as this process's own."""
     before = writer_totals().writers
     assert sum(playing.run_plan(plan.draw(seed)).kills for seed in range(20)) > 5
     assert not [each for each in gc.get_objects() if isinstance(each, world.World)]
@@ -92,7 +92,7 @@ def test_finished_world_leaves_no_objects_or_writers(worlds: None) -> None:
 
 
 def test_modules_reach_outside_world_only_through_seams(worlds: None) -> None:
-    """If a module imported a function by name, it would use the real clock, disk or random numbers."""
+    """A module that imported a function by name would use the real clock, disk or random numbers."""
     outside = (fcntl, os, random, secrets, shutil, tempfile, time)
     real = [getattr(module, name) for module in outside for name in getattr(module, "__all__", vars(module))]
     known = {id(value) for value in real if callable(value) and not isinstance(value, type)} - {id(os.fspath)}
@@ -151,7 +151,7 @@ def test_simulation_detects_removed_rule(rule: str, theme: str, most: int) -> No
 
 @pytest.mark.slow
 def test_failing_plan_is_shrunk_and_still_fails(worlds: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failing promise is one that asyncrec does not make."""
+    """The promise that fails is one that asyncrec does not actually make."""
 
     def run_plan(drawn: dict[str, Any]) -> playing.Outcome:
         outcome = playing.run_plan(drawn)
@@ -173,7 +173,7 @@ def test_failing_plan_is_shrunk_and_still_fails(worlds: None, monkeypatch: pytes
 
 
 def test_disk_fault_following_another_fault_is_recognised() -> None:
-    """If a disk failed to create a job's locked file, the job rightly cannot be proven dead."""
+    """If a disk failed to create a job's locked file, it is correct that the job cannot be proven dead."""
     cancel = {"kind": "cancel", "process": 0, "how": "anyio", "since": "", "at": 1}
     for faults, fails in (([cancel], False), ([{**cancel, "then": {"kind": "disk", "at": 1, "for": 1}}], True)):
         made = world.World({**plan.draw(0), "faults": faults})
@@ -182,7 +182,7 @@ def test_disk_fault_following_another_fault_is_recognised() -> None:
 
 
 class _World:
-    """The part of a world that the tested code uses."""
+    """A stub with the part of a world that the tested code uses."""
 
     def __init__(self) -> None:
         self.book = book.Book()

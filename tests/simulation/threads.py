@@ -1,8 +1,8 @@
-"""Worker threads of a world: functions that start and end at random later times.
+"""The worker threads of a world, whose functions start and end at random later times.
 
-Most run to the end in one step of the loop. Some stop at some of their system calls, while others continue. Such a
-function runs in a real thread, which runs only while the loop waits for it. To wait for a lock that it holds, it is
-resumed.
+Most functions run from start to end in one step of the loop. Some of them pause at some of their system calls while
+other code runs. Such a function runs in a real thread, but only while the loop waits for that thread. If other code
+waits for a lock that the function has taken, the function is resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .scheduler import Loop, OfThread
 
 __all__ = ["Event", "Lock", "Strand", "Threads"]
 
-# The maximum delay. A disk that takes seconds per operation would only make limited waits time out.
+# The choices for the maximum delay. With a disk that takes seconds per operation, waits would only time out.
 _MOST_LATE = (0.0, 0.0001, 0.001, 0.01, 0.1)
 
 
@@ -32,7 +32,7 @@ def _nothing() -> None:
 
 
 class _Worker:
-    """A reusable real thread."""
+    """A real thread that is reused."""
 
     idle: ClassVar[list[_Worker]] = []
 
@@ -48,12 +48,12 @@ class _Worker:
         while True:
             self.go.acquire()
             self.work()
-            self.work = _nothing  # a reference to the work would keep its world alive
+            self.work = _nothing  # otherwise the work would keep its world alive
             self.back.release()
 
 
 class Strand:
-    """A function in a real thread, which runs when it is resumed, until it stops itself at a system call."""
+    """A function in a real thread, which runs only when resumed, and until it pauses itself at a system call."""
 
     running: ClassVar[Strand | None] = None
 
@@ -71,7 +71,7 @@ class Strand:
             self.done = True
 
     def resume(self) -> None:
-        """Let the function continue, and wait until it has stopped or ended."""
+        """Let the function continue, and wait until it has paused or ended."""
         if self.done:
             return
         if self._worker is None:
@@ -86,7 +86,7 @@ class Strand:
             _Worker.idle.append(worker)
 
     def stop(self) -> None:
-        """Stop until resumed. Called by the function itself."""
+        """Pause until resumed. This is called by the function itself."""
         worker = self._worker
         assert worker is not None, "it runs"
         worker.back.release()
@@ -107,7 +107,7 @@ class Threads:
     """The threads of one world.
 
     Attributes:
-        stopping: the share of functions that may stop at system calls.
+        stopping: the share of functions that may pause at system calls.
     """
 
     def __init__(self, loop: Loop, rng: random.Random, *, stopping: float) -> None:
@@ -120,7 +120,7 @@ class Threads:
     async def run_sync(
         self, func: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None, **_: Any
     ) -> Any:
-        """Run like `anyio.to_thread.run_sync`. anyio's cancellation waits for the thread; asyncio's own abandons it."""
+        """Replace `anyio.to_thread.run_sync`. anyio's cancellation waits for the thread; asyncio's own abandons it."""
         await asyncio.sleep(0)
         if limiter is not None:
             try:
@@ -137,7 +137,7 @@ class Threads:
                 limiter.release()
 
     def point(self) -> None:
-        """Stop at a system call, with some probability, so that others can run."""
+        """Pause at a system call, with some probability, so that other code can run."""
         strand = Strand.running
         if strand is not None and self._rng.random() < 0.4:
             strand.stop()
@@ -172,7 +172,7 @@ class _Job:
         set_current_async_library(None)  # like anyio's threads, which have no loop
         owner = getattr(self._func, "__self__", None)
         if isinstance(owner, Event) and not owner.is_set():
-            self._threads._loop.call_later(0.01, OfThread(self.begin))  # it waits for another thread, so check again
+            self._threads._loop.call_later(0.01, OfThread(self.begin))  # still waiting for another thread
             return
         threads = self._threads
         if threads._rng.random() < threads.stopping:
@@ -195,7 +195,7 @@ class _Job:
 
     def end(self) -> None:
         outcome, self._outcome = self._outcome, None
-        if outcome is None or self.future.done():  # its process was killed, or no task waits for it
+        if outcome is None or self.future.done():  # its process was killed, or no task is waiting
             return
         result, error = outcome
         if error is None:

@@ -1,10 +1,10 @@
-"""The times at which the faults of a plan strike: steps or calls after a process starts, or after it reaches a point.
+"""Decide when a plan's faults strike: some steps or calls after a process starts or reaches a critical point.
 
-The critical points are a small part of a process's life: a job's header gets its name (``"beginning"``), its first key
-(``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), a shard that gets its
-name (``"publishing"``), a segment (``"committing"``), an entry of a flush log (``"flush entry"``), a lock
-(``"locking"``), the removal of a shard, an index or keys (``"removing"``), and user code that blocks the event loop
-(``"holding"``). A fault may wait until a point is reached for the ``nth`` time.
+The critical points are: a job's header gets its name (``"beginning"``), a writer gets its first key (``"first key"``)
+or first flush (``"flushing"``), the end of a writer's body (``"leaving"``), a shard gets its name (``"publishing"``), a
+segment is created (``"committing"``), a flush entry is created (``"flush entry"``), a lock is taken (``"locking"``), a
+shard, an index or keys are removed (``"removing"``), and user code blocks the event loop (``"holding"``). A fault may
+wait until a point is reached for the ``nth`` time.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Timing:
         self._strike = strike
         self._later = later
         self._over = False
-        # Faults that wait for a process to reach a point, and the number of times it has yet to do so.
+        # Faults that wait for a process to reach a point, and how many more times it must do so.
         self._waiting: dict[Process, list[tuple[Fault, int]]] = {}
-        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # each with the number of its step
+        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # faults with the number of their step
 
     def expect(self, process: Process, fault: Fault) -> None:
-        """Wait, from now on, for the time at which this fault of a process strikes."""
+        """Start waiting for the time at which this fault of a process strikes."""
         if fault.get("since"):
             self._waiting.setdefault(process, []).append((fault, fault.get("nth", 1)))
         else:
@@ -56,7 +56,7 @@ class Timing:
                 self.arm(process, fault)
 
     def publishes(self, process: Process, path: str) -> None:
-        """Note that an object, or a local file, is about to get its name."""
+        """Note that an object or a local file is about to get its name."""
         if "/_manifest/" in path:
             self.comes_to(process, "committing")
         elif path.endswith(".frames"):
@@ -67,7 +67,7 @@ class Timing:
             self.comes_to(process, "beginning")
 
     def removed(self, process: Process, path: str) -> None:
-        """Note that an object, or the last name of a file, was removed."""
+        """Note that an object or the last name of a file was removed."""
         if ".tfrecord" in path:
             self.comes_to(process, "removing")
 

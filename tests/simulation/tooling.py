@@ -1,4 +1,4 @@
-"""Operations of tools, which make a target from a source, or tidy up."""
+"""Operations that run tools, which make a target from a source or clean up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .writing import compression
 
 __all__ = ["MAKERS", "make"]
 
-# Whether each tool is all-or-nothing. Otherwise, the target grows, and running the tool again completes it.
+# Whether each tool makes its target all at once. If not, the target grows, and running the tool again completes it.
 MAKERS = {"reshard": True, "convert": False, "copy": True, "repair": True}
 
 
@@ -47,7 +47,7 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
         await asyncrec.recover(spec["path"], to=spec.get("to"))
     if not (gives_up := spec.get("gives_up")):
         return
-    # Declare writers dead as an operator would, who may be wrong. A writer that is proven alive stays.
+    # Declare writers dead, as an operator would, who may be wrong. A writer that is proven alive is not affected.
     for run in world.book.of(spec["target"]):
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
             gives_up_now = not (spec.get("says_dead") and run.flushes_to_store)

@@ -1,4 +1,4 @@
-"""A world: its plan runs, faults stop, it recovers, and the oracle judges it."""
+"""A world: run its plan, stop all faults, let everything recover, and let the oracle judge the result."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = ["World"]
 _EPOCH = 1_700_000_000.0
 # Of some 40,000 worlds, four took more than 400,000 steps, and at most 720,000.
 _MAX_STEPS = 1_000_000
-# All living processes must end within this time after the last fault. It covers exit_timeout, retries, and some stalls.
+# All living processes must end within this time after the last fault. This allows for exit_timeout, retries and stalls.
 _GETS_WELL = 7200.0
 
 
 class World:
-    """A world; see this module's docstring. Operations and seams use its attributes.
+    """A world. Operations and seams use its attributes.
 
     Attributes:
-        disks_fail: whether a disk may fail, also as a consequence of another fault.
+        disks_fail: whether a disk may fail, perhaps as a consequence of another fault.
         store_answers: whether each request to the store takes effect and gets a response.
     """
 
@@ -105,7 +105,7 @@ class World:
         self.timing.removed(process, path)
 
     def call(self, process: Process, name: str, path: str) -> None:
-        """Note an imminent system call, at which the process may stop or die."""
+        """Handle an imminent system call, at which the process may pause or die."""
         self.threads.point()
         if process.dead:
             raise Killed
@@ -121,7 +121,7 @@ class World:
 
     @asynccontextmanager
     async def running(self, run: Run) -> AsyncIterator[None]:
-        """Record the outcome of a run, including its error, which is not a complaint."""
+        """Record the outcome of a run, including its error, which does not count as a broken promise."""
         self.operations += 1
         try:
             yield
@@ -135,7 +135,7 @@ class World:
         last = run.last_ticket
         run.promise("committed", last, self.loop.now)
 
-    # -- playing ------------------------------------------------------------------------------------------------------
+    # -- running the plan ---------------------------------------------------------------------------------------------
 
     def _cast(self) -> None:
         for number, part in enumerate(self.plan["processes"]):
@@ -160,7 +160,7 @@ class World:
     async def do(
         self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL
     ) -> None:
-        """Run work of the world itself in a separate process, without faults. It must succeed."""
+        """Run the world's own work in a separate process without faults. It must succeed."""
 
         async def main(process: Process) -> None:
             try:
@@ -176,7 +176,7 @@ class World:
     async def _play(self) -> None:
         from . import oracle
 
-        set_current_async_library("asyncio")  # as `anyio.run` does; otherwise, it is detected thousands of times
+        set_current_async_library("asyncio")  # as `anyio.run` does, to avoid detecting it thousands of times
         sources.lay_out(self)
         self._weather(self.settings)
         self._cast()
@@ -225,7 +225,7 @@ class World:
         for process in self.processes:
             process.dead = True
         self.threads.close()
-        # End the waits of dead processes. Otherwise, their coroutines would still wait on close, without a loop.
+        # End the waits of dead processes. Otherwise, closing their coroutines would still wait, without a loop.
         for scope in self.scopes:
             scope._running.clear()
         asyncio.set_event_loop(None)

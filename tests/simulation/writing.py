@@ -19,11 +19,11 @@ __all__ = ["BodyError", "compression"]
 
 
 class BodyError(Exception):
-    """An error in user code within a writer's context."""
+    """Raised by simulated user code within a writer's context."""
 
 
 class _Refusal(Exception):
-    """An error in a user's `partition_by`."""
+    """Raised by a simulated user's `partition_by`."""
 
 
 def compression(kind: str) -> Any:
@@ -190,7 +190,7 @@ async def _write_many(
 
 
 class Limited:
-    """A time limit: ``["anyio", seconds]`` cancels through anyio, ``["asyncio", seconds]`` with ``Task.cancel()``."""
+    """A time limit: ``["anyio", seconds]`` cancels with anyio, ``["asyncio", seconds]`` with ``Task.cancel()``."""
 
     def __init__(self, limit: list[Any] | None) -> None:
         self.ran_out = False

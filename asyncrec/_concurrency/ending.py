@@ -34,9 +34,9 @@ def is_refused_by_the_end(error: BaseException) -> bool:
 
 
 class LastExecutor(ThreadPoolExecutor):
-    """A default executor with which an event loop can resolve host names even while Python shuts down.
+    """A default executor that lets an event loop resolve host names even while Python shuts down.
 
-    If no thread can be started for a function, `submit` calls the function directly.
+    If no thread can be started, `submit` calls the function directly.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

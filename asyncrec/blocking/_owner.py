@@ -142,7 +142,7 @@ class Owner(Generic[A]):
         return task
 
     def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """Await ``func(*args)`` in the owner's task. An interruption has the same effect as in `call`."""
+        """Await ``func(*args)`` in the owner's task. An interruption is handled as in `call`."""
 
         async def work() -> T:
             return await func(*args)

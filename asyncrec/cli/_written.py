@@ -39,15 +39,15 @@ def write(
     storage_option: list[str] | None,
     json: bool,
 ) -> int:
-    """Run a tool that writes a new target, and print its report (on stderr if the records are written to stdout).
+    """Run a tool that creates a new target, and print its report (to stderr if the records go to stdout).
 
     Args:
-        doing: the text of the progress bar.
-        tool: a function with the parameters ``target`` and ``progress``, and parameters for the options below.
+        doing: the label of the progress bar.
+        tool: a function with the parameters ``target`` and ``progress``, and one for each option below.
         storage_option: the options of the target's backend.
 
     Raises:
-        UsageError: the target means stdout, but stdout is a terminal.
+        UsageError: the target is stdout, and stdout is a terminal.
     """
     arguments: dict[str, Any] = {
         "compression": parse_compression(compression),

@@ -300,7 +300,7 @@ async def removed_among(
 async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
     """Delete the objects that were removed from the data set at least ``grace`` seconds ago. Return their paths.
 
-    The times of the removals come from the store's clock, and are compared with this machine's clock.
+    Removals are timed by the store's clock, but the times are compared with this machine's clock.
     """
     (dataset,) = selection.datasets
     until = time.time() - grace

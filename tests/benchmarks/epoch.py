@@ -57,7 +57,7 @@ def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Sha
     import asyncrec
 
     source = random.Random(size)
-    # Hexadecimal digits have four bits of information per byte.
+    # Each hexadecimal digit takes a byte but has only four bits of information, so the text can be compressed.
     records = [source.randbytes(size // 2).hex().encode() for _ in range(max(64, MIB // size))]
     shards, each = mib * MIB // SHARD, SHARD // (size + FRAME)
 

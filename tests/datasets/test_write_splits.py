@@ -197,7 +197,7 @@ async def test_split_example_has_one_csv_row() -> None:
     assert await names(storage, "train") == [f"{row[0]}/{part}" for row in rows for part in range(3)]
 
 
-async def test_split_method_may_return_example_repeatedly() -> None:
+async def test_split_method_may_return_same_example_twice() -> None:
     class Twice(Toy):
         def split(self, **kwargs: Any) -> Any:
             other = Twice("other", 0, self.data)

@@ -294,7 +294,7 @@ async def test_flush_and_close_sync_after_writing(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-async def test_torn_end_is_cut_and_synced_before_append(
+async def test_torn_tail_is_truncated_and_synced_before_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     path = tmp_path / "events"

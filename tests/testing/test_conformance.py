@@ -1,4 +1,4 @@
-"""The kit accepts a correct storage and detects each of many broken ones."""
+"""The kit accepts a correct storage backend, and detects the fault in each of many broken backends."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ class ReadOptions:
 # If records are larger than this on average, twice as many bytes can be parsed in the same time.
 _LARGER_RECORDS = 1 << 10
 
-# The step size of decompression: large enough that its overhead is negligible, and small enough for the CPU's cache.
+# Data is decompressed in chunks of this size. The overhead per chunk is negligible, and a chunk fits the CPU's cache.
 _INFLATE_STEP = 256 << 10
-# The maximum step size within a large record. The libraries join the output of a step while holding the GIL.
+# The maximum chunk size within a large record. The libraries join the output of a chunk while holding the GIL.
 _LARGE_STEP = 2 << 20
 
 

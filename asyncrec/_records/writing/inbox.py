@@ -75,7 +75,7 @@ class Inbox:
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
-    # -- the producers' side, which never waits -----------------------------------------------------------------------
+    # -- the side of the producers: never waits -----------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
         """Pass an item to the owner."""

@@ -20,7 +20,7 @@ from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ConflictError, StorageError
 
-# The number of shards that are opened, flushed or published at once. It is enough to keep a disk or a store busy.
+# The number of shards to open, flush or publish at the same time: enough to keep a disk or a store busy.
 _AT_ONCE = 16
 
 

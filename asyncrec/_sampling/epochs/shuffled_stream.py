@@ -263,7 +263,7 @@ class ShuffledStream:
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
-        """Return the settings that determine which records remain. A state that was saved with other settings is rejected."""
+        """Return the settings that determine which records remain. A state with other settings is rejected."""
         return {**order.identity, "uneven": self._uneven}
 
     @property

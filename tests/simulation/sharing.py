@@ -11,7 +11,7 @@ __all__: list[str] = []
 
 @theme("shared folder", 1.0)
 def shared_folder(drawing: Drawing) -> None:
-    """Draw hosts that do not see each other's locks. A writer that is silent for too long is presumed dead, but goes on."""
+    """Draw hosts that do not see each other's locks. A writer that is silent for long counts as dead, but continues."""
     rng = drawing.rng
     drawing.plan["settings"]["shared"] = True
     path = drawing.target(local=True)

@@ -481,7 +481,7 @@ async def test_cancelled_owner_leaves_error_and_releases_waiters() -> None:
 
 
 async def test_batch_with_keys_pads_keyless_records() -> None:
-    """Whether they come singly or in batches, before or after keyed records, a batch has a key for every record or none."""
+    """However its records are written, singly or in batches, a batch has a key for every record or for none."""
     none = bytes(KEY_BYTES)
     size = 1 + FRAME_OVERHEAD
     async with writing_to(Host()) as (queue, budget, append):

@@ -238,7 +238,7 @@ async def test_denied_read_raises_permission_error_naming_file(tmp_path: Path) -
 @pytest.mark.parametrize("option", [{"chunk_size": 0}, {"start_offset": -1}, {"max_record_bytes": -1}])
 async def test_invalid_options_are_rejected(option: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
-        async with asyncrec.open_reader("x", storage=MemoryStorage(), **option):  # type: ignore[arg-type]  # mypy does not follow
+        async with asyncrec.open_reader("x", storage=MemoryStorage(), **option):  # type: ignore[arg-type]  # beyond mypy
             pass
 
 
@@ -340,7 +340,7 @@ class TestStartPositions:
 
     @pytest.mark.parametrize("skip", [0, 1])
     async def test_error_location_is_absolute_in_gzip_members(self, skip: int) -> None:
-        """The member has its compressed offset, the frame its decompressed offset from the point where reading began."""
+        """The member has its compressed offset, the frame its decompressed offset from where reading began."""
         data = bytearray(packed([b"one"], [b"two", b"three"], [b"four", b"five"]))
         first, second = len(packed([b"one"])), len(packed([b"two", b"three"]))
         data[first + second + 20] ^= 0xFF

@@ -30,7 +30,7 @@ from .test_flush_races import Act, Meeting
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
-# More requests than a consumer makes in total.
+# More requests than a consumer makes altogether.
 REQUESTS = 18
 
 

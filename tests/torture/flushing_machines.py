@@ -55,7 +55,7 @@ class Machine:
     Attributes:
         number: the number of the machine in its round.
         again: for each data set, the dead machines whose records this one writes again, and how many records each has.
-        most: the maximum number of its own records for each data set.
+        most: the maximum number of the machine's own records for each data set.
         options: the options of the writer, for each data set.
         waits, flushes, commits: the probability of each after a record.
         idles: the probability of a pause longer than `DEAD_AFTER` after a record.

@@ -23,7 +23,7 @@ from .writer import CLOSE, Do, Writing, flush, writing
 def consumer(me: str, source: str, *legs: tuple[int, bool]) -> Part:
     """Continue a source up to a position, flushing each record. Then release the source, if requested, and close.
 
-    Each further leg takes the source again, in the same log.
+    With several ``legs``, it takes the source again for each one, in the same log.
     """
     if (yield from create(Name("entry", me), Entry("begin", me))) != WON:
         return "unsettled"

@@ -336,7 +336,7 @@ async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypa
 
 
 async def test_rejected_file_is_closed_and_unlocked(tmp_path: Path) -> None:
-    """If the file is damaged, differently compressed or in use, neither a descriptor nor a lock stays behind."""
+    """If the file is damaged, differently compressed or in use, no descriptor or lock is leaked."""
     path = tmp_path / "events"
     await append(path, b"one" * 20, b"two")
     whole = path.read_bytes()

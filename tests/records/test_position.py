@@ -42,7 +42,7 @@ async def test_reading_resumes_at_every_record(kind: str, tmp_path: Path) -> Non
     if kind == "GZIP in members":
         compression = asyncrec.CompressionOptions(type="GZIP", member_bytes=1000)
     async with asyncrec.open_storage(tmp_path) as storage:
-        async with asyncrec.open_writer("file", compression=compression, storage=storage) as writer:  # type: ignore[arg-type]  # one of its types
+        async with asyncrec.open_writer("file", compression=compression, storage=storage) as writer:  # type: ignore[arg-type]  # a valid type
             for record in RECORDS:
                 await writer.write(record)
                 await writer.flush()

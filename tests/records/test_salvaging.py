@@ -237,7 +237,7 @@ async def test_transit_damage_loses_no_record_after_damage_at_rest(compression: 
 
 
 async def test_reread_does_not_disturb_callers_cancel_scopes() -> None:
-    """Reading a range again neither opens nor closes a scope around those of the caller."""
+    """Reading a range again does not enter or exit any scope that encloses the caller's own."""
     storage = Remote(BORDERS[300] + 12)
     await storage.put("x", flipped(framed(RECORDS), BORDERS[10] + 12, BORDERS[200] + 12))
     async with asyncrec.open_reader("x", storage=storage, on_corrupt="skip", chunk_size=4096) as reader:

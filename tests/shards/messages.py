@@ -17,12 +17,12 @@ LAST = 4
 
 
 def records_of(source: str, position: int) -> list[bytes]:
-    """Return the records of a message: one, some, or none."""
+    """Return the records of a message, which may have one, several or none."""
     return [f"{source} {position} {number}".encode() for number in range((1, 3, 0, 2)[position % 4])]
 
 
 async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[int, int]]:
-    """Return the progress of each source in the segments of a data set."""
+    """Return the progress of each source according to the segments of a data set."""
     found: dict[str, tuple[int, int]] = {}
     closed: set[str] = set()
     keys = [info.key async for info in storage.list_objects(manifest_prefix(name)) if info.key.endswith(".jsonl")]

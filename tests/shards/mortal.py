@@ -63,7 +63,7 @@ class Process:
         self.dead = True
 
     def step(self) -> None:
-        """Count one more step, which may be the one that kills the process."""
+        """Count one more step, and kill the process if it was the last one allowed."""
         if self.after is not None:
             self.after -= 1
             self.dead = self.dead or self.after < 0

@@ -149,7 +149,7 @@ async def test_new_checkpoint_costs_other_writers_one_listing_each(monkeypatch: 
         made = store.asked.index(("put", "_manifest/pages/~checkpoint-000001.json"))
         del store.asked[:made]
         assert store.asked.count(("list", "_manifest/pages/")) >= 9
-        assert set(manifests_read(store)) <= {"_manifest/pages/~latest.json"}  # by the maker of the checkpoint
+        assert set(manifests_read(store)) <= {"_manifest/pages/~latest.json"}  # read by the checkpoint's maker
     assert await checkpoints(store) == ["_manifest/pages/~checkpoint-000001.json"]
 
 

@@ -151,7 +151,7 @@ async def _nothing(what: str, key: str) -> Any:
 
 
 async def test_deletion_finds_commit_of_merged_and_deleted_segment() -> None:
-    """`verify` creates a segment under the number of a commit it has not seen, which a compaction has freed again."""
+    """`verify` creates a segment under the number of a commit that it missed and that a compaction has deleted."""
     store = Store()
     a = Writer(store, "a")
     names = [f"pages-a-{number:06d}.tfrecord" for number in (1, 5)]

@@ -88,7 +88,7 @@ async def test_concurrent_endings_of_writer_leave_one_fence(tmp_path: Path, monk
 async def test_fence_follows_entries_deleted_during_its_creation(
     places: tuple[int, int], commits_at_once: bool
 ) -> None:
-    """The writer flushes, commits and deletes its entries between two requests of the process that ends it."""
+    """Between two requests of the process that ends it, the writer flushes, commits and deletes its entries."""
     storage = MemoryStorage()
     written: list[bytes] = []
     seen = 0

@@ -60,7 +60,7 @@ async def test_follower_of_recreated_data_set_forgets_old_one() -> None:
     await follower.load()
     for key in await store.keys():
         await store.delete(P + key)
-    await Writer(store, "b", 7).commit(1)  # under the same name
+    await Writer(store, "b", 7).commit(1)  # a new data set with the same name
     now = await follower.load()
     assert now == await asyncrec.read_manifest("pages", storage=store)
     assert first != now

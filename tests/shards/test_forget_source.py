@@ -1,4 +1,4 @@
-"""A forgotten source starts over from the beginning, even if a writer takes it while it is being forgotten."""
+"""A forgotten source starts over, even if a writer takes it while it is being forgotten."""
 
 from __future__ import annotations
 

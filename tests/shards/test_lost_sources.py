@@ -60,7 +60,7 @@ async def test_released_source_continues_in_another_writer(tmp_path: Path, where
         assert await first.commit() == "committed"
         assert first.writer_id == "a"
         await second.release("p")
-        await write(first, "p", 2, 3)  # and back
+        await write(first, "p", 2, 3)  # the first writer takes it back
     assert await stored(storage) == messages(p=3, q=1)
     assert (await tools.verify("pages", storage=storage)).ok
 

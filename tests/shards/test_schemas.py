@@ -130,7 +130,7 @@ async def test_added_feature_with_default_decodes_older_records(tmp_path: Path) 
 
 
 async def test_earlier_snapshot_keeps_its_schema_and_metadata(tmp_path: Path) -> None:
-    """This includes the snapshot at which a writer ended, although its closing segment, the only one read, is newer."""
+    """This includes the snapshot left by a closed writer, whose closing segment is newer than its shards."""
     path = tmp_path / "pages"
     manifests = []
     for run, schema in enumerate((PAGE, GROWN)):

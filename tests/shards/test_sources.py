@@ -30,14 +30,14 @@ from .test_flush_races import Act, Meeting
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
-# More requests than a consumer makes in total.
+# More requests than a consumer makes altogether.
 REQUESTS = 18
 
 
 async def run_beside(
     *steps: tuple[Stepping, Callable[[], Awaitable[Any]], tuple[float, ...]], order: list[int]
 ) -> None:
-    """Run one process at a time, in the given order; each makes its next number of requests before it is paused."""
+    """Run one process at a time, as ``order`` says, for the number of requests that is next in its own list."""
     left = [iter(counts) for _, _, counts in steps]
     async with anyio.create_task_group() as group:
         for store, act, _ in steps:

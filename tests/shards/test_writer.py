@@ -192,7 +192,7 @@ class TestRolling:
         )
 
     async def test_exit_ends_in_time_with_hanging_store(self) -> None:
-        """This holds at any hanging request: for a shard, the manifest, or the removal of the writer's mark."""
+        """This holds whichever request hangs: for a shard, the manifest, or the removal of the writer's mark."""
         calm = FlakyStorage(MemoryStorage())
         async with asyncrec.open_sharded_writer("pages", storage=calm) as writer:
             opened = len(calm.operations)

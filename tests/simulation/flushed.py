@@ -143,7 +143,7 @@ def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: s
 
 
 def _moment(drawing: Drawing) -> dict[str, Any]:
-    """Draw a number of steps after a point at which a log is about to change, or after the beginning."""
+    """Draw a number of steps after the process begins, or after a point at which its log is about to change."""
     since = drawing.rng.choice(("", "flushing", "flush entry", "flush entry", "publishing", "committing", "leaving"))
     moment = {"by": "step", "since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
     return {**moment, "nth": drawing.rng.choice((1, 1, 2, 3, 8))} if since else moment

@@ -95,7 +95,7 @@ async def write(storage: LocalStorage, key: str, data: bytes, *, exclusive: bool
         await chunks.finish()
 
 
-# Faults --------------------------------------------------------------------------------------------------------------
+# System faults -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -346,7 +346,7 @@ def test_names_of_unfinished_files_are_valid_and_distinct() -> None:
         assert partial != partial_name(name)
 
 
-# Flush, and what is kept ---------------------------------------------------------------------------------------------
+# Flushing, and the files that are kept -------------------------------------------------------------------------------
 
 
 async def test_acknowledged_flush_survives_exception(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ async def test_remove_unfinished_rejects_finished_objects(tmp_path: Path) -> Non
     assert names(tmp_path) == ["x"]
 
 
-# Cancellation by asyncio itself --------------------------------------------------------------------------------------
+# asyncio's native cancellation ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -633,7 +633,7 @@ async def test_invalid_arguments_raise_value_error(tmp_path: Path) -> None:
         LocalStorage(tmp_path, chunk_size=0)
 
 
-# Odd files -----------------------------------------------------------------------------------------------------------
+# Unusual files -------------------------------------------------------------------------------------------------------
 
 
 async def test_irregular_file_is_not_listed_as_object(tmp_path: Path) -> None:
@@ -702,7 +702,7 @@ def test_storage_may_predate_and_outlive_event_loop(tmp_path: Path, backend: str
     assert names(tmp_path) == ["0", "1"]
 
 
-# Many, and large -----------------------------------------------------------------------------------------------------
+# Many objects and large objects --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

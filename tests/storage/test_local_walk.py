@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncrec.storage._local.walk import walk
 
-# Characters below and above the slash, and one whose UTF-16 order differs from that of UTF-8.
+# Characters that sort before and after the slash, and one that sorts differently in UTF-16 and UTF-8.
 SEGMENTS = st.text("a-.0\uff5e\U0001f600", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 KEYS = st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join)
 

@@ -88,7 +88,7 @@ async def test_attempt_duration_counts_towards_retry_limit(clock: Clock) -> None
     operation = Failing(99, cost=50.0, clock=clock)
     with pytest.raises(TransientStorageError):
         await retrying(operation, what="x")
-    assert operation.calls == 4  # at 0, 50, 100 and 150 s after the first fault: the fourth is past the total
+    assert operation.calls == 4  # at 0, 50, 100 and 150 s after the first fault; the fourth exceeds the total
 
 
 async def test_retry_delay_follows_store_request_within_cap(clock: Clock) -> None:

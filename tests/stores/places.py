@@ -214,7 +214,7 @@ class GcsPlace(Place):
 
 
 class _Outages:
-    """A schedule of outages. Each lasts 60 to 80 requests. The first comes early, the others after about 150 more.
+    """A schedule of outages of 60 to 80 requests each. The first is early; about 150 requests separate the others.
 
     With about a dozen concurrent requests of three attempts each, some request exhausts its attempts in an outage.
     """

@@ -1,4 +1,4 @@
-"""Whole data sets on a store that fails one request in five: all acknowledged records must be intact."""
+"""Entire data sets on a store that fails one request in five: all acknowledged records must be intact."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def found(storage: Storage, folder: str = "data") -> Counter[bytes]:
 
 
 class TestOperations:
-    """Faults in a memory storage, which is fast and makes the failing operation exact."""
+    """Faults in a memory storage, which is fast and lets an exactly chosen operation fail."""
 
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:

@@ -30,7 +30,7 @@ with WebServer().serving() as server:
 """,
 }
 
-# In a process of its own, because a child of a process with threads may hang.
+# This runs in its own process, because a child of a process with threads may hang.
 _PROGRAM = """
 import os, sys, threading, anyio, asyncrec
 

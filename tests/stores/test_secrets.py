@@ -34,7 +34,7 @@ SECRET = f"{CANARY}/{CANARY}+{CANARY}/{CANARY}40characters"
 
 
 class Shown:
-    """All output of a job that somebody might see."""
+    """All output of a job that a person might see."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog

@@ -1,4 +1,4 @@
-"""Small files that abuse memory, time or trust. Each is read with a limit on memory and on processor time.
+"""Small malicious files that try to exhaust memory or time. Each is read with limits on memory and CPU time.
 
 The time limit, which is many times longer than a slow machine needs, detects hangs rather than slowdowns.
 """
@@ -44,7 +44,7 @@ def header(length: int) -> bytes:
 
 
 async def read(storage: Storage, **options: Any) -> tuple[int, int, FormatError | None]:
-    """Read ``x``. Return the number of records, the number of damaged ranges, and the error."""
+    """Read ``x``, and return the number of records, the number of damaged ranges, and the error, if any."""
     count = 0
     async with asyncrec.open_reader("x", storage=storage, **options) as reader:
         try:
@@ -56,7 +56,7 @@ async def read(storage: Storage, **options: Any) -> tuple[int, int, FormatError 
 
 
 async def refused(storage: Storage) -> Problems:
-    """Check that the second record, which is too large, raises an error, and that "skip" reads the one after it."""
+    """Check that the second record, which is too large, raises an error, and that "skip" reads the record after it."""
     count, _, error = await read(storage)
     problems = [] if count == 1 and error is not None else ["it was not refused"]
     count, _, error = await read(storage, on_corrupt="skip")
@@ -80,7 +80,7 @@ async def all_of_bad_members_read(storage: Storage) -> Problems:
 
 
 def zeros_in_gzip(size: int) -> bytes:
-    """Return a GZIP file of a record of ``size`` zeros, between two short ones. It has a thousandth of this size."""
+    """Return a GZIP file of a record of ``size`` zeros between two short ones. The file is a thousand times smaller."""
     block = bytes(_MIB)
     stream = zlib.compressobj(1, zlib.DEFLATED, 31)
     parts = [stream.compress(framed([b"before"]) + header(size))]
@@ -112,7 +112,7 @@ def members_that_end_badly() -> bytes:
 
 
 def lying_headers(size: int, claim: int) -> bytes:
-    """Return headers whose claims can all be checked, because the bytes exist. Separate checks would take too long."""
+    """Return headers that each claim existing bytes, so that checking each of them separately would take too long."""
     return b"".join((header(claim) * (size // 12), bytes(claim + _MIB), framed([b"last"])))
 
 
@@ -121,7 +121,7 @@ def headers_of_many_claims() -> bytes:
 
 
 def nothing_but_damage() -> bytes:
-    """Return records of which only the last has a correct checksum."""
+    """Return records of which only the last one has a correct checksum."""
     frame = bytearray(framed([b"x" * 20]))
     frame[-1] ^= 1
     return bytes(frame) * 30_000 + framed([b"last"])
@@ -140,7 +140,7 @@ async def nothing_read(storage: Storage) -> Problems:
 
 
 def damage_everywhere() -> bytes:
-    """Return records with a stray byte after each."""
+    """Return records with a stray byte after each one."""
     return (framed([b"x"]) + b"\xff") * (_MIB // 18)
 
 
@@ -150,7 +150,7 @@ async def all_between_read(storage: Storage) -> Problems:
 
 
 async def manifests(storage: Storage) -> Problems:
-    """Check that nonsense, deep nesting, and names outside the folder each raise ManifestError."""
+    """Check that nonsense, deep nesting, and names that lead out of the folder all raise ManifestError."""
     entry = {"path": "p-0.tfrecord", "records": 1, "bytes": 20, "crc32c": "00000000", "end_crc32c": "00000000",
              "compression": "", "index": None, "keys": None, "first": None, "last": None,
              "committed": "2026-11-21T00:00:00.000000Z"}  # fmt: skip
@@ -202,7 +202,7 @@ async def manifests(storage: Storage) -> Problems:
 class Bomb:
     """A file, the check to run on it, and the memory that the check may use in addition to the file.
 
-    ``slow``: the check takes seconds, if only because its allocations are traced.
+    ``slow`` is whether the check takes seconds, even if only because its allocations are traced.
     """
 
     what: str
@@ -221,7 +221,7 @@ BOMBS = [
     Bomb(
         "5,000 GZIP members with wrong checksums", members_that_end_badly, all_of_bad_members_read, 8 * _MIB, slow=True
     ),
-    # The reader must wait for a record of 64 MiB, and holds the bytes twice if they are no record.
+    # The reader must wait for a record of 64 MiB, and has the bytes in memory twice if they are not a record.
     Bomb(
         "a megabyte of headers that claim 64 MiB each",
         lambda: lying_headers(_MIB, 64 * _MIB),
@@ -263,7 +263,7 @@ def detonate(bomb: Bomb) -> Problems:
 
 
 def bombs(seed: int, rounds: int) -> Row:
-    """Run each bomb once. ``rounds`` is ignored, because nothing is random."""
+    """Run each bomb once. ``rounds`` is ignored, because nothing here is random."""
     lost = 0
     for bomb in BOMBS:
         if problems := detonate(bomb):

@@ -1,6 +1,6 @@
-"""The long form of ``tests/stores``: whole data sets on S3 and GCS with failing requests and cancelled tasks.
+"""The long version of ``tests/stores``: entire data sets on S3 and GCS, with failing requests and cancelled tasks.
 
-Each seed writes and reads 200 shards on each store and event loop. Each request of a writer fails once in each way.
+Each seed writes and reads 200 shards on each store and event loop. Each request of a writer fails once in every way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Four processes join small shards while others append, read epochs and look up keys. Joiners are killed now and then.
+"""Four processes join small shards while others append, read epochs and look up keys. Some joiners are killed.
 
-In addition, `compact` and `delete` are each killed at random times, after which the next call must finish the work.
+In addition, single calls of `compact` and `delete` are killed at random times, and the next call must finish the work.
 
-Run the processes alone, for any time, with ``python tests/torture/compacting.py --seconds 300``.
+To run only the processes, for as long as you like: ``python tests/torture/compacting.py --seconds 300``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KILLED_EVERY = 3.0
 
 
 async def _append(path: str, number: int, until: float, told: Any) -> None:
-    """Append with one writer after another. Report the number of records that this process has committed."""
+    """Append with one writer after the other, and report the number of records that this process has committed."""
     written = 0
     while time.monotonic() < until:
         async with asyncrec.open_sharded_writer(path, max_shard_records=7, on_duplicate="write") as writer:
@@ -48,7 +48,7 @@ async def _append(path: str, number: int, until: float, told: Any) -> None:
 
 
 async def _read(path: str, number: int, until: float, told: Any) -> None:
-    """Read epochs and look up keys. Each record must be returned once, and all that were committed before."""
+    """Read epochs and look up keys. No record may be returned twice, and no previously committed record be missing."""
     rng = random.Random(number)
     while time.monotonic() < until:
         committed = list(told)
@@ -71,7 +71,7 @@ async def _read(path: str, number: int, until: float, told: Any) -> None:
 
 async def _join(path: str, number: int, until: float, told: Any) -> None:
     while time.monotonic() < until:
-        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # another was faster, or nothing exists yet
+        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # lost a race, or nothing exists yet
             await tools.compact(path, max_shard_bytes=20_000, grace=GRACE)
         await anyio.sleep(0.5)
 
@@ -86,7 +86,7 @@ def _process(work: Callable[..., Any], path: str, number: int, until: float, tol
 
 
 def together(seed: int, seconds: float, *, writers: int = 10, readers: int = 10) -> Row:
-    """Run the processes for ``seconds``, and count those that failed and the records lost in the end."""
+    """Run the processes for ``seconds``, and count the failed processes and the records lost in the end."""
     rng = random.Random(seed)
     context = multiprocessing.get_context("spawn")
     told, failed = context.Array("q", writers), context.Value("q", 0)
@@ -131,7 +131,7 @@ def _rounds(seed: int, rounds: int) -> Row:
 
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
-# The number of records. Every fifth shares its key with others.
+# The number of records. Every fifth one shares its key with others.
 RECORDS = 400
 
 
@@ -144,7 +144,7 @@ async def _make(path: str) -> None:
 
 
 def _expected(what: str) -> set[int]:
-    """Return the numbers of the records that remain once the call is done."""
+    """Return the numbers of the records that remain after the call."""
     again = range(0, RECORDS, 5)
     newest = {max(number for number in again if number % 7 == key) for key in range(7)}
     return {number for number in range(RECORDS) if number % 5} | (newest if what == "compact" else set())
@@ -164,7 +164,7 @@ def _alone(what: str, path: str, begun: Any) -> None:
 
 
 async def _numbers(path: str) -> tuple[Counter[int], set[str]]:
-    """Return the numbers of the records in a data set, counted, and its objects."""
+    """Count the numbers of the records in a data set; return the counts and its objects."""
     async with asyncrec.open_dataset(path) as dataset:
         found = Counter([int(asyncrec.decode_example(record)["n"][0]) async for record in dataset])
     return found, {each for shard in (await asyncrec.read_manifest(path)).shards for each in shard.objects}
@@ -183,10 +183,10 @@ async def _judge(what: str, path: str) -> list[str]:
     if verified.damaged or verified.conflicts or verified.orphans:
         wrong.append(f"verify: {verified.damaged} {verified.conflicts} {verified.orphans}")
     files = _files(path)
-    if any(map(_UNNAMED.fullmatch, files)):  # the header of a job that was killed before its link
+    if any(map(_UNNAMED.fullmatch, files)):  # the header of a job that was killed before it was linked
         await asyncrec.recover(path)
         files = _files(path)
-    # `compact` keeps replaced shards for readers: the original ones, and those that the killed call made.
+    # `compact` keeps replaced shards for readers: the original ones and those that the killed call made.
     may_stay = there | (seen | await _old_objects(path) if what == "compact" else set())
     if there - files or files - may_stay:
         wrong.append(f"missing {sorted(there - files)[:3]}, left behind {sorted(files - may_stay)[:3]}")
@@ -194,20 +194,20 @@ async def _judge(what: str, path: str) -> list[str]:
 
 
 def _files(path: str) -> set[str]:
-    """Return the files beside the manifest."""
+    """Return the files outside the manifest's folder."""
     folder = Path(path).parent
     files = {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
     return {each for each in files if not each.startswith("_manifest/")}
 
 
 async def _old_objects(path: str) -> set[str]:
-    """Return the objects of the data set that each round copies."""
+    """Return the objects of the original data set, which each round copies."""
     original = Path(path).parents[1] / "original" / "pages"
     return {each for shard in (await asyncrec.read_manifest(original)).shards for each in shard.objects}
 
 
 def killed(what: str, seed: int, rounds: int) -> Row:
-    """Kill a call at random times, until ``rounds`` kills have interrupted it. Count those that did harm."""
+    """Kill a call at random times until ``rounds`` kills have interrupted it, and count the kills that did harm."""
     rng = random.Random(seed)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["asyncrec", "asyncrec.tools", "anyio"])

@@ -1,10 +1,10 @@
-"""Kill consumers of a queue, twenty of which run at once, with -9. Each message must be stored once, without a key.
+"""Kill -9 consumers of a queue, of which twenty run at once. Each message must be stored once, even without a key.
 
-A substitute for Kafka (`examples/consuming/fake_kafka.py`) runs in its own process. It redelivers messages, rebalances,
-and evicts consumers without their knowledge. Each consumer is also a process, with the code of
-`examples/consume_kafka.py` and a writer to the same data set. Repeatedly, some consumers are killed and replaced, and
-others become zombies: they are stopped, evicted, and resumed later. In the end, all messages are consumed, and another
-process counts the records. A consumer also reports if less of a partition is stored than was acknowledged before.
+A stand-in for Kafka (`examples/consuming/fake_kafka.py`) runs in its own process. It redelivers messages, rebalances,
+and evicts consumers without telling them. Each consumer is also a process, which runs the code of
+`examples/consume_kafka.py` with a writer to the same data set. Again and again, some consumers are killed and replaced,
+and others become zombies: they are stopped, evicted, and resumed later. In the end, all messages are consumed, and a
+separate process counts the records. Consumers also report if less of a partition is stored than was acknowledged.
 
 The parent has no event loop and no threads, and has imported all modules, so that it can fork.
 """
@@ -44,14 +44,14 @@ class Round:
         self.problems: list[str] = []
         self.kills = 0
         self.broker = Remote(plan.address)
-        # If consumers write to a store, a rebalance takes seconds.
+        # A rebalance takes seconds if consumers write to a store.
         self._at_once = (1, 2, 5, 10, 20) if plan.store is None else (5, 10, 20)
         self._numbers = 0
         self._running: dict[int, int] = {}  # the process of each consumer
         self._stopped: dict[int, float] = {}  # the time at which to resume each stopped consumer
 
     def play(self) -> list[str]:
-        """Play the round, and return the broken promises."""
+        """Play the round, and return descriptions of the broken promises."""
         served, pipe = forked(serve, self.plan)
         os.read(pipe, 1)
         os.close(pipe)
@@ -99,7 +99,7 @@ class Round:
         self.broker.ask("evict", f"consumer {number}")
 
     def _wait(self) -> None:
-        """Wait briefly, or until shortly after a commit, so that kills occur at all stages."""
+        """Wait for a short time, or until shortly after a commit, so that kills occur at all stages."""
         before = sum(self.broker.ask("committed").values())
         until = time.monotonic() + self.rng.choice((0.0, 0.1, 0.5, 1.0, 20.0, 20.0, 20.0))
         while time.monotonic() < until:
@@ -123,7 +123,7 @@ class Round:
             del self._stopped[number]
 
     def _end(self) -> None:
-        """Let the consumers read the remaining messages, and end."""
+        """Let the consumers read the remaining messages and end."""
         self._let_go_on(float("inf"))
         before, since = None, time.monotonic()
         while (committed := self.broker.ask("committed")) != self.broker.ask("ends"):

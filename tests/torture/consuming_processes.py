@@ -1,4 +1,4 @@
-"""The processes of `consumers`: a broker, the consumers that are killed, and a judge of the stored records."""
+"""The processes that `consumers` starts: a broker, the consumers to be killed, and a judge of the stored records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTITIONS = {"orders": 14, "clicks": 8}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The plan of a round: ``kills`` among ``consumers``, which write to ``target`` in a store or on a disk."""
+    """The plan of a round: the numbers of kills and consumers, and the target in a store or on a disk."""
 
     seed: int
     folder: Path
@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def end(self) -> Path:
-        """The file whose existence tells consumers to end."""
+        """The path of a file whose existence tells consumers to end."""
         return self.folder / "end"
 
     @property
     def told(self) -> Path:
-        """The file in which consumers report faults."""
+        """The path of the file to which consumers report faults."""
         return self.folder / "told"
 
     def storage_options(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Remote:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(60)
                 connection.connect(self._address)
-                with suppress(BrokenPipeError, ConnectionResetError, EOFError):  # this process was too slow, so retry
+                with suppress(BrokenPipeError, ConnectionResetError, EOFError):  # this process was too slow; try again
                     connection.sendall(pickle.dumps((method, arguments)))
                     connection.shutdown(socket.SHUT_WR)
                     answer = pickle.loads(_received(connection))
@@ -135,7 +135,7 @@ def serve(plan: Plan, pipe: int) -> None:
 
 
 class Checked(Consumption):
-    """A consumption that reports if less of a partition is stored than was acknowledged to another consumer."""
+    """A consumption that also reports if less of a partition is stored than was acknowledged to another consumer."""
 
     plan: Plan
 
@@ -149,7 +149,7 @@ class Checked(Consumption):
 
 
 def _give_records(partition: TopicPartition, begin: int, end: int) -> bool:
-    """Return whether any of these messages has a record. The next commit stores positions without records."""
+    """Return whether any of these messages has a record. Positions without records are stored by the next commit."""
     return any(records_of(ConsumerRecord(*partition, offset, b"")) for offset in range(begin, end))
 
 
@@ -165,7 +165,7 @@ def consume(plan: Plan, number: int, pipe: int) -> None:
     try:
         anyio.run(_consume, plan, number, backend=random.Random(f"{plan.seed} {number}").choice(("asyncio", "trio")))
     except BaseException as error:
-        # At its end, a zombie gets an error, because its last records were dropped. Another consumer reads them again.
+        # A zombie gets an error at its end, because its last records were dropped; another consumer reads them again.
         expected = all(isinstance(leaf, ConflictError) and leaf.sources for leaf in _leaves(error))
         if not (expected and plan.end.exists()):
             _tell(plan, f"consumer {number} failed:\n{''.join(traceback.format_exception(error))}")
@@ -238,5 +238,5 @@ async def _judge(plan: Plan, ends: dict[TopicPartition, int], problems: list[str
         stored = manifest.progress.get(source_of(partition), -1) + 1
         if stored > end or _give_records(partition, stored, end):
             problems.append(f"{partition}: the progress is {stored - 1}, and {end} messages were stored")
-    if plan.store is None and not (await tools.verify(plan.target)).ok:  # in a store, this would take minutes
+    if plan.store is None and not (await tools.verify(plan.target)).ok:  # this would take minutes in a store
         problems.append("verify finds damage")

@@ -1,10 +1,10 @@
 """Kill the README's first crawler with -9 at random times, and restart it each time, on a real local site.
 
-In the end, every page must be stored exactly once, with its URL, status, headers and time. Pages may be fetched twice
-only if they were requested in the last seconds before a kill. The site records the time of each request.
+In the end, every page must be stored exactly once, with its URL, status, headers and time. Only pages that were
+requested in the last seconds before a kill may be fetched twice. The site records the time of each request.
 
-A second crawl goes to ``s3://``, without a disk. Each start is on another machine, of which nothing is known, and comes
-when the previous machine counts as dead.
+A second crawl writes to ``s3://``, without a disk. Each restart seems to be on a new machine that knows nothing about
+the previous one, and happens once the previous machine counts as dead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from store_processes import Store, running
 from asyncrec import blocking, pages
 
 _README = Path(__file__).parents[2] / "README.md"
-# The delay allowed on a busy machine, beyond flush_seconds and the fetch of a page.
+# The extra delay allowed on a busy machine, in addition to flush_seconds and the fetch of a page.
 _LATE = 3.0
 # The minimum of dead_after. The next crawler starts _SILENCE after a kill, because stores round times to seconds.
 _DEAD_AFTER = 2
@@ -43,7 +43,7 @@ _MOST_SECONDS = 300
 
 @dataclass(frozen=True)
 class Form:
-    """The size of a crawl. ``flush_seconds``: `None` for the README's own, which is the default of five."""
+    """The size of a crawl. ``flush_seconds`` is `None` to use the README's, which is the default of five."""
 
     pages: int
     delay: float
@@ -56,7 +56,7 @@ class Form:
     def of(cls, rounds: int) -> Form:
         if rounds < 500:
             return cls(pages=1300, delay=0.1, kills=max(3, rounds // 25), least=0.5, most=2.5, flush_seconds=0.5)
-        # The more kills, the slower the site, so that the crawl does not end before the last kill.
+        # With more kills, the site is slower, so that the crawl does not end before the last kill.
         kills = rounds // 25
         return cls(pages=5000, delay=kills / 40, kills=kills, least=1.0, most=10.0, flush_seconds=None)
 
@@ -103,7 +103,7 @@ class Site(ThreadingHTTPServer):
 
 
 def crawler(form: Form, port: int, target: str) -> str:
-    """Return the program: the README's lines, after a definition of the URLs."""
+    """Return the program: a definition of the URLs, followed by the README's code."""
     blocks = re.findall(r"^```python\n(.*?)^```$", _README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     lines = next(block for block in blocks if "open_sharded_writer" in block)
     program = f"urls = [f'http://127.0.0.1:{port}/{{n}}' for n in range({form.pages})]\n"
@@ -132,10 +132,10 @@ def looked(target: Path | str, form: Form, port: int) -> list[str]:
 
 
 def fetched_again(site: Site, kills: list[tuple[float, float]]) -> Iterator[float]:
-    """Yield, for each page that was requested again after a kill, how long before the kill it was first requested.
+    """For each page that was requested again after a kill, yield how long before the kill it was first requested.
 
-    A kill includes the time at which the next run began. Requests before that are from the killed run. Within a run,
-    the client also repeats requests after a connection breaks.
+    Each kill is given with the time at which the next run began; earlier requests are from the killed run. Repetitions
+    within a run are ignored, because the client repeats requests after a connection breaks.
     """
     for times in site.asked.values():
         for first, then in itertools.pairwise(times):
@@ -148,7 +148,7 @@ def crawl(seed: int, rounds: int) -> Row:
 
 
 def crawl_to_s3(seed: int, rounds: int) -> Row:
-    """Crawl to moto. ``flush_seconds`` and ``dead_after`` are small. Otherwise, each start would wait two minutes."""
+    """Crawl to moto, with small ``flush_seconds`` and ``dead_after``; otherwise each start would wait two minutes."""
     folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
     form = replace(Form.of(rounds), flush_seconds=0.5, most=3.0)
     try:
@@ -208,7 +208,7 @@ def tortured(what: str, seed: int, form: Form, store: Store | None) -> Row:
 
 
 def another_machine(folder: Path) -> dict[str, str]:
-    """Return the environment of a machine on which no other machine's process can be proven dead."""
+    """Return an environment as on a new machine, which cannot prove any earlier process dead."""
     folder.mkdir()
     return {"XDG_RUNTIME_DIR": str(folder)}
 

@@ -1,4 +1,4 @@
-"""Endurance: SIGTERM from a supervisor, a producer that never waits on a store of 1 MB/s, and hours of faults."""
+"""Endurance tests: SIGTERM from a supervisor, a fast producer with a store of 1 MB/s, and hours of faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRACE = 30
 
 
 async def _until_terminated(target: str, seed: int, pipe: int) -> None:
-    """Write to eight open shards until SIGTERM cancels the body. Report the number of accepted records at the end."""
+    """Write to eight open shards until SIGTERM cancels the body; at the end, report the number of accepted records."""
     taken = 0
     with anyio.CancelScope() as scope:
 
@@ -104,7 +104,7 @@ def terminated(seed: int, rounds: int) -> Row:
 
 
 class _Forgetting(MemoryStorage):
-    """A storage that deletes each shard once it is published, so that only the writer uses memory."""
+    """A memory storage that deletes each shard once it is published, so that only the writer uses memory."""
 
     @contextlib.asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -119,7 +119,7 @@ def _resident() -> int:
 
 
 async def _slow(seconds: float, limit: int) -> list[int]:
-    """Return samples of the memory in use while a producer that never waits writes to a store of 1 MB/s."""
+    """Sample the memory in use while a producer that never pauses writes to a store of 1 MB/s."""
     storage = SlowStorage(_Forgetting(), bytes_per_second=1e6)
     record = bytes(10_000)
     samples = []
@@ -155,7 +155,7 @@ def slow_store(seed: int, rounds: int) -> Row:
 
 
 async def _chaos(seed: int, rounds: int, folder: Path) -> list[str]:
-    """Write and recover in a store that fails 5% of its operations. Count the descriptors and threads left open."""
+    """Write and recover in a store that fails 5% of its operations. Check also for leaked descriptors and threads."""
     rng = random.Random(seed)
     faults = (Fault(), Fault(when="after"))
     first: tuple[int, int] | None = None
@@ -200,5 +200,5 @@ def chaos(seed: int, rounds: int) -> Row:
     return Row("chaos over one spool: descriptors, threads flat, nothing lost", rounds, lost, seed)
 
 
-# The function that forks comes first, because threads may remain after an event loop has run here.
+# The function that forks comes first, because threads may be left after an event loop has run in this process.
 ROUNDS = [terminated, slow_store, chaos]

@@ -1,6 +1,6 @@
-"""A machine without a disk: one process with a writer to each of some data sets, and a log of their acknowledgements.
+"""A simulated machine without a disk: a process with a writer to each of several data sets, and a log.
 
-The log is a file that survives a SIGKILL. It has a line, with the time, for each record that a writer accepted and for
+The log is a file that survives SIGKILL. It has a line, with the time, for each record that a writer accepted and for
 each acknowledgement.
 """
 
@@ -26,7 +26,7 @@ from asyncrec.errors import ConflictError
 from asyncrec.storage import Storage
 
 DEAD_AFTER = 2.0
-# The number of a record is this times the number of its machine, plus its number there.
+# A record's number is this times the number of its machine, plus its number on that machine.
 MACHINE = 1_000_000
 _LINE = struct.Struct("<cxxxIQd")
 IDLE_SECONDS = 1.5 * DEAD_AFTER
@@ -36,9 +36,10 @@ IDLE_SECONDS = 1.5 * DEAD_AFTER
 class Line:
     """A line of a log.
 
-    ``kind``: ``o`` the writer is open; ``w`` it accepted the record ``number``; ``t`` it acknowledged that record;
-    ``a`` it acknowledged the first ``number`` records that it accepted; ``f`` it raised a `ConflictError`; ``e`` it
-    ended, and all records are committed; ``x`` it failed. ``p`` and ``q``: a request of the process began and ended.
+    ``kind`` is one of: ``o``: the writer is open; ``w``: it accepted the record ``number``; ``t``: it acknowledged
+    that record; ``a``: it acknowledged the first ``number`` records that it accepted; ``f``: it raised a
+    `ConflictError`; ``e``: it ended, and all records are committed; ``x``: it failed; ``p``, ``q``: a request of the
+    process began or ended.
     """
 
     kind: str
@@ -49,15 +50,15 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The plan of one process.
+    """The plan of one machine's process.
 
     Attributes:
         number: the number of the machine in its round.
-        again: for each data set, the dead machines whose records this one writes again, with the number of records.
-        most: the maximum number of its own records for each data set.
+        again: for each data set, the dead machines whose records this one writes again, and how many records each has.
+        most: the maximum number of the machine's own records for each data set.
         options: the options of the writer, for each data set.
-        waits, flushes, commits: the chance of each after a record.
-        idles: the chance of a pause longer than `DEAD_AFTER` after a record.
+        waits, flushes, commits: the probability of each after a record.
+        idles: the probability of a pause longer than `DEAD_AFTER` after a record.
     """
 
     number: int
@@ -90,7 +91,7 @@ class Machine:
 
     @property
     def end(self) -> Path:
-        """The file whose existence tells the machine to end."""
+        """The path of a file whose existence tells the machine to end."""
         return self.folder / f"{self.number}.end"
 
     def lines(self) -> list[Line]:
@@ -100,7 +101,7 @@ class Machine:
 
 
 def record_of(seed: int, number: int, most: int) -> bytes:
-    """Return the record with this number, which begins with the number and is reproducible."""
+    """Return the record with this number. It begins with the number, and is always the same."""
     rng = random.Random(f"{seed} {number}")
     return b"%012d:" % number + rng.randbytes(rng.randint(0, most))
 
@@ -110,7 +111,7 @@ def key_of(seed: int, number: int, chance: float) -> bytes | None:
 
 
 def become(machine: str, folder: Path) -> None:
-    """Make this process appear to run on another machine, whose processes the others cannot check."""
+    """Make this process seem to run on a separate machine, so that other machines cannot check whether it is alive."""
     runtime = folder / f"run-{machine}"
     runtime.mkdir()
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
@@ -137,7 +138,7 @@ async def _write_all(machine: Machine, log: int) -> None:
 
 
 async def _probe(machine: Machine, storage: Storage, log: int) -> None:
-    """Measure round trips repeatedly. They include the delays of this process, the machine and the store."""
+    """Repeatedly measure round trips, which include the delays of this process, the machine and the store."""
     while True:
         for kind in (b"p", b"q"):
             os.write(log, _LINE.pack(kind, 0, 0, time.monotonic()))
@@ -147,7 +148,7 @@ async def _probe(machine: Machine, storage: Storage, log: int) -> None:
 
 
 class _Writing:
-    """One writer, and the tasks that share it."""
+    """One writer and the tasks that share it."""
 
     def __init__(self, machine: Machine, dataset: int, storage: Storage, log: int) -> None:
         self._machine, self._dataset, self._storage, self._log = machine, dataset, storage, log
@@ -233,7 +234,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def recover(machine: Machine, pipe: int) -> None:
-    """Recover each data set, as another machine. Ignore conflicts with other recoveries, but raise other errors."""
+    """Recover each data set as a separate machine. Conflicts with other recoveries are ignored, other errors raised."""
     become(f"machine-{machine.number}", machine.folder)
     prepare(machine.store)
     anyio.run(_recover_all, machine, backend=machine.loop)
@@ -243,7 +244,7 @@ async def _recover_all(machine: Machine) -> None:
     async with asyncrec.open_storage(machine.store.url, **machine.store.options) as storage:
 
         async def one(name: str) -> None:
-            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing had begun, or another was faster
+            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # no job has begun, or another was faster
                 await asyncrec.recover(name, storage=storage)
 
         async with anyio.create_task_group() as group:

@@ -1,8 +1,8 @@
-"""Kill crawls by Scrapy and Crawlee with -9 at random times, and restart them each time, on a local site.
+"""Kill -9 crawls of a local site by Scrapy and Crawlee at random times, and restart them each time.
 
 In the end, the data set must contain every page exactly once, with its URL, status, headers and time, and every item.
-Run directly, as ``python tests/torture/frameworks.py --kills 20 --seed 1``, this module also reports how Scrapy's own
-feed of JSON lines and its HTTP cache fare.
+If it is run directly, as ``python tests/torture/frameworks.py --kills 20 --seed 1``, this module also reports how
+Scrapy's own JSON lines feed and HTTP cache fare.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from scrapy_project import OURS, OWN, make_project, start_crawl
 from asyncrec import ObjectNotFoundError, blocking
 
 _CRAWLEE = Path(__file__).parents[2] / "plugins/asyncrec-crawlee/tests/crawl_pages.py"
-_PAUSE = 0.5  # seconds that the site takes for a page: with 16 at a time, 32 per second
+_PAUSE = 0.5  # seconds per page: with 16 at a time, 32 pages per second
 _PAGES_FOR_A_KILL = 100
 _LEAST, _MOST = 0.2, 3.0  # seconds from the first page of a run to the kill
 _MOST_SECONDS = 900
@@ -49,7 +49,8 @@ class Crawl:
     Attributes:
         name: its name.
         settings: Scrapy's settings; `None` for Crawlee.
-        looked: called in the end with the crawl's folder and the URLs that it should have; returns the faults.
+        looked: a function that is called in the end with the crawl's folder and the expected URLs, and returns the
+            faults that it finds.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Crawl:
 
 
 def killed(crawl: Crawl, folder: Path, site: Site, kills: int, rng: random.Random) -> tuple[int, int]:
-    """Kill a crawl ``kills`` times, then let it end. Return the number of kills and the last run's exit status."""
+    """Kill a crawl ``kills`` times and then let it end; return the number of kills and the last run's exit status."""
     if crawl.settings is not None:
         make_project(folder, crawl.settings)
     done = 0

@@ -1,10 +1,10 @@
-"""kill -9 at random times while writing. No acknowledged record may be lost, and the manifest must be correct.
+"""Kill -9 writers at random times. No acknowledged record may be lost, and the manifest must be correct.
 
 Each round forks a child that writes with random options, and reports through a pipe which records were acknowledged and
 at which level. The child is killed at a random time. Another child then checks that all records reported as committed
 are in the manifest, that the manifest lists only intact shards, that after `recover` all records reported as spooled
-are stored exactly once, that a second `recover` changes nothing, and that none of the writer's files remain. The parent
-has no event loop and no threads, and has imported all modules.
+are stored exactly once, that a second `recover` changes nothing, and that none of the writer's files are left. The
+parent has no event loop and no threads, and has imported all modules, so that it can fork.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ stores = _load("stores")
 _MESSAGE = struct.Struct("<cI")
 # A round that takes longer counts as hung.
 _MOST_SECONDS = 60
-# One round in this many writes to S3, because the client and the server make it take ten times as long.
+# Only one round in this many writes to S3, because the client and the server make it ten times as slow.
 _ROUNDS_FOR_S3 = 20
 
 
@@ -71,7 +71,7 @@ class Plan:
     Attributes:
         target: the path of the data set.
         spool: the path of the spool, or `None`.
-        keys_from, keys_chance: the first record that may have a key, or `None`; and the share of records with keys.
+        keys_from, keys_chance: the first record that may have a key, if any, and the share of records with keys.
         acknowledgements, delay: the writer is killed ``delay`` seconds after this many acknowledgements.
     """
 
@@ -130,7 +130,7 @@ def draw(seed: int, target: str, spool: str | None) -> Plan:
 
 
 def record_of(seed: int, number: int, most: int) -> bytes:
-    """Return the record with this number, which begins with the number and is reproducible."""
+    """Return the record with this number. It begins with the number, and is always the same."""
     rng = random.Random(f"{seed} {number}")
     return b"%08d:" % number + rng.randbytes(rng.randint(0, most))
 
@@ -170,7 +170,7 @@ def crawl(plan: Plan, pipe: int) -> None:
 
 
 async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
-    """Check the manifest against the stored objects, and count the numbers of its records."""
+    """Check the manifest against the stored objects, and count the numbers of the records."""
     found: Counter[int] = Counter()
     folder, _, _name = plan.target.rpartition("/")
     try:
@@ -244,7 +244,7 @@ def verify(plan: Plan, promised: dict[str, set[int]], pipe: int) -> None:
 
 
 def forked(func: Callable[..., None], *arguments: Any) -> tuple[int, int]:
-    """Fork a child that runs ``func`` with the write end of a pipe as its last argument. Return ``(process, pipe)``."""
+    """Fork a child that calls ``func`` with a pipe's write end as its last argument; return ``(process, pipe)``."""
     read, write = os.pipe()
     child = os.fork()
     if child:
@@ -260,7 +260,7 @@ def forked(func: Callable[..., None], *arguments: Any) -> tuple[int, int]:
 
 
 def use(plan: Plan, pipe: int) -> None:
-    """Run the children's code, and report the modules that it imported."""
+    """Run the children's code, and report the modules that it imports."""
     problems: list[str] = []
     anyio.run(write, plan, lambda level, number: None, backend=plan.loop)
     anyio.run(look, plan, {"s": set(), "c": set()}, problems, backend=plan.loop)
@@ -268,7 +268,7 @@ def use(plan: Plan, pipe: int) -> None:
 
 
 def import_what_children_use(plan: Plan) -> None:
-    """Import the modules that asyncrec imports lazily. Otherwise, each child would spend half of its time on them.
+    """Import the modules that asyncrec imports lazily; otherwise, each child would spend half of its time on that.
 
     A child finds out their names, because this process must have no event loop and no threads.
     """
@@ -286,12 +286,12 @@ def import_what_is_used(use: Callable[..., None], *arguments: Any) -> None:
     os.waitpid(child, 0)
     for name in names.decode().splitlines():
         if name not in sys.modules:
-            with suppress(ImportError):  # an entry that some package added to sys.modules by itself
+            with suppress(ImportError):  # a pseudo-module that a package added to sys.modules
                 importlib.import_module(name)
 
 
 def one_round(plan: Plan) -> list[str]:
-    """Play a round, and return the broken promises."""
+    """Play a round, and return descriptions of the broken promises."""
     promised: dict[str, set[int]] = {"s": set(), "c": set()}
     child, pipe = forked(crawl, plan)
     received = b""

@@ -1,8 +1,9 @@
-"""Judge the records of lost machines by comparing the machines' logs with the data sets.
+"""Judge the records of lost machines by comparing the machines' logs with the data sets. The checks are:
 
 - Each acknowledged record is stored, and no record is stored twice.
-- A lost record was accepted at most ``flush_seconds``, its requests and `MARGIN` before its machine was lost.
-- `tools.verify` finds no fault. After a last `recover`, no flush entries remain except fences.
+- A lost record was accepted at most ``flush_seconds`` plus the time for its requests plus `MARGIN` before its machine
+  was lost.
+- `tools.verify` finds no fault. After a final `recover`, no flush entries are left except fences.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from asyncrec import tools
 from asyncrec._shards.journal.flush_entry import parse_flush_entry
 from asyncrec.storage import Storage
 
-# The time, beyond flush_seconds and requests, for a thread to compress an entry, and for the loop to get to it, if
-# thirty processes share two cores.
+# The time, in addition to flush_seconds and requests, that it may take until a thread has compressed an entry and the
+# loop continues, if thirty processes share two cores.
 MARGIN = 2.0
-# The maximum number of successive requests: those of a full shard, with index, keys and segment, for which the next
-# records wait, and those of an entry in parts. Each machine keeps measuring requests. If one in the last ten seconds
-# took longer than a second, the machine or the store is slower than the writer, and ages are not judged.
+# The maximum number of consecutive requests: those of a full shard, with index, keys and segment, for which the next
+# records must wait, and those of an entry in parts. Each machine keeps measuring requests. If one in the last ten
+# seconds took longer than a second, the machine or the store cannot keep up with the writer, and ages are not judged.
 _REQUESTS = 8
 _LAST_SECONDS, _SLOW = 10.0, 1.0
 
@@ -41,13 +42,13 @@ class Life:
     continued: float | None = None
 
     def loss(self, *, conflict: bool, fenced: bool) -> float | None:
-        """Return the time at which unflushed records may be lost; `None` if it is unknown, or they may never be."""
+        """Return the time at which unflushed records may be lost; `None` if it is unknown or they must not be lost."""
         if self.stopped is not None and (fenced or self.continued is None):
             return self.stopped
         return None if conflict else self.killed
 
     def age(self, taken: float, lost: float) -> float:
-        """Return for how long the process ran after accepting a record at ``taken``, until it was lost."""
+        """Return for how long the process had been running since it accepted a record at ``taken`` when it was lost."""
         if self.stopped is None or self.continued is None or lost <= self.continued:
             return lost - taken
         return lost - taken - max(0.0, self.continued - max(self.stopped, taken))
@@ -97,7 +98,7 @@ async def _judge_one(
     try:
         await asyncrec.recover(name, storage=storage)
     except asyncrec.ObjectNotFoundError:
-        return  # no machine has begun
+        return  # no machine's job has begun
     again = await asyncrec.recover(name, storage=storage)
     if again.records or again.shards or again.lost or again.damaged:
         found.problems.append(f"{name}: recovering once more did something: {again}")
@@ -109,7 +110,7 @@ async def _judge_one(
     if again.unfinished:  # jobs that have flushed nothing since they began or last committed
         found.counts["unfinished"] += len(again.unfinished)
         await asyncrec.recover(name, dead=[job.id for job in again.unfinished], storage=storage)
-        # The writers that wrote the same records again did not know the unflushed records in published shards.
+        # Writers that wrote the same records again did not know about unflushed records in published shards.
         rewritten = {number for machine in machines for number in machine.again.get(dataset, {})}
         if (then := await _stored(first, storage, name, found, rewritten)) != stored:
             found.counts["published"] += (then - stored).total()
@@ -119,7 +120,7 @@ async def _judge_one(
 
 
 async def _fenced(storage: Storage, name: str, found: Findings) -> set[str]:
-    """Return the writers whose flush logs end with a fence. Report other remaining entries."""
+    """Return the writers whose flush logs end with a fence, and report all other remaining entries."""
     fenced = set()
     async for info in storage.list_objects(f"_flush/{name}/"):
         entry = parse_flush_entry(await storage.get(info.key), name=info.key)
@@ -132,9 +133,9 @@ async def _fenced(storage: Storage, name: str, found: Findings) -> set[str]:
 async def _stored(
     machine: Machine, storage: Storage, name: str, found: Findings, rewritten: Collection[int] = ()
 ) -> Counter[int]:
-    """Count the numbers of all records, and check that each is intact and has its key.
+    """Count the numbers of all records, and check that each record is intact and has its key.
 
-    Each may be stored only once, except those of machines whose records another machine has ``rewritten``.
+    Each record may be stored only once, except those of machines whose records another machine has ``rewritten``.
     """
     stored: Counter[int] = Counter()
     try:
@@ -209,7 +210,7 @@ def _compare(
 
 
 def _slowest_request(machine: Machine, life: Life, end: float) -> float:
-    """Return the duration of the slowest request that a machine measured before it was lost, even if unfinished."""
+    """Return the duration of the slowest request, even unfinished, that a machine measured before it was lost."""
     slowest, begun = 0.0, None
     for line in machine.lines():
         if line.kind == "p" and line.time < end:

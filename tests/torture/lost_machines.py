@@ -1,9 +1,9 @@
-"""Writers to a store, without a disk, on machines that are lost or paused. Flushed records must be stored exactly once.
+"""Lose or pause machines whose writers have no disk. All records flushed to the store must be stored exactly once.
 
-In each round, some machines write to some data sets, with one writer for each. Most are killed with -9 at a random
-time, and their files on this machine are removed. Others are stopped for longer than ``dead_after``, and continue
-later. Meanwhile, other machines, which may also be killed, take over: with `recover`, with a writer that skips known
-keys and writes the dead machines' records again, or with a plain writer. `lost_judge` then judges the result.
+In each round, several machines write to several data sets, with one writer for each. Most are killed with -9 at a
+random time, and their local files are removed. Others are stopped for longer than ``dead_after`` and continue later. In
+the meantime, other machines, which may also be killed, take over: with `recover`, with a writer that skips known keys
+and writes the dead machines' records again, or with a plain writer. `lost_judge` then judges the result.
 
 Rounds run concurrently, because they mostly wait. The parent has no event loop and no threads, and has imported all
 modules, so that it can fork.
@@ -32,15 +32,15 @@ from lost_judge import MARGIN, Life, judge
 from row import Row  # this folder is on the path
 from store_processes import Store
 
-# The wait after the last sign of life. Stores round times to seconds, and a request in transit may still take effect.
+# How long to wait after the last sign of life: stores round times to seconds, and a late request may take effect.
 _SILENCE = DEAD_AFTER + 1.3
 _AT_ONCE = 7
 # A machine that takes longer counts as hung.
 _MOST_SECONDS = 300
 _BYTES_PER_SECOND = 1e6
-# Other tests play this many rounds for one of these, which takes about ten seconds per store.
+# One round of this test, which takes about ten seconds per store, counts as this many rounds of the others.
 _ROUNDS_FOR_ONE = 10
-# From this many rounds on, SeaweedFS and Azurite are also used, if they are installed.
+# With at least this many rounds, SeaweedFS and Azurite are also used if they are installed.
 _ROUNDS_FOR_REAL = 100
 _FAILED = '{"problems": ["the judge failed by itself"], "counts": {}, "oldest": 0.0}'
 
@@ -92,7 +92,7 @@ class Round:
             "record_bytes": self.record_bytes,
             "keyed": self.keyed,
             "burst": (burst := rng.choice((1, 10, 50))),
-            # If a writer is faster than its store, its backlog becomes older than promised.
+            # If a writer were faster than its store, its backlog would become older than promised.
             "pause": max(rng.choice((0.01, 0.05, 0.3)), burst * self.record_bytes / _BYTES_PER_SECOND),
             "waits": rng.choice((0.0, 0.02, 0.2)),
             "flushes": rng.choice((0.0, 0.02, 0.2)),
@@ -109,7 +109,7 @@ class Round:
         self.lives[number] = Life()
 
     def kill(self, number: int) -> None:
-        """Lose a machine with all its files."""
+        """Kill a machine's process and remove all its files."""
         self.lives[number].killed = time.monotonic()
         os.kill(self.processes[number], signal.SIGKILL)
         self.wait(number)
@@ -133,14 +133,14 @@ class Round:
             self.problems.append(f"machine {number} failed by itself: {ended[1]}")
 
     def until(self, number: int, kinds: str, seconds: float) -> None:
-        """Wait, for at most ``seconds``, until each writer of a machine has logged one of these kinds."""
+        """Wait for at most ``seconds`` until each writer of a machine has logged one of these kinds of lines."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if len({line.dataset for line in self.machines[number].lines() if line.kind in kinds}) == len(self.names):
                 return
             time.sleep(0.02)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- the course of a round ----------------------------------------------------------------------------------------
 
     def play(self) -> None:
         rng = self.rng
@@ -191,7 +191,7 @@ class Round:
             self.wait(number)
 
     def take_over(self, lost: list[int], *, early: list[int]) -> None:
-        """Start machines that take over, and kill some. Meanwhile, continue the stopped machines in ``early``."""
+        """Start machines that take over, and kill some of them; meanwhile, resume the stopped machines in ``early``."""
         rng = self.rng
         numbers, killed, writes_again = [], [], False
         for way in rng.choices(("recover", "skip", "plain"), k=rng.choice((1, 1, 2))):
@@ -224,7 +224,7 @@ class Round:
                 self.wait(number)
 
     def written(self, numbers: list[int]) -> dict[int, dict[int, int]]:
-        """Return, for each data set, the number of records that each of these machines wrote to it."""
+        """Return the number of records that each of these machines wrote, for each data set."""
         again: dict[int, dict[int, int]] = {dataset: {} for dataset in range(len(self.names))}
         for number in numbers:
             for line in self.machines[number].lines():
@@ -256,7 +256,7 @@ def one_round(seed: int, store: Store, folder: Path, pipe: int) -> None:
 
 
 def use(store: Store, folder: Path, loop: str, pipe: int) -> None:
-    """Run the children's code, and report the modules that it imported."""
+    """Run the children's code, and report the modules that it imports."""
     machine = Round(0 if loop == "asyncio" else 1, store, folder).machine(most=10, loop=loop, seconds=0.1)
     nothing = os.open(os.devnull, os.O_WRONLY)
     write(machine, nothing)
@@ -279,7 +279,7 @@ def lost_machines(seed: int, rounds: int) -> Row:
 
 
 def on_store(kind: str, seed: int, times: int, folder: Path) -> Counter[str]:
-    """Play ``times`` rounds on one store, some concurrently. Count faults, findings and ``broken`` rounds."""
+    """Play ``times`` rounds on one store, some of them concurrently; count faults, findings and ``broken`` rounds."""
     folder.mkdir()
     (folder / "store").mkdir()
     counts: Counter[str] = Counter()

@@ -1,11 +1,10 @@
 """Files damaged at random by flips, cuts, insertions, swaps, zeroed pages, garbage in front, and false headers.
 
-Every unit that is unchanged somewhere in the damaged file must be salvaged, in order, and nothing that was never in the
-file may be returned. No file may take 5 seconds, or much memory. According to the contract, a record whose header is
-intact, or half intact, extends as far as the header says if another record begins there, so the units within it may be
-lost.
+Every unit that is still intact in the damaged file must be salvaged, in order, and no record that was never in the file
+may be returned. No file may take 5 seconds or much memory. By contract, a record whose header is at least half intact
+extends as far as the header says if another record begins there, so the units within it may be lost.
 
-For each round of the other tests, 200 files are mutated, in this process, because the code does no I/O.
+For each round of the other tests, 200 files are mutated, all in this process, because the code does no I/O.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Row = sys.modules["torture_row"].Row
 _MOST_SECONDS = 5
 _MAX_RECORD = 1 << 20
 
-# One file in this many is read with traced allocations, which is several times slower.
+# One file in this many is read with tracemalloc, which is several times slower.
 _TRACED = 50
 _MOST_MEMORY = 4 << 20
 
@@ -44,7 +43,7 @@ def framed(records: list[bytes]) -> bytes:
 
 @dataclass
 class Original:
-    """A file. ``units``: the ranges that are salvaged if unchanged, which are frames or members, with their records."""
+    """A file before it is damaged. ``units`` are the frames or members that must be salvaged if they stay intact."""
 
     data: bytes
     units: list[tuple[int, int, list[bytes]]]
@@ -52,10 +51,10 @@ class Original:
 
 
 def draw_records(source: random.Random, most: int) -> tuple[list[bytes], set[bytes]]:
-    """Return records, and all records that may be salvaged, because some contain frames themselves."""
+    """Return records, and all records that may be found, which are more because some records contain frames."""
     records: list[bytes] = []
     known: set[bytes] = set()
-    same = source.randrange(300) if source.random() < 0.2 else None  # if sizes are equal, ends coincide
+    same = source.randrange(300) if source.random() < 0.2 else None  # equal sizes make ends coincide
     for _ in range(source.randrange(1, most)):
         kind = source.random()
         size = same if same is not None else source.choice((0, 1, 16, 100, 100, 300, 300, 2000))
@@ -88,7 +87,7 @@ def _size(pieces: list[_Piece]) -> int:
 
 
 def _split(pieces: list[_Piece], place: int) -> int:
-    """Split a piece at this byte, if none begins there. Return the number of the piece that then begins there."""
+    """Split the pieces at this byte, unless one begins there, and return the index of the piece that begins there."""
     for number, piece in enumerate(pieces):
         size = len(piece) if isinstance(piece, bytes) else piece[1] - piece[0]
         if place == 0:
@@ -165,7 +164,7 @@ def _garbage_in_front(source: random.Random, original: Original, pieces: list[_P
 
 
 def _lie(source: random.Random, original: Original, pieces: list[_Piece]) -> None:
-    """Write a header with a correct checksum but a wrong length, at the start of a record or anywhere."""
+    """Write a header with a valid checksum but a wrong length, at the start of a record or anywhere else."""
     size = _size(pieces)
     starts = [begin for begin, _, _ in original.units if begin + 12 <= size]
     at = source.choice(starts) if starts and source.random() < 0.7 else source.randrange(size + 1)
@@ -179,7 +178,7 @@ _MUTATIONS = [_flip, _flip, _cut, _cut_off, _insert, _swap, _zero, _garbage_in_f
 
 
 def untouched(original: Original, pieces: list[_Piece]) -> Iterator[tuple[int, int, list[bytes]]]:
-    """Yield the units that are intact in the mutated file, with their positions there."""
+    """Yield the units that are intact in the mutated file, with their positions in it."""
     # Join pieces that are adjacent both in the original and in the mutated file.
     joined: list[_Piece] = []
     for piece in pieces:
@@ -200,9 +199,9 @@ def untouched(original: Original, pieces: list[_Piece]) -> Iterator[tuple[int, i
 
 
 def claimed(data: bytes) -> list[tuple[int, int]]:
-    """Return the ranges that damaged records may claim: from a header that is intact, or half intact, to its end.
+    """Return the ranges that damaged records may claim: from a header that is at least half intact to the record's end.
 
-    Such a header counts only where a record may begin: at the start of the file, or at the end of a frame.
+    A header counts only where a record may begin: at the start of the file or at the end of a frame.
     """
     places = {0}
     frames = set()
@@ -313,7 +312,7 @@ def gzip_problems(seed: int) -> list[str]:
     problems = [] if holds_in_order(found, wanted) else ["a record of a member that stands untouched was not found"]
     if any(record not in known for record in found):
         problems.append("a record was found that never was in it")
-    if not log.listed and gzip.decompress(data) != framed(found):  # equal if members are unchanged, or cut as a whole
+    if not log.listed and gzip.decompress(data) != framed(found):  # equal if only entire members are missing
         problems.append("damage was not reported")
     return problems
 
@@ -331,7 +330,7 @@ def zlib_problems(seed: int) -> list[str]:
         (at for at, pair in enumerate(zip(data, packed, strict=False)) if pair[0] != pair[1]),
         min(len(data), len(packed)),
     )
-    # The length of the data before the first change, minus a match whose bits may extend into it.
+    # The length of the data before the first change, minus the longest match whose bits may extend into the change.
     before = max(len(zlib.decompressobj().decompress(packed[:same])) - 300, 0)
     wanted = []
     for record in records:
@@ -348,7 +347,7 @@ def zlib_problems(seed: int) -> list[str]:
 
 
 def nested_problems(seed: int) -> list[str]:
-    """Damage a record that contains frames: its data, one half of its header, or the whole header."""
+    """Damage a record that contains frames: its data, half of its header, or the entire header."""
     source = random.Random(seed)
     before, after = ([source.randbytes(source.randrange(300)) for _ in range(source.randrange(1, 5))] for _ in range(2))
     inner = [source.randbytes(source.randrange(60)) for _ in range(source.randrange(1, 30))]
@@ -383,7 +382,7 @@ def measured(seed: int, job: Callable[[], tuple[list[bytes], DamageLog]]) -> tup
     traced = seed % _TRACED == 0
     if traced:
         tracemalloc.start()
-    begun = time.process_time()  # not the wall clock, which includes other work of a busy machine
+    begun = time.process_time()  # not wall time, which includes other processes
     try:
         found, log = job()
         if time.process_time() - begun > _MOST_SECONDS:

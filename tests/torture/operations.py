@@ -1,8 +1,9 @@
-"""A store that fails at the k-th operation, for each k, during write, flush, roll, commit, exit and recover.
+"""Let a store fail at its k-th operation, for each k, during write, flush, roll, commit, exit and recover.
 
-A fault occurs before or after the operation's effect, once or from then on, as an outage or as a denial of permission.
-Then the store works again, and `recover` is called, itself with a fault at a random operation. No acknowledged record
-may be lost, no record stored twice, and no missing object listed. Without an error, all records must be stored.
+A fault occurs before or after the operation takes effect, once or permanently, as an outage or as a denied permission.
+Then the store works again, and `recover` is called, also with a fault at a random operation. No acknowledged record may
+be lost, no record may be stored twice, and no missing object may be listed. If there is no error, all records must be
+stored.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ async def rolling(storage: Storage, spool: Path | None, tell: Callable[[int], No
                 await writer.wait(ticket, "spooled")
                 tell(number)
             elif number == 7:
-                with anyio.move_on_after(600):  # with a spool, commit waits for as long as the store is down
+                with anyio.move_on_after(600):  # with a spool, commit waits while the store is down
                     await writer.commit()
                     tell(number)
 
@@ -71,7 +72,7 @@ class Attempt:
 
 
 async def attempts(folder: Path) -> list[Attempt]:
-    """Return an attempt for each operation of each job with each fault."""
+    """Return an attempt for every combination of job, operation and fault."""
     found = []
     for job, spooled in itertools.product(JOBS, (False, True)):
         calm = FlakyStorage(MemoryStorage())
@@ -105,7 +106,7 @@ async def stored(store: Storage) -> list[bytes]:
 
 
 async def broken(attempt: Attempt, spool: Path | None, seed: int) -> list[str]:
-    """Make an attempt, and return the promises that it broke."""
+    """Make an attempt, and return descriptions of the promises that it broke."""
     store = MemoryStorage()
     told = [-1]
     raised: StorageError | None = None
@@ -134,7 +135,7 @@ async def broken(attempt: Attempt, spool: Path | None, seed: int) -> list[str]:
 
 
 async def _recover(store: Storage, spool: Path, seed: int) -> None:
-    """Recover with a fault, then without one, then once more, which must do nothing."""
+    """Recover with a fault, then without one, and then once more, which must do nothing."""
     rng = random.Random(seed)
     script = {rng.randrange(30): Fault(when=rng.choice(("before", "after")), for_good=rng.random() < 0.5)}
     with contextlib.suppress(StorageError):
@@ -145,7 +146,7 @@ async def _recover(store: Storage, spool: Path, seed: int) -> None:
 
 
 async def _all(seed: int, rounds: int, folder: Path) -> tuple[int, int]:
-    """Make up to four attempts per round, drawn without repetition. Return their number and the number that failed."""
+    """Make up to four random attempts per round, without repetition; return how many there were and how many failed."""
     every = await attempts(folder)
     chosen = random.Random(seed).sample(every, min(len(every), 4 * rounds))
     lost = 0
@@ -169,7 +170,7 @@ def failing_operations(seed: int, rounds: int) -> Row:
 
 
 async def _race(seed: int) -> list[str]:
-    """Run two writers for the same names, in a store whose responses may be lost."""
+    """Run two writers for the same names in a store whose responses may be lost."""
     rng = random.Random(seed)
     store = MemoryStorage(chunk_size=100)
     won: list[bytes] = []

@@ -1,9 +1,10 @@
-"""A power cut. Any data that was not fsynced may be missing, but no acknowledged record.
+"""Cut the power. Data that was not fsynced may be lost, but no acknowledged record.
 
-`ForgetfulSystem` is a layer between the local backend and `os`. It records which contents of files and which names in
-folders each fsync made durable. At the cut, it makes a copy of the folder from these and a random part of the rest: for
-each unsynced name, the old state or the new one; for each file, the synced bytes, followed by nothing, the rest, a part
-of it, or zeros. From then on, every operation fails. `recover` must find all acknowledged records in the copy.
+`ForgetfulSystem` is a layer between the local backend and `os`. It records which file contents and which names in
+folders each fsync made durable. At the cut, it creates a copy of the folder from the durable data and a random part of
+the rest: for each unsynced name, its old or its new state; for each file, its synced bytes, followed by nothing, the
+rest, a part of the rest, or zeros. From then on, every operation fails. `recover` must find all acknowledged records in
+the copy.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CHANGES = ("open", "write", "writev", "pwrite", "fsync", "replace", "link", "un
 
 
 class ForgetfulSystem:
-    """The functions of `os` for a local backend in one folder. The power is cut before change number ``cut``."""
+    """A replacement for `os` for a local backend in one folder, where the power is cut before change number ``cut``."""
 
     def __init__(self, root: Path, survivors: Path, cut: int, rng: random.Random) -> None:
         self.root = root
@@ -72,7 +73,7 @@ class ForgetfulSystem:
             self._contents[os.fstat(fd).st_ino] = Path(path.removesuffix(" (deleted)")).read_bytes()
 
     def _survive(self) -> None:
-        """Copy the state that a disk might have after the cut, folder by folder."""
+        """Copy a possible state of the disk after the cut, folder by folder."""
         now: dict[int, bytes] = {}
         for path in self.root.rglob("*"):
             if path.is_file():
@@ -101,7 +102,7 @@ class ForgetfulSystem:
         copy(str(self.root), self.survivors)
 
     def _some_of(self, durable: bytes, current: bytes) -> bytes:
-        """Return the contents of a file after the cut. Files here only grow, or change in their unsynced part."""
+        """Return a file's content after the cut. Files here only grow or change in their unsynced part."""
         rest = current[len(durable) :]
         match self._rng.randrange(4):
             case 0:

@@ -1,4 +1,4 @@
-"""A row of the table of results, which each torture test returns."""
+"""A row of the table of results. Each torture test returns one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """The result of trying ``what`` ``tried`` times with ``seed``. ``lost`` is the number of broken promises."""
+    """The result of a test: ``what`` was tried ``tried`` times with ``seed``, and ``lost`` promises were broken."""
 
     what: str
     tried: int

@@ -1,8 +1,8 @@
-"""`make torture`: test the promises many times at random, from a seed. ``ARGS="--rounds 200 --seed 7"``.
+"""`make torture`: test the promises many times, with randomness from a seed, as in ``ARGS="--rounds 200 --seed 7"``.
 
-Each module below has ``ROUNDS``: functions ``(seed, rounds) -> Row``, which try one thing ``rounds`` times (or do as
-much work as that many rounds of the others) and count losses. The same seed tries the same things. A table is printed
-as it grows. The exit status is 1 if anything was lost.
+Each of the modules has ``ROUNDS``: functions ``(seed, rounds) -> Row`` that try one thing ``rounds`` times (or do about
+as much work as that many rounds of the others) and count losses. The same seed makes the same random choices. The table
+of results is printed row by row. The exit status is 1 if anything was lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import ModuleType
 
 HERE = Path(__file__).parent
 
-# The modules, by file name. With --only, one runs alone.
+# The names of the modules. --only selects some of them.
 MODULES = [
     "mutations", "bombs", "kill", "lost_machines", "consumers", "crawl", "frameworks", "power", "operations", "chaos",
     "compacting", "endurance",
@@ -30,7 +30,7 @@ MODULES = [
 
 
 class _Modules:
-    """Find ``torture_NAME`` in this folder, which is not a package, also in processes that `multiprocessing` starts.
+    """Find ``torture_NAME`` in this folder, which is not a package, even in processes that `multiprocessing` starts.
 
     These processes import this file before they import the module of the function that they run.
     """
@@ -46,7 +46,7 @@ sys.meta_path.append(_Modules)
 
 
 def load(name: str) -> ModuleType:
-    """Load a module of this folder by file name."""
+    """Load a module of this folder by name."""
     return importlib.import_module(f"torture_{name}")
 
 
@@ -54,7 +54,7 @@ Row = load("row").Row
 
 
 def run_module(name: str, seed: int, rounds: int) -> int:
-    """Run a module's functions in this process. Return the number of losses."""
+    """Run a module's functions in this process, and return the number of losses."""
     logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # thousands of faults would be logged
     lost = 0
     runs: list[Callable[[int, int], Row]] = load(name).ROUNDS

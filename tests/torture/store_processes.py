@@ -1,6 +1,6 @@
-"""Stores in their own processes: moto and SeaweedFS for S3, the plugin's fake for GCS, Azurite for Azure.
+"""Stores that run in their own processes: moto and SeaweedFS for S3, the plugin's fake for GCS, Azurite for Azure.
 
-Starting a store creates no event loop or thread in the parent process, which may therefore fork afterwards.
+Starting a store creates neither an event loop nor a thread in the parent process, so the parent can still fork.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGE = 8 << 20
 
 @dataclass(frozen=True)
 class Store:
-    """The URL and options of a bucket. ``chunk`` is the size of a part, which is as small as the store allows."""
+    """The URL and options of a bucket. ``chunk`` is the part size, which is as small as the store allows."""
 
     kind: str
     url: str
@@ -40,11 +40,11 @@ class Store:
     chunk: int
 
     def in_one_part(self) -> Store:
-        """Return the same store with parts that are larger than any flush entry."""
+        """Return the same store with parts larger than any flush entry."""
         return replace(self, options=self.options | {"chunk_size": _LARGE}, chunk=_LARGE)
 
     def for_round(self, name: str) -> Store:
-        """Return the store for one round. In moto, it is a new bucket, because each list scans all keys of a bucket."""
+        """Return the store for one round. In moto it is a new bucket, because a listing scans all keys of a bucket."""
         if self.kind != "moto":
             return replace(self, url=f"{self.url}/{name}")
         request = urllib.request.Request(f"{self.options['endpoint_url']}/round-{name}", method="PUT")
@@ -53,13 +53,13 @@ class Store:
 
 
 def kinds(*, real: bool) -> list[str]:
-    """Return the available kinds. The ``real`` ones need `make test-seaweedfs` and `make test-azurite`."""
+    """Return the available kinds of stores. ``real`` ones need `make test-seaweedfs` and `make test-azurite`."""
     here = [("seaweedfs", _WEED.exists()), ("azurite", _AZURITE.exists())]
     return ["moto", "gcs", *(kind for kind, is_here in here if real and is_here)]
 
 
 def prepare(store: Store) -> None:
-    """Let the client in this process send parts as small as the store's."""
+    """Let this process's client send parts as small as the store's."""
     if store.kind == "moto":
         from asyncrec_s3 import options
 
@@ -68,7 +68,7 @@ def prepare(store: Store) -> None:
 
 @contextmanager
 def running(kind: str, folder: Path) -> Iterator[Store]:
-    """Run a store until the body or this process ends. ``folder`` is for its files."""
+    """Run a store, with its files in ``folder``, until the body or this process ends."""
     told, tell = os.pipe()
     alive, keep = os.pipe()
     child = os.fork()
@@ -129,7 +129,7 @@ def _one_at_a_time() -> None:
     def locked(func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)
         def call(*args: Any) -> Any:
-            with lock:  # taken after the body has been read, so that a stopped client does not block others
+            with lock:  # acquired after reading the body, so that a stopped client does not block others
                 return func(*args)
 
         return call

@@ -1,8 +1,8 @@
-"""`FolderStore`: a substitute for a remote store, without a network. Its objects are in a folder that outlives writers.
+"""`FolderStore`: a stand-in for a remote store without a network. Its objects are in a folder that outlives writers.
 
-To the library, it is a remote store: its flush promises nothing, its chunks are small, and it keeps checksums. It wraps
-a `LocalStorage` in its own folder. A killed writer therefore leaves behind the same as a killed client of a store:
-whole objects, and uploads that are not visible.
+To the library, it is a remote store: its flush promises nothing, its chunks are small, and it stores checksums. It
+wraps a `LocalStorage` in its own folder. A killed writer therefore leaves the same things as a killed client of a
+store: complete objects, and uploads that are not visible.
 """
 
 from __future__ import annotations

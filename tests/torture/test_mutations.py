@@ -1,4 +1,4 @@
-"""The short form of `make torture` for damaged files: a few thousand mutations, and the quick bombs."""
+"""A short version of `make torture` for damaged files: a few thousand mutations and the fast bombs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def load(name: str) -> ModuleType:
-    """Load a module as run.py does, because this folder is not a package."""
+    """Load a module in the way that run.py does, because this folder is not a package."""
     qualified = f"torture_{name}"
     if qualified not in sys.modules:
         spec = importlib.util.spec_from_file_location(qualified, HERE / f"{name}.py")

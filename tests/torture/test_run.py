@@ -1,4 +1,4 @@
-"""`tests/torture/run.py` runs modules that start processes of their own, and counts what these processes did."""
+"""`tests/torture/run.py` can run modules that start further processes, and counts what these processes did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUN = Path(__file__).with_name("run.py")
 
 @pytest.mark.slow
 def test_processes_of_compacting_write_and_lose_nothing() -> None:
-    """The processes once failed to import the module of their function, and nothing was tried."""
+    """A regression test: the processes failed to import the module of their function, so nothing was tried."""
     command = [sys.executable, RUN, "--only", "compacting", "--rounds", "1", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,7 +37,7 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # The shortest and longest pauses between two checks of whether another process has fetched a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# The longest wait for a piece, so that a stopped process does not block the others for ever.
+# The longest wait for a piece, so that a stopped process does not block the others forever.
 _MOST_SECONDS = 60.0
 # The maximum number of objects whose versions are remembered. A forgotten version costs one more request.
 _MOST_LISTED = 1 << 16

@@ -75,7 +75,7 @@ class Inbox:
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
-    # -- the side of the producers: never waits -----------------------------------------------------------------------
+    # -- producer side (never blocks) ---------------------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
         """Pass an item to the owner."""
@@ -110,7 +110,7 @@ class Inbox:
         self._state = _State.CLOSED
         self._arrived.set()
 
-    # -- the owner's side ---------------------------------------------------------------------------------------------
+    # -- owner side ---------------------------------------------------------------------------------------------------
 
     @property
     def head(self) -> Item | None:

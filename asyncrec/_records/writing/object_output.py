@@ -208,7 +208,7 @@ class ObjectOutput:
         """Send all records written so far, and return whether they now survive this process."""
         if self._compression:
             await self._store([await in_thread(self._compressor.flush)])
-        await self.sources.note(self.records)  # before the last check that the job still belongs to this writer
+        await self.sources.note(self.records)  # must precede the last check that the job still belongs to this writer
         keys = self._key_chunks
         durable = keys is None or await keys.flush() == keys.size
         durable = await self._chunks.flush() == self._chunks.size and durable

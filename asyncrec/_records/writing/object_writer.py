@@ -205,7 +205,7 @@ class ObjectWriter:
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
         try:
             await output.write(batches)
-            output.keep(batches)  # before their room is released
+            output.keep(batches)  # must happen before their room is released
         finally:
             self._budget.arrived(sum(batch.size for batch in batches))
             self._account(output.sidecar_bytes)

@@ -84,12 +84,12 @@ class WriteQueue:
         self._join_digests = join_digests
         self._pending: WriteBatch | None = None
         self._first = max(1, int(BATCH_BYTES * first_part)), max(1, int(BATCH_RECORDS * first_part))
-        self._full_bytes, self._full_records = self._first  # of the pending batch, or of the next one
+        self._full_bytes, self._full_records = self._first  # the size at which the pending or next batch is full
         self._records = 0
         self._bytes = 0
         budget.when_starving(self.seal)
 
-    # -- for producers ------------------------------------------------------------------------------------------------
+    # -- producer side ------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -215,7 +215,7 @@ class WriteQueue:
         """The total size of the frames of the accepted records."""
         return self._bytes + (self._pending.size if self._pending else 0)
 
-    # -- for the owner ------------------------------------------------------------------------------------------------
+    # -- owner side ---------------------------------------------------------------------------------------------------
 
     @property
     def pending_since(self) -> float | None:
@@ -239,7 +239,7 @@ class WriteQueue:
             self._records, self._bytes = self.records, self.bytes
             self._pending = None
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internal helpers ---------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
         """Return a batch with room for these records. If necessary, seal the pending batch or end its object first."""

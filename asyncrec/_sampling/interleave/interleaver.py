@@ -133,7 +133,7 @@ class Interleaver:
     async def gather(
         self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
     ) -> None:
-        """Append the next records to ``out`` until it has ``count`` records or all shards have ended.
+        """Append the next records to ``out`` until it has ``count`` records or all shards are exhausted.
 
         With ``buffered_only``, append only records that are already in memory. If ``out`` is empty, one batch of a
         shard may be read first, unless ``or_nothing`` is set. After an error, every call raises the error again. No
@@ -209,7 +209,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Fetch the next batch of a shard. Return `False` if the shard has ended or if another shard may be next."""
+        """Fetch the next batch of a shard. Return `False` if the shard is exhausted or if another one may be next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:

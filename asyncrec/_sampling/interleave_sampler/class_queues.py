@@ -128,7 +128,7 @@ class ClassQueues(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
-        """Continue as the queues that returned this state and contained these items, each given with its class.
+        """Restore the queues that returned this state and contained these items, each given with its class.
 
         Raises:
             ValueError: the state is damaged, or does not match the items because the classes or the parameters changed.
@@ -136,7 +136,7 @@ class ClassQueues(Generic[T]):
         self.load(self.parsed(StateValues(state)), items)
 
     def parsed(self, values: StateValues) -> QueuesState:
-        """Parse a state of queues with the same parameters. Raises the errors of `load_state_dict`."""
+        """Parse a state of queues with the same parameters. Raises the same errors as `load_state_dict`."""
         lengths = values.wholes("lengths")
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}

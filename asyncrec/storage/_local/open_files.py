@@ -195,7 +195,7 @@ class OpenFiles:
 
     def forked(self) -> None:
         """Close the files in a forked child, which has no other threads."""
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.Lock()  # another thread may have held the old lock during the fork
         for file in self._files.values():
             file.close()
         self._files.clear()

@@ -150,7 +150,7 @@ class ByteBudget:
         self.used += size
 
     def give(self, size: int) -> None:
-        """Give back ``size`` bytes that were taken but are not needed."""
+        """Hold ``size`` bytes less: they were taken, and are not needed."""
         self.used -= size
         if self._waiting:
             self._wake()

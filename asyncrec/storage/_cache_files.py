@@ -20,7 +20,8 @@ from asyncrec.storage._local.opening import open_own
 
 # Large enough that few requests are made (0.125 per MiB), but small enough to arrive quickly.
 PIECE_BYTES = 8 << 20
-# A copy of a shard keeps the suffix, so that any tool can read it; all other copies have the second suffix.
+# The suffixes of cached copies. A shard's copy keeps its suffix, so that any tool can read it; all others get the
+# second.
 SUFFIXES = (_SHARD, _OTHER) = (".tfrecord", ".copy")
 _READ_BYTES = 1 << 20
 

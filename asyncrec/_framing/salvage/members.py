@@ -67,8 +67,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes starting at ``byte`` if they are in memory; otherwise ``b""``, and they must be fed
-        again."""
+        """Return the bytes starting at ``byte`` if they are in memory, otherwise ``b""``: feed them again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]

@@ -142,7 +142,7 @@ async def scan_source(
     at_once = _READ_COMPRESSED if compression else _READ_BYTES
     while block := await source.receive(at_once):
         await in_thread(scan.feed, block)
-        del block  # before the next block arrives
+        del block  # so that it is freed before the next block arrives
         advance(scan.bytes - told)
         told = scan.bytes
     await in_thread(scan.finish)

@@ -78,7 +78,7 @@ class ObjectWriter:
         self._durable_flush = durable_flush
         self._eager = eager
         self._sidecar_bytes = 0
-        self._asked: set[FlushRequest] = set()  # requests whose records are being stored outside the object
+        self._asked: set[FlushRequest] = set()  # flush requests whose records are being stored outside the object
         self._failure: Exception | None = None
         self.opened = anyio.Event()
         self.finished = anyio.Event()
@@ -215,7 +215,7 @@ class ObjectWriter:
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:
-            self._inbox.wake()  # so the owner raises the error, or checks the timer again
+            self._inbox.wake()  # so that the owner raises the error, or checks the timer again
             if isinstance(outcome, Exception):  # `run` finishes the requests, once their callers can see the error
                 self._failure = outcome
                 return
@@ -237,7 +237,7 @@ class ObjectWriter:
             raise self._failure
 
     def _account(self, sidecar_bytes: int) -> None:
-        """Report the current size of the index and the keys in memory to the budget."""
+        """Report to the budget how much memory the index and the keys now use."""
         self._budget.account(sidecar_bytes - self._sidecar_bytes)
         self._sidecar_bytes = sidecar_bytes
 

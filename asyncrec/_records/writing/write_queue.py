@@ -254,7 +254,7 @@ class WriteQueue:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
             self.levels.taken(ticket, batch.time)
             if self._timed:
-                self.inbox.wake()  # so an idle owner recomputes its deadline
+                self.inbox.wake()  # so that an idle owner recomputes its deadline
         return batch
 
     def _hand_over(self, batch: WriteBatch) -> None:

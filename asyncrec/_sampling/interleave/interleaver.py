@@ -238,9 +238,9 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read the shards at ``places``.
+        """Start reading the shards at ``places``.
 
-        With a pool, begin to read all shards of the cycle instead, and as many successors as there is room for.
+        With a pool, start reading all shards of the cycle instead, and as many successors as there is room for.
         """
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:

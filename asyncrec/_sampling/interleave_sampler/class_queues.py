@@ -185,7 +185,7 @@ class ClassQueues(Generic[T]):
     def _drop(self) -> None:
         length = self._longest
         if length == self._per_class:
-            # There is a shorter queue, because P - 1 ready classes of K items do not fill a capacity of P x K.
+            # A shorter queue exists, because P - 1 ready classes with K items each cannot fill a capacity of P x K.
             length = next(shorter for shorter in range(length - 1, 0, -1) if shorter in self._by_length)
         cls = next(iter(self._by_length[length]))
         self._queues[cls].popleft()

@@ -237,7 +237,7 @@ async def check_content(storage: Storage, path: str, entry: ShardEntry, info: Ob
 
 
 async def refuse_unless_damaged(storage: Storage, path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Read a whole shard whose checksum is not that in the manifest, and accept it if it is damaged.
+    """Read an entire shard whose checksum differs from the manifest's, and accept the shard if it is damaged.
 
     Raises:
         ObjectChangedError: all records are intact, so this is a different shard.

@@ -306,7 +306,7 @@ class RangedSource(ByteSource):
         return blocks
 
     async def _begin_stream(self, end: int) -> LongAnswer:
-        self._slots.left -= 1  # before the request, so that no other reader takes the slot
+        self._slots.left -= 1  # done before the request, so that no other reader takes the slot
         try:
             return await self.stream(self._position, end)
         except BaseException:

@@ -88,7 +88,7 @@ class FrameDecoder:
         self._record: bytes | None = None  # the body once it is complete; its checksum is next
         self._checksum = 0
         self._footer = b""
-        self._unread: Buffer = b""  # after an error: the rest of the piece with the error
+        self._unread: Buffer = b""  # after an error: the unprocessed rest of the piece
 
     @property
     def wanted(self) -> int:

@@ -106,7 +106,7 @@ def checksum_of(fd: int, size: int, path: str) -> int:
     return checksum
 
 
-# The age at which an unfinished file is assumed to belong to a process that was killed.
+# The age at which an unfinished file is assumed to have been left by a killed process.
 _ABANDONED_SECONDS = 24 * 3600
 # The folder, name and inode of each file that this process has verified, in folders that others can write to.
 _trusted: set[tuple[str, str, int]] = set()

@@ -168,7 +168,7 @@ class Inbox:
             else:
                 freed -= batch.size
                 self._items.append(batch)
-        self._budget.arrived(freed)  # last, because callers that wait for room may then add items
+        self._budget.arrived(freed)  # done last, because callers that wait for room may then add items
         return dropped
 
     def last_flush(self) -> FlushRequest | None:

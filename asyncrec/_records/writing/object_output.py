@@ -25,7 +25,7 @@ Outcome = Callable[[bool | Exception], None]
 
 
 class KeptRecords(Protocol):
-    """The records of one object that are kept in memory until a flush has stored them in flush entries."""
+    """One object's records, kept in memory until a flush has stored them in flush entries."""
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
         """Keep sealed batches that were written to the object."""
@@ -82,7 +82,7 @@ class SourcesOutput:
 
 
 class KeysOutput:
-    """The file with the digests of one object's records, which is opened at the first record that has a key.
+    """The file with the digests of one object's records, opened at the first record with a key.
 
     Attributes:
         chunks: the file, once it is open.

@@ -32,7 +32,7 @@ class ObjectEvents(Protocol):
         """Open the next object. It is published, with its index and keys, when the context exits without an error."""
 
     async def before_publish(self) -> None:
-        """Prepare to publish an object that has been sent completely. It is published when this returns."""
+        """Prepare to publish a completely sent object, which is published once this returns."""
 
     async def published_object(
         self, output: ObjectOutput, first: float, last: float, ticket: int

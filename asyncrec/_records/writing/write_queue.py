@@ -115,7 +115,7 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now, because a batch sealed above does not contain the record
+            source.position = position  # set only now, because a batch sealed above does not contain the record
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
@@ -153,7 +153,7 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now, because a batch sealed above does not contain the record
+            source.position = position  # set only now, because a batch sealed above does not contain the record
         batch.records += records
         batch.size += size
         batch.last = first + (len(records) - 1) * step

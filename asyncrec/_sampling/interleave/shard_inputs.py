@@ -162,7 +162,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """Read the records with these sources, which are from a state, again.
+        """Reread the records with these sources, which come from a state.
 
         Raises:
             DatasetError: as for `read_again`.

@@ -43,7 +43,7 @@ _PIECE_BYTES = 1 << 20
 # A range of at least this size is read into its own object. Smaller ranges are collected in one buffer.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
-# The amount read in one thread hop, which is large enough to make the cost of the hop negligible.
+# The amount read in one thread hop: large enough to make the hop's cost negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
 # The maximum number of files from which records are read together. If a hop has time left after that, it continues with

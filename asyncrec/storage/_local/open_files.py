@@ -78,7 +78,7 @@ class OpenFile:
         """Record that a cached copy is in use, so that other processes can see it. Blocks."""
         if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
             self._used = time.monotonic()
-            with suppress(OSError):  # another user's file
+            with suppress(OSError):  # the file belongs to another user
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:

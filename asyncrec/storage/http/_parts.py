@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_ON_LOOP = 1 << 20  # copying takes a few tenths of a millisecond
+_ON_LOOP = 1 << 20  # copying this much takes a few tenths of a millisecond
 
 
 class PartSlots:

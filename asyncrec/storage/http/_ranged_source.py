@@ -82,7 +82,7 @@ class LongAnswer(Protocol):
 class StreamSlots:
     """A storage's slots for sources that keep a connection between two calls of their readers::
 
-        self.streams = StreamSlots(8)  # of the storage; each source passes slots=storage.streams
+        self.streams = StreamSlots(8)  # kept by the storage; each source passes slots=storage.streams
 
     Attributes:
         left: the number of free slots.

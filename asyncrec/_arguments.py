@@ -15,7 +15,7 @@ _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([kmgt]i?)?b?", re.IGNORECASE)
 _POWERS = " kmgt"
 
 
-# A century. The times that many seconds ago, and that far ahead, can be computed and written.
+# A century, in seconds. Times that far in the past or future can still be computed and written.
 MOST_SECONDS = 36_525 * 86_400.0
 
 

@@ -1,6 +1,6 @@
 """The inner loops of asyncrec that run in C. If asyncrec was installed without a compiler, all of them run in Python.
 
-The results are the same in both; the tests run both. ``asyncrec doctor`` prints the values of this module.
+Both versions return the same results, and the tests run both. ``asyncrec doctor`` prints the values of this module.
 """
 
 from __future__ import annotations

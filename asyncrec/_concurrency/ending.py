@@ -20,7 +20,7 @@ P = ParamSpec("P")
 def is_refused_by_the_end(error: BaseException) -> bool:
     """Return whether ``error`` is, or was caused by, a failure to start a thread because Python is shutting down.
 
-    Only the message of the error shows this: "can't create new thread at interpreter shutdown" or "cannot schedule new
+    Only the error's message shows this: "can't create new thread at interpreter shutdown" or "cannot schedule new
     futures after interpreter shutdown".
     """
     seen: list[BaseException] = []

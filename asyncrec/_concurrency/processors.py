@@ -13,7 +13,7 @@ import sys
 import anyio
 import anyio.lowlevel
 
-# The number of threads in addition to one per processor, because some threads are waiting for the GIL.
+# The number of extra threads beyond one per processor, because some threads are waiting for the GIL.
 _WAITING = 2
 
 _computing: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("asyncrec_computing")

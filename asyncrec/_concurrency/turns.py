@@ -13,13 +13,13 @@ from asyncrec._concurrency.tasks import in_thread
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# How long the steps may take together before `Turns` yields. A pass through the event loop takes about 0.05 ms. Just
-# before the limit, one more step may begin, and take nearly this long again.
+# The total time that steps may take before `Turns` yields. A pass through the event loop takes about 0.05 ms. One more
+# step may begin just before the limit, and take nearly this long again.
 _MOST_SECONDS = 0.0005
 
 
 class Turns:
-    """Runs small steps for a caller that may never wait otherwise, and measures their time on the event loop.
+    """Runs small steps for a caller that might otherwise never yield, and measures their time on the event loop.
 
     Use it for work whose duration is known only afterwards, such as encoding a record of unknown content.
     """
@@ -27,7 +27,7 @@ class Turns:
     __slots__ = ("_seconds",)
 
     def __init__(self) -> None:
-        self._seconds = 0.0  # since other tasks last ran
+        self._seconds = 0.0  # spent on the event loop since other tasks last ran
 
     async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call ``func(*args)`` in a worker thread if ``large``, or else directly, first yielding to the loop if due.

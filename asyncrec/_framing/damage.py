@@ -103,7 +103,7 @@ class DamageLog:
     def _list(self, damage: Damage) -> None:
         if len(self.listed) >= _LISTED:
             return
-        # An ambiguous range is reported after it has ended, so lost ranges inside it may already be listed.
+        # An ambiguous range is reported only once it has ended, so lost ranges inside it may already be listed.
         at = len(self.listed)
         while at and _is_before(damage, self.listed[at - 1]):
             at -= 1

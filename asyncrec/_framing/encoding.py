@@ -1,4 +1,4 @@
-"""Encode records as frames, which is the writing half of `asyncrec._framing.frames`, and find the borders of frames.
+"""The writing half of `asyncrec._framing.frames`: encode records as frames, and find the frames' borders.
 
 The encoder is in C if the package was built with a compiler (`asyncrec/_native/frames.c`); otherwise, it uses NumPy.
 Both return equal buffers.

@@ -49,7 +49,7 @@ _TINY = 4096
 _READ_EXACTLY = 128 * 1024
 
 _LENGTH = Struct("<Q")
-_NEXT_LENGTH = Struct("<4xQ")  # after the footer of the previous frame
+_NEXT_LENGTH = Struct("<4xQ")  # skips the footer of the previous frame
 _HEADER = Struct("<QI")
 _CRC = Struct("<I")
 
@@ -88,7 +88,7 @@ class FrameDecoder:
         self._record: bytes | None = None  # the body once it is complete; its checksum is next
         self._checksum = 0
         self._footer = b""
-        self._unread: Buffer = b""  # after an error: the rest of the piece with the error
+        self._unread: Buffer = b""  # after an error: the unprocessed rest of the piece
 
     @property
     def wanted(self) -> int:
@@ -165,7 +165,7 @@ class FrameDecoder:
         raise self.error
 
     def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
-        """Append the records whose frames are complete in ``data``. Return the position of the first other frame.
+        """Append the records whose frames are complete in ``data``. Return the position of the first frame that is not.
 
         In Python, all frames are located by their lengths first, and checked together afterwards. A wrong length leads
         to wrong frames, but these lie within ``data`` and are discarded. In C, each frame is checked immediately, so

@@ -42,7 +42,7 @@ class FrameMeter(FrameDecoder):
             self.records += len(measured)
             self._before = [_lengths(records), measured]
             records.clear()
-        # The first frame that the C code leaves is incomplete or damaged.
+        # The first frame that the C code leaves unprocessed is incomplete or damaged.
         return super()._walk(data, position, records)
 
 

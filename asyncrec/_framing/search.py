@@ -37,7 +37,7 @@ _STRIDE = 4096
 
 
 def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
-    """Return ``(position, length)`` of each valid header in ``data`` whose length is at most ``max_length``."""
+    """Return the ``(position, length)`` of each valid header in ``data`` whose length is at most ``max_length``."""
     count = len(data) - HEADER_BYTES + 1
     if count <= 0:
         return []

@@ -10,7 +10,7 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
-# The folder that contains a folder of segments for each data set.
+# The folder that contains one folder of segments per data set.
 MANIFESTS = "_manifest/"
 
 

@@ -172,7 +172,7 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
 def _numbers(text: bytes) -> Numbers:
     """Return the numbers in ``text``. Raise ValueError or OverflowError if one of them is not a 64-bit integer."""
     characters = np.frombuffer(text, np.uint8)
-    # Digits and separators: spaces, tabs and line ends.
+    # Only digits and separators (spaces, tabs and line ends) are allowed.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
         raise ValueError("the index contains characters other than digits")
     # Splitting the text would use twenty times as much memory as the numbers.

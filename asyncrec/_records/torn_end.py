@@ -106,7 +106,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
     """Return whether a `FrameDecoder`'s error at ``offset`` of an uncompressed file means a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
-    end = offset + HEADER_BYTES  # of the frame that was being written
+    end = offset + HEADER_BYTES  # the end of the header of the frame that was being written
     if isinstance(error, RecordTooLargeError) or (isinstance(error, CorruptRecordError) and error.part == "data"):
         end = offset + FRAME_OVERHEAD + int.from_bytes(read_at(fd, 8, offset), "little")
         if end >= size:

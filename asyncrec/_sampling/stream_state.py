@@ -90,7 +90,7 @@ def ordered_state(
 
 
 def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
-    """Check that a state belongs to this order. ``listed``, for the message, is whether a manifest lists the shards.
+    """Check that a state belongs to this order. ``listed`` says, for the message, whether a manifest lists the shards.
 
     Raises:
         ValueError: the version, kind of stream or order differs. The message names the difference.

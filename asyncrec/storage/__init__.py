@@ -3,7 +3,7 @@
     Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
     UnfinishedUploads, ExclusiveParts, LocalFiles     optional interfaces of a storage
     SinkState                                         the state machine of a sink, for authors of sinks
-    StorageFactory                                    the type that the hook of a plugin returns
+    StorageFactory                                    the type that a plugin's hook returns
     register_writer_factory                           registers a backend in one program, as in tensorboardX
     schemes                                           the schemes of the URLs that can be opened
     directory_check, make_valid_tf_name               two functions that tensorboardX also has
@@ -20,7 +20,7 @@ Names are imported on first use, so a plugin module that imports only `StorageFa
 
 _base             the interface of a backend: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
-_factory          the type that the hook of a plugin returns
+_factory          the type that a plugin's hook returns
 _url              splits and joins paths and keys
 _backends         the built-in and installed backends; _foreign: simple objects that can only write
 _registry         finds the backend of a path

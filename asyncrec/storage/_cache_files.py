@@ -20,7 +20,8 @@ from asyncrec.storage._local.opening import open_own
 
 # Large enough that few requests are made (0.125 per MiB), but small enough to arrive quickly.
 PIECE_BYTES = 8 << 20
-# A copy of a shard keeps the suffix, so that any tool can read it; all other copies have the second suffix.
+# The suffixes of cached copies. A shard's copy keeps its suffix, so that any tool can read it; all others get the
+# second.
 SUFFIXES = (_SHARD, _OTHER) = (".tfrecord", ".copy")
 _READ_BYTES = 1 << 20
 
@@ -105,7 +106,7 @@ def checksum_of(fd: int, size: int, path: str) -> int:
     return checksum
 
 
-# The age at which an unfinished file is assumed to belong to a process that was killed.
+# The age at which an unfinished file is assumed to have been left by a killed process.
 _ABANDONED_SECONDS = 24 * 3600
 # The folder, name and inode of each file that this process has verified, in folders that others can write to.
 _trusted: set[tuple[str, str, int]] = set()

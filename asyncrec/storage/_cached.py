@@ -37,11 +37,11 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # The shortest and longest pauses between two checks of whether another process has fetched a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# The longest wait for a piece, so that a stopped process does not block the others for ever.
+# The longest wait for a piece, so that a stopped process does not block the others forever.
 _MOST_SECONDS = 60.0
 # The maximum number of objects whose versions are remembered. A forgotten version costs one more request.
 _MOST_LISTED = 1 << 16
-# The prefix of the etag of a version that is identified by its content.
+# The etag prefix of versions identified by their content.
 _BY_CONTENT = "crc32c:"
 
 
@@ -102,7 +102,7 @@ class CachedStorage(ReadOnlyStorage):
         self.lists_by_pages = storage.lists_by_pages
         self._storage = storage
         self._listed: dict[str, ObjectInfo] = {}
-        self._stored: dict[str, ObjectInfo] = {}  # the store's version, by the name of the copy
+        self._stored: dict[str, ObjectInfo] = {}  # the store's version of each object, by the copy's name
         self._stuck: set[tuple[str, int]] = set()  # pieces whose wait has timed out
         self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop fetches or waits for
 

@@ -101,7 +101,7 @@ class PrefixedStorage(Storage):
 class _PrefixedUploads(PrefixedStorage):
     """A `PrefixedStorage` that implements `UnfinishedUploads`, because the inner storage does."""
 
-    _storage: Any  # a Storage with UnfinishedUploads, for which there is no type
+    _storage: Any  # a Storage that is also UnfinishedUploads, which no type can express
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         return self._listing(self._storage.list_unfinished(self._prefix + prefix))

@@ -46,7 +46,7 @@ _PACKAGES = {
 }
 
 _backends = Backends()
-registered: dict[str, StorageFactory | ForeignFactory] = {}  # by the prefix before the first colon
+registered: dict[str, StorageFactory | ForeignFactory] = {}  # keyed by the prefix before the first colon
 
 
 def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
@@ -237,7 +237,7 @@ async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathL
             raise ArgumentValueError(
                 f"{shown}: write {scheme}:// for the backend {factories[0].name!r}, or ./{shown} for a local file"
             )
-        factories = backends.by_scheme[""]  # it is the name of a local file
+        factories = backends.by_scheme[""]  # the path is the name of a local file
     if scheme_of(root) and not is_url:
         root = f"./{root}"  # the backend receives only the root, and must not interpret it as a URL
     if not factories:

@@ -72,7 +72,7 @@ class ResumingSource(ByteSource):
         self._reader = _Reader(storage, key, start, end, info)
         self._limit = storage.read_ahead if read_ahead is None else read_ahead
         self._scope: TaskScope | None = None
-        self._stop = anyio.CancelScope()  # of the task
+        self._stop = anyio.CancelScope()  # the background task's scope
         self._entered = False
         # The background task, if there is one, passes these to the reader.
         self._blocks: deque[bytes] = deque()
@@ -80,8 +80,8 @@ class ResumingSource(ByteSource):
         self._held = 0
         self._error: Exception | None = None
         self._ended = False
-        self._changed = anyio.Event()  # for the reader: a block, or the end
-        self._room = anyio.Event()  # for the task
+        self._changed = anyio.Event()  # tells the reader of a block or of the end
+        self._room = anyio.Event()  # tells the task that there is room
 
     @property
     def retries(self) -> int:
@@ -171,7 +171,8 @@ class ResumingSource(ByteSource):
         self._reader.position = position
 
     async def drop_damaged(self) -> bool:
-        """Report that the bytes read are damaged. Return whether rereading may help, as they are from a cached copy."""
+        """Report that the bytes read are damaged. Return whether rereading may help because a cached copy was at
+        fault."""
         reader = self._reader
         return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
 

@@ -54,8 +54,8 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
-# A policy for the requests that follow a failure which has already exhausted its retries. The delays add up to a second
-# or two.
+# A policy for requests made after a failure that has already exhausted its retries. The delays add up to a second or
+# two.
 BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)

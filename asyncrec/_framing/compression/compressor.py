@@ -60,7 +60,7 @@ class _Plain(Compressor):
         size = sum(map(len, buffers))
         self.member_input += size
         self.total_out += size
-        return [bytes(buffer) for buffer in buffers]  # copies joined runs of records, but not objects of type bytes
+        return [bytes(buffer) for buffer in buffers]  # copies joined runs of records, but not bytes objects
 
     def flush(self) -> bytes:
         return b""

@@ -16,7 +16,7 @@ try:
     from isal import isal_zlib
 
     _isal: Any = isal_zlib
-except ImportError:  # not built for this platform
+except ImportError:  # isal is not built for this platform
     _isal = None
 
 _ISAL_LEVELS = (1, 2, 3)  # isal's level 0 compresses, but callers expect zlib's level 0, which only stores

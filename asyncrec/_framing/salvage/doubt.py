@@ -47,7 +47,7 @@ class Doubt:
         self._max_record_bytes = max_record_bytes
 
     def damaged(self, began: int, end: int, reason: DamageReason, records: int, claim: int) -> None:
-        """Record damage that begins at ``began``, and ends where a search found a frame or the stream ends, at ``end``.
+        """Record damage from ``began`` to ``end``, which is where a search found a frame, or the end of the stream.
 
         Args:
             records: the number of records returned before the damage.

@@ -84,7 +84,7 @@ class FrameSalvager:
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
-        self._together = _FIRST_PIECE  # the number of bytes in which frames with bad data are skipped together
+        self._together = _FIRST_PIECE  # the number of bytes to check at once when skipping frames with bad data
         self._decoder: FrameDecoder | None = self._decoder_at(offset)
         self._run_end = -1
         # Used while a damaged range is being examined and there is no decoder:

@@ -1,4 +1,4 @@
-"""`MemberStream` decompresses GZIP members from a given member on. `MemberStarts` records where each one begins."""
+"""`MemberStream` decompresses GZIP members, starting at a given one. `MemberStarts` records where each one begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STARTS = 4096
 
 
 class MemberStream:
-    """The decompressed bytes of an object from the member at ``origin`` on.
+    """An object's decompressed bytes, starting with the member at ``origin``.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.

@@ -67,7 +67,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes from ``byte`` on if they are in memory, or else ``b""``: they must then be fed again."""
+        """Return the bytes starting at ``byte`` if they are in memory, otherwise ``b""``: feed them again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]
@@ -166,7 +166,7 @@ class MemberSalvager:
             self._pass_on(data)
 
     def read(self, max_bytes: int) -> tuple[list[Run], bool]:
-        """Return the records in about ``max_bytes`` of decompressed data, and whether more input is needed to go on."""
+        """Return the records in about ``max_bytes`` of decompressed data, and whether more input is needed."""
         runs: list[Run] = []
         made = 0
         del self.members[:-1]

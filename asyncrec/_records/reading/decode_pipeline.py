@@ -58,7 +58,8 @@ class ReadOptions:
 # If records are larger than this on average, twice as many bytes can be parsed in the same time.
 _LARGER_RECORDS = 1 << 10
 
-# Data is decompressed in chunks of this size. The overhead per chunk is negligible, and a chunk fits the CPU's cache.
+# Decompression chunk size: large enough that the per-chunk overhead is negligible, but small enough to fit in the CPU
+# cache.
 _INFLATE_STEP = 256 << 10
 # The maximum chunk size within a large record. The libraries join the output of a chunk while holding the GIL.
 _LARGE_STEP = 2 << 20
@@ -237,7 +238,7 @@ class Pipeline:
         # bytes.
         self._start = 0 if compression else position.offset
         self._records_before = position.record - position.skip
-        self._bytes_before = frame_bytes  # minus the skipped frames
+        self._bytes_before = frame_bytes  # reduced later by the size of the skipped frames
         self._placed: FormatError | None = None
         self.skip = position.skip
 

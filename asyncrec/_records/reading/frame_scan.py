@@ -73,7 +73,7 @@ class FrameScan:
         self._meter = FrameMeter(verify=verify, max_record_bytes=max_record_bytes)
         self._decompressor = Decompressor(compression) if compression else None
         self._sizes: list[np.ndarray[tuple[int], np.dtype[np.int64]]] | None = [] if sizes else None
-        self._members = [(0, 0)]  # the compressed and decompressed offset of each
+        self._members = [(0, 0)]  # the compressed and decompressed offset of each member
 
     @property
     def records(self) -> int:
@@ -142,7 +142,7 @@ async def scan_source(
     at_once = _READ_COMPRESSED if compression else _READ_BYTES
     while block := await source.receive(at_once):
         await in_thread(scan.feed, block)
-        del block  # before the next block arrives
+        del block  # so that it is freed before the next block arrives
         advance(scan.bytes - told)
         told = scan.bytes
     await in_thread(scan.finish)

@@ -75,7 +75,7 @@ class Inbox:
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
-    # -- the side of the producers: never waits -----------------------------------------------------------------------
+    # -- producer side (never blocks) ---------------------------------------------------------------------------------
 
     def put(self, item: Item) -> None:
         """Pass an item to the owner."""
@@ -110,7 +110,7 @@ class Inbox:
         self._state = _State.CLOSED
         self._arrived.set()
 
-    # -- the owner's side ---------------------------------------------------------------------------------------------
+    # -- owner side ---------------------------------------------------------------------------------------------------
 
     @property
     def head(self) -> Item | None:
@@ -168,7 +168,7 @@ class Inbox:
             else:
                 freed -= batch.size
                 self._items.append(batch)
-        self._budget.arrived(freed)  # last, because callers that wait for room may then add items
+        self._budget.arrived(freed)  # done last, because callers that wait for room may then add items
         return dropped
 
     def last_flush(self) -> FlushRequest | None:

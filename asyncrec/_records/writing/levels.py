@@ -66,7 +66,7 @@ class Levels:
 def _oldest(tickets: deque[tuple[int, float]]) -> float | None:
     try:
         return tickets[0][1]
-    except IndexError:  # also if another thread has just removed the last ticket
+    except IndexError:  # also raised if another thread has just removed the last ticket
         return None
 
 

@@ -25,7 +25,7 @@ Outcome = Callable[[bool | Exception], None]
 
 
 class KeptRecords(Protocol):
-    """The records of one object that are kept in memory until a flush has stored them in flush entries."""
+    """One object's records, kept in memory until a flush has stored them in flush entries."""
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
         """Keep sealed batches that were written to the object."""
@@ -82,7 +82,7 @@ class SourcesOutput:
 
 
 class KeysOutput:
-    """The file with the digests of one object's records, which is opened at the first record that has a key.
+    """The file with the digests of one object's records, opened at the first record with a key.
 
     Attributes:
         chunks: the file, once it is open.
@@ -208,7 +208,7 @@ class ObjectOutput:
         """Send all records written so far, and return whether they now survive this process."""
         if self._compression:
             await self._store([await in_thread(self._compressor.flush)])
-        await self.sources.note(self.records)  # before the last check that the job still belongs to this writer
+        await self.sources.note(self.records)  # must precede the last check that the job still belongs to this writer
         keys = self._key_chunks
         durable = keys is None or await keys.flush() == keys.size
         durable = await self._chunks.flush() == self._chunks.size and durable

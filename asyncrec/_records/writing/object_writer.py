@@ -32,7 +32,7 @@ class ObjectEvents(Protocol):
         """Open the next object. It is published, with its index and keys, when the context exits without an error."""
 
     async def before_publish(self) -> None:
-        """Prepare to publish an object that has been sent completely. It is published when this returns."""
+        """Prepare to publish a completely sent object, which is published once this returns."""
 
     async def published_object(
         self, output: ObjectOutput, first: float, last: float, ticket: int
@@ -78,7 +78,7 @@ class ObjectWriter:
         self._durable_flush = durable_flush
         self._eager = eager
         self._sidecar_bytes = 0
-        self._asked: set[FlushRequest] = set()  # requests whose records are being stored outside the object
+        self._asked: set[FlushRequest] = set()  # flush requests whose records are being stored outside the object
         self._failure: Exception | None = None
         self.opened = anyio.Event()
         self.finished = anyio.Event()
@@ -205,7 +205,7 @@ class ObjectWriter:
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
         try:
             await output.write(batches)
-            output.keep(batches)  # before their room is released
+            output.keep(batches)  # must happen before their room is released
         finally:
             self._budget.arrived(sum(batch.size for batch in batches))
             self._account(output.sidecar_bytes)
@@ -215,7 +215,7 @@ class ObjectWriter:
         self._asked.update(requests)
 
         def done(outcome: bool | Exception) -> None:
-            self._inbox.wake()  # so the owner raises the error, or checks the timer again
+            self._inbox.wake()  # so that the owner raises the error, or checks the timer again
             if isinstance(outcome, Exception):  # `run` finishes the requests, once their callers can see the error
                 self._failure = outcome
                 return
@@ -237,7 +237,7 @@ class ObjectWriter:
             raise self._failure
 
     def _account(self, sidecar_bytes: int) -> None:
-        """Report the current size of the index and the keys in memory to the budget."""
+        """Report to the budget how much memory the index and the keys now use."""
         self._budget.account(sidecar_bytes - self._sidecar_bytes)
         self._sidecar_bytes = sidecar_bytes
 

@@ -23,8 +23,8 @@ Record: TypeAlias = "Buffer | Mapping[str, Any]"
 Validate = Literal["sample", "all", "none"]
 Key: TypeAlias = "str | bytes | None"
 
-# With ``validate="sample"``, the first hundred records passed as bytes are checked, because most mistakes show there,
-# and then one in a hundred.
+# With ``validate="sample"``, the first hundred records passed as bytes are checked, because most mistakes show up
+# there, and then one in a hundred.
 _SAMPLE_FIRST = 100
 _SAMPLE_EVERY = 100
 # The number of rows encoded in one step. Encoding a small row takes a few microseconds.

@@ -90,7 +90,7 @@ class SingleObject:
         if (error := self.queue.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
-    # -- the calls of the owner task (ObjectEvents) -------------------------------------------------------------------
+    # -- ObjectEvents, called by the owner task -----------------------------------------------------------------------
 
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:

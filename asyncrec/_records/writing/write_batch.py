@@ -241,7 +241,7 @@ class WriteBatch:
         return batch
 
     def _spans(self) -> list[tuple[int, int, BatchSource | None, int]]:
-        """Return the first record, the end, the source and the turn of each run."""
+        """Return each run's first record, end, source and turn."""
         ends = [*(begin for begin, _, _ in self.runs[1:]), self.count]
         return [(begin, end, source, turn) for (begin, source, turn), end in zip(self.runs, ends, strict=False)]
 

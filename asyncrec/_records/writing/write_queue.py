@@ -84,12 +84,12 @@ class WriteQueue:
         self._join_digests = join_digests
         self._pending: WriteBatch | None = None
         self._first = max(1, int(BATCH_BYTES * first_part)), max(1, int(BATCH_RECORDS * first_part))
-        self._full_bytes, self._full_records = self._first  # of the pending batch, or of the next one
+        self._full_bytes, self._full_records = self._first  # the size at which the pending or next batch is full
         self._records = 0
         self._bytes = 0
         budget.when_starving(self.seal)
 
-    # -- for producers ------------------------------------------------------------------------------------------------
+    # -- producer side ------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -115,7 +115,7 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now, because a batch sealed above does not contain the record
+            source.position = position  # set only now, because a batch sealed above does not contain the record
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
@@ -153,7 +153,7 @@ class WriteQueue:
         if source is not batch.source:
             batch.begin_run(source)
         if source is not None:
-            source.position = position  # only now, because a batch sealed above does not contain the record
+            source.position = position  # set only now, because a batch sealed above does not contain the record
         batch.records += records
         batch.size += size
         batch.last = first + (len(records) - 1) * step
@@ -215,7 +215,7 @@ class WriteQueue:
         """The total size of the frames of the accepted records."""
         return self._bytes + (self._pending.size if self._pending else 0)
 
-    # -- for the owner ------------------------------------------------------------------------------------------------
+    # -- owner side ---------------------------------------------------------------------------------------------------
 
     @property
     def pending_since(self) -> float | None:
@@ -239,7 +239,7 @@ class WriteQueue:
             self._records, self._bytes = self.records, self.bytes
             self._pending = None
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internal helpers ---------------------------------------------------------------------------------------------
 
     def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
         """Return a batch with room for these records. If necessary, seal the pending batch or end its object first."""
@@ -254,7 +254,7 @@ class WriteQueue:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
             self.levels.taken(ticket, batch.time)
             if self._timed:
-                self.inbox.wake()  # so an idle owner recomputes its deadline
+                self.inbox.wake()  # so that an idle owner recomputes its deadline
         return batch
 
     def _hand_over(self, batch: WriteBatch) -> None:

@@ -117,7 +117,7 @@ class RecordWriter(OfOneProcess):
         self._queue.append(record, self._ticket)
 
     async def write_many(self, records: Iterable[Record]) -> None:
-        """Write records in order, about twice as fast as `write`. If cancelled, it has written the first of them."""
+        """Write records in order, about twice as fast as `write`. If cancelled, only a prefix has been written."""
         if self._encoder is not None:
             await self._encoder.take_many(records, self._write_batches)
         else:
@@ -190,7 +190,7 @@ async def open_writer(
     """Write records to one file or object: ``async with open_writer(path) as writer: await writer.write(b"...")``.
 
     If the block raises an exception or is cancelled, nothing appears under ``path``, and an existing object stays as it
-    was. Only records flushed to a local disk are kept, in ``.<name>.<id>.partial`` beside ``path``.
+    was. Only records flushed to a local disk are kept, in ``.<name>.<id>.partial`` next to ``path``.
 
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.

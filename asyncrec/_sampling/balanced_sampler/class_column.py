@@ -3,8 +3,8 @@
 The object ``_classes/<name>-<hash>.npz`` contains ``codes``, an int32 for each record in order, and ``labels``, as
 JSON. The hash covers the snapshot, the feature, and the versions of files that no manifest lists, so each snapshot has
 its own object. The object may be deleted at any time, because the next sampler rebuilds it. Another user of the store
-may have replaced the object, so no more bytes are unpacked than a column for this data set can have. An object that is
-not a column of this data set is overwritten.
+may have replaced the object, so reading it never unpacks more bytes than a column for this data set can have. An object
+that is not a column of this data set is overwritten.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# The number of threads, and of shards read at once. The threads decode records and hold the GIL most of the time, so
-# more threads would not help. With a remote store, reading twice as many shards hides the latency. With even more
-# shards, the data would leave the processor's cache before it is decoded.
+# The number of worker threads, and the number of local shards read at once. The threads decode records and hold the GIL
+# most of the time, so more threads would not help. With a remote store, reading twice as many shards hides the latency.
+# With even more shards, the data would leave the processor's cache before it is decoded.
 _THREADS = _SHARDS_AT_ONCE = 4
 _SHARDS_AT_ONCE_REMOTE = 8
 # The maximum size of the labels in a stored column, in bytes. It is enough for hundreds of thousands of names. A column
@@ -67,7 +67,7 @@ class ClassColumn:
     labels: tuple[Any, ...]
 
     def of(self, numbers: NDArray[np.int64]) -> ClassColumn:
-        """Return the column of these records, without the labels that they do not use."""
+        """Return the column restricted to these records, without the labels that none of them uses."""
         used, codes = np.unique(self.codes[numbers], return_inverse=True)
         return ClassColumn(codes.astype(np.int32), tuple(self.labels[code] for code in used.tolist()))
 

@@ -122,7 +122,7 @@ class ClassBalancedSampler:
         self._given = 0
         self._records: NDArray[np.int64] | None = None  # the records to draw from, or `None` for all records
         self._column = _NO_COLUMN  # released once the order has been computed
-        self._order: BalancedOrder | None = None  # computed with the first batches, after a state may set the seed
+        self._order: BalancedOrder | None = None  # computed with the first batches, once a state may have set the seed
         self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
     async def __aenter__(self) -> ClassBalancedSampler:
@@ -172,8 +172,8 @@ class ClassBalancedSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return the shared position of all workers, counted in batches, as JSON.
 
-        You can load the state with any number of workers. For files without a manifest, the state also identifies the
-        version of each file, in about 100 bytes per file.
+        You can load the state with any number of workers. For files without a manifest, the state also records each
+        file's version, which adds about 100 bytes per file.
         """
         return self.state_before(0)
 
@@ -241,7 +241,7 @@ Indices = NDArray[np.int64]
 
 
 class BalancedOrder:
-    """The order of class-balanced batches. Which records a batch contains is computed only from the batch's number.
+    """The order of class-balanced batches. A batch's records depend only on the batch's number.
 
     Args:
         codes: int (n,), the class of each record, from 0 to the number of classes - 1. Each class has at least one

@@ -114,7 +114,7 @@ class _Blocks:
 
 
 class _Interleaved:
-    """An interleaved order, which is computed block by block from the beginning.
+    """An interleaved order, computed block by block from the beginning.
 
     Computing a block takes about a microsecond, so skipping a million records takes about 60 ms.
     """

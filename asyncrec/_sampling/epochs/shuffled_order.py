@@ -78,8 +78,8 @@ class ShuffledOrder:
 
     Attributes:
         window: the number of records that are shuffled together.
-        chosen: the set of records in the order, or `None` for all records. If it is a set, only its records are
-            counted in the positions of shards, blocks and records.
+        chosen: the set of records in the order, or `None` for all records. If it is a set, the positions of shards,
+            blocks and records count only the records in it.
         identity: the values on which the order depends. They are stored in the state, and a state in which any of them
             differs is rejected.
 
@@ -135,7 +135,7 @@ class ShuffledOrder:
     ) -> Iterator[Window[Any]]:
         """Yield a worker's records, one window for each range of positions. Each step blocks the thread.
 
-        A block of which both windows at a border have records is read only once.
+        A block that straddles the border between two windows is read only once.
         """
         cut: Part[Any] | None = None
         following = next(ranges, None)

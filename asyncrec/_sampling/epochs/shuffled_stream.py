@@ -159,7 +159,8 @@ class ShuffledStream:
         self._ahead: ReadAheadItems[bytes | None] = ReadAheadItems(path=dataset.manifest.path, what="stream")
         self._records = self._ahead.items  # `None` is a damaged record
         self._told = False
-        # With ``newest=``, the digest of the records in the order or, until the stream is entered, that in the state.
+        # With ``newest=``, the digest of the records in the order or, until the stream is entered, the digest in the
+        # loaded state.
         self._digest: str | None = None
 
     async def __aenter__(self) -> ShuffledStream:
@@ -195,8 +196,8 @@ class ShuffledStream:
     def batches(self, batch_size: int) -> ShuffledBatches:
         """Iterate over lists of ``batch_size`` records.
 
-        All workers must use the same size, because whole batches are divided among them. If the size changes, batches
-        are counted anew from the current position.
+        All workers must use the same size, because whole batches are divided among them. If the size changes, counting
+        restarts at the current position.
         """
         return ShuffledBatches(
             whole_number(batch_size, "batch_size", least=1),
@@ -211,8 +212,8 @@ class ShuffledStream:
         """Return the position after the last batch returned, as JSON of a few hundred bytes.
 
         After the same number of batches, the state is the same for all workers. You can load it with another number of
-        workers, and with another batch size. For files without a manifest, the state also identifies the version of
-        each file, in about 100 bytes per file.
+        workers, and with another batch size. For files without a manifest, the state also records each file's version,
+        which adds about 100 bytes per file.
         """
         return self._state_at(self._batches.place)
 
@@ -263,7 +264,8 @@ class ShuffledStream:
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
-        """Return the settings that determine which records remain. A state with other settings is rejected."""
+        """Return the settings that determine which records remain to be read. A state with different settings is
+        rejected."""
         return {**order.identity, "uneven": self._uneven}
 
     @property
@@ -301,7 +303,7 @@ class ShuffledStream:
         return records
 
     async def _count_batches(self, size: int) -> None:
-        """Start to count batches of this size at the current position, and to read them ahead."""
+        """Start counting batches of this size at the current position, and reading them ahead."""
         await self._order.prepare()
         self._batches.count_batches(size)
         ranges = self._batches.ranges(self._order.window)

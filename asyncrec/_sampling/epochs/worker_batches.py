@@ -139,7 +139,7 @@ class WorkerBatches:
         self._epoch, self._start = epoch, position
 
     def count_batches(self, size: int) -> None:
-        """Start to count batches of this size at the current position.
+        """Start counting batches of this size at the current position.
 
         Raises:
             ValueError: an epoch has too few batches for all workers.
@@ -211,7 +211,7 @@ class WorkerBatches:
                 f"{self.count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} "
                 'workers; use smaller batches, or uneven="pad", which repeats some records'
             )
-        return -((self._worker - dealt) // self._workers)  # the number of dealt batches that this worker gets
+        return -((self._worker - dealt) // self._workers)  # the number of batches dealt to this worker
 
     def _batch(self, start: int, number: int) -> tuple[int, int]:
         """Return the positions of this worker's batch in round ``number``."""

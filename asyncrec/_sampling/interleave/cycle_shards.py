@@ -306,7 +306,7 @@ class CycleShards:
                 yield place
 
     def open_cursor(self, place: int, start: Position) -> ShardCursor:
-        """Begin to read the shard at ``place`` from position ``start``, and return its cursor."""
+        """Start reading the shard at ``place`` from position ``start``, and return its cursor."""
         shard = self._sequence[place]
         feed: ShardFeed
         feed = reader = self._inputs.reader(

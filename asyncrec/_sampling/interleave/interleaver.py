@@ -133,7 +133,7 @@ class Interleaver:
     async def gather(
         self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
     ) -> None:
-        """Append the next records to ``out`` until it has ``count`` records or all shards have ended.
+        """Append the next records to ``out`` until it has ``count`` records or all shards are exhausted.
 
         With ``buffered_only``, append only records that are already in memory. If ``out`` is empty, one batch of a
         shard may be read first, unless ``or_nothing`` is set. After an error, every call raises the error again. No
@@ -209,7 +209,7 @@ class Interleaver:
                 self._cursors[place].advance(rounds * block)
 
     async def _fill(self, place: int) -> bool:
-        """Fetch the next batch of a shard. Return `False` if the shard has ended or if another shard may be next."""
+        """Fetch the next batch of a shard. Return `False` if the shard is exhausted or if another one may be next."""
         pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:
@@ -238,9 +238,9 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read the shards at ``places``.
+        """Start reading the shards at ``places``.
 
-        With a pool, begin to read all shards of the cycle instead, and as many successors as there is room for.
+        With a pool, start reading all shards of the cycle instead, and as many successors as there is room for.
         """
         for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:

@@ -57,7 +57,7 @@ class InterleaveOrder:
         self._next_input = 0
 
     def next(self) -> Take | None:
-        """Return the next input and the number of records to take, or `None` if every input has ended."""
+        """Return the next input and the number of records to take, or `None` if all inputs are exhausted."""
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
@@ -129,7 +129,7 @@ class InterleaveOrder:
         self.load(self.parsed(StateValues(state)))
 
     def parsed(self, values: StateValues) -> OrderState:
-        """Parse a state of an order over the same number of inputs. Raises the errors of `load_state_dict`."""
+        """Parse a state of an order over the same number of inputs. Raises the same errors as `load_state_dict`."""
         state = OrderState(
             tuple(values.optional_wholes("slots", below=self._inputs)),
             values.whole("slot"),
@@ -175,7 +175,7 @@ class NondeterministicOrder(InterleaveOrder):
         self._ready = ready
 
     def next(self) -> Take | None:
-        """Return the next input that is ready, as `InterleaveOrder.next` does, or `None` if every input has ended.
+        """Return the next input that is ready, as `InterleaveOrder.next` does, or `None` if all inputs are exhausted.
 
         If no input is ready, return an input that is not ready. The caller must then wait for any input to become
         ready, and call `next` again.

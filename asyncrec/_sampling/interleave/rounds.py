@@ -15,7 +15,7 @@ from asyncrec._sampling.interleave.provenance import RecordSource, SourcedBatch
 
 
 class RoundInput(NamedTuple):
-    """The records of one input, from index ``begin`` of ``current`` on, followed by the records of ``next``."""
+    """The records of one input, starting at index ``begin`` of ``current``, followed by the records of ``next``."""
 
     place: int
     current: SourcedBatch

@@ -120,7 +120,7 @@ class ShardInputs:
         self.check_known(versions)
 
     def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
-        """Return a reader of a shard from ``position`` on. The reader opens the shard on first use."""
+        """Return a reader for a shard, starting at ``position``. The reader opens the shard on first use."""
         return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
@@ -162,7 +162,7 @@ class ShardInputs:
         await reader.aclose()
 
     async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
-        """Read the records with these sources, which are from a state, again.
+        """Reread the records with these sources, which come from a state.
 
         Raises:
             DatasetError: as for `read_again`.
@@ -286,7 +286,7 @@ async def inputs_at(
                 inputs.append(ShardInput(display_path, given, fspath(path)))
                 continue
             root, key = split_path(path)
-            # The factory of a scheme may split paths in its own way, so two paths share a storage object only if they
+            # A scheme's factory may split paths in its own way, so two paths share a storage object only if they
             # certainly have the same root.
             shared = "://" in root or not scheme_of(path)
             if shared and root in opened:

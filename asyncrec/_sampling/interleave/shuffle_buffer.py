@@ -153,7 +153,7 @@ class ShuffleBuffer(Generic[T]):
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
-        """Continue as the buffer that returned this state and held these items.
+        """Restore the buffer that returned this state and held these items.
 
         Raises:
             ValueError: the state is damaged or of another version, or there are more items than ``buffer_size``.

@@ -215,7 +215,7 @@ class InterleaveStream:
 
 
 def _stands_in(state: Mapping[str, Any]) -> set[int]:
-    """Return the shards in which a state has positions."""
+    """Return the shards for which a state records a position."""
     return {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
 
 

@@ -128,7 +128,7 @@ class ClassQueues(Generic[T]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
-        """Continue as the queues that returned this state and contained these items, each given with its class.
+        """Restore the queues that returned this state and contained these items, each given with its class.
 
         Raises:
             ValueError: the state is damaged, or does not match the items because the classes or the parameters changed.
@@ -136,7 +136,7 @@ class ClassQueues(Generic[T]):
         self.load(self.parsed(StateValues(state)), items)
 
     def parsed(self, values: StateValues) -> QueuesState:
-        """Parse a state of queues with the same parameters. Raises the errors of `load_state_dict`."""
+        """Parse a state of queues with the same parameters. Raises the same errors as `load_state_dict`."""
         lengths = values.wholes("lengths")
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
@@ -185,7 +185,7 @@ class ClassQueues(Generic[T]):
     def _drop(self) -> None:
         length = self._longest
         if length == self._per_class:
-            # There is a shorter queue, because P - 1 ready classes of K items do not fill a capacity of P x K.
+            # A shorter queue exists, because P - 1 ready classes with K items each cannot fill a capacity of P x K.
             length = next(shorter for shorter in range(length - 1, 0, -1) if shorter in self._by_length)
         cls = next(iter(self._by_length[length]))
         self._queues[cls].popleft()

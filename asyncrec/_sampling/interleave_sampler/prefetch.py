@@ -81,7 +81,7 @@ class Prefetcher:
         self._scope = scope
         self._loaded: Mapping[str, Any] | None = None
         self._start: tuple[BuilderState, int] | None = None  # the loaded state, parsed
-        self._last: tuple[Snapshot, int] | None = None  # for the last batch returned
+        self._last: tuple[Snapshot, int] | None = None  # as in `batches`, for the last batch returned
         self._snapshots = _Snapshots(builder, possible=has_state, wanted=size > 0)
         self._changed = anyio.Event()
         self._room = anyio.Event()

@@ -108,8 +108,8 @@ class InterleaveSampler:
             examples is dropped; `stats` counts these examples.
         shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means no buffer.
         drop_remainder: whether a short last batch is discarded. (With ``class_fn``, see ``on_exhausted``.)
-        worker: ``(i, n)`` for worker i of n, which reads only every n-th of the shards, sorted by name, from number i
-            on. Workers and shards are numbered from 0.
+        worker: ``(i, n)`` for worker i of n, which reads only every n-th shard in order of name, starting with number
+            i. Workers and shards are numbered from 0.
         on_exhausted: with ``class_fn``, how to proceed at the end of the last pass, or after a whole pass with too few
             classes for a batch. ``"stop"`` ends the iteration, and raises an error if there was no batch; ``"short"``
             returns the complete classes, in batches of fewer classes; ``"repeat"`` continues for at most one more pass,

@@ -200,8 +200,8 @@ class Dataset:
     async def get_by_key(self, key: str | bytes) -> bytes:
         """Read the first committed record with this ``key`` or, with ``newest=``, the newest record with it.
 
-        The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes
-        per record. If a remote store holds a checkpoint (`asyncrec.tools.compact`), whose keys are sorted, each call
+        The first call reads the keys of all shards (16 bytes per record), and keeps them sorted in memory (24 bytes per
+        record). If a remote store holds a checkpoint (`asyncrec.tools.compact`), whose keys are sorted, each call
         instead reads a block of keys, until these reads have cost as much as reading all keys would.
 
         Raises:

@@ -82,7 +82,7 @@ class FrameExtractor:
 
     def of(self, data: bytes, start: int) -> list[bytes]:
         """Return the records in ``data``, which begins at byte ``start``."""
-        # Neighbouring records are cut out in one piece. The bytes between these pieces are neither needed nor checked.
+        # Neighbouring records are extracted together. The bytes between such groups are neither needed nor checked.
         cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
         firsts = np.concatenate([[0], cuts])
         lasts = np.concatenate([cuts, [len(self._within)]]) - 1

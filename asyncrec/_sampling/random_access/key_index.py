@@ -148,9 +148,9 @@ class KeyIndex:
         self._starts = starts
         self._files = KeyFiles(folder, shards, starts, contents=contents)
         self._reading = anyio.Lock()
-        self._columns: Columns | None = None  # of all shards
+        self._columns: Columns | None = None  # the columns of all shards
         self._runs: OpenRuns | None = None
-        self._others: Columns | None = None  # of the shards that no run covers
+        self._others: Columns | None = None  # the columns of the shards that no run covers
         self._asked = 0
         self._order: CommitOrder | None = None
 

@@ -37,12 +37,13 @@ from asyncrec.storage._url import join
 _MOST_ON_LOOP = 256 << 10
 # The maximum number of records of one shard that are read on the event loop. Each takes a system call of 1.4 us.
 _MOST_RECORDS_ON_LOOP = 256
-# The maximum number of bytes cut at once. Cutting more would make the event loop wait longer for the GIL.
+# The maximum number of bytes split into records at once. Splitting more would make the event loop wait longer for the
+# GIL.
 _PIECE_BYTES = 1 << 20
 # A range of at least this size is read into its own object. Smaller ranges are collected in one buffer.
 _LARGE = 128 << 10
 _PIECE_RECORDS = 4096
-# The amount read in one thread hop, which is large enough to make the cost of the hop negligible.
+# The amount read in one thread hop: large enough to make the hop's cost negligible.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
 # The maximum number of files from which records are read together. If a hop has time left after that, it continues with
@@ -66,7 +67,7 @@ class LocalShards:
         self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
-        # Cutting holds the GIL, so a second thread would only make the event loop wait for both.
+        # Extracting records holds the GIL, so a second thread would only make the event loop wait for both.
         self.cutting = threading.Lock()
         on_fork(self)
 
@@ -259,7 +260,7 @@ class _Piece:
         return True
 
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
-        """Return the records, or `None` if any is damaged or missing. The lock ``cutting`` is held while cutting."""
+        """Return the records, or `None` if any is damaged or missing. The lock ``cutting`` is held meanwhile."""
         if self._view is None:
             data = _read(self._file, *self._ranges[0])
         else:
@@ -272,7 +273,7 @@ class _Piece:
 
 
 def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
-    """Split a part into pieces that are small enough to be cut at once."""
+    """Split a part into pieces small enough to be split into records in one step."""
     count = len(part.within)
     if count <= _PIECE_RECORDS:
         whole = _Piece(file, part)

@@ -2,8 +2,8 @@
 
 Records that can be read without waiting are read on the event loop, for about half a millisecond at most. Other records
 of uncompressed shards in a local folder are read in a worker thread (`LocalShards`), in one hop per call unless the
-call is large. `RangeReader` reads the remaining records, as well as all records that are not as expected: its errors
-describe the problem.
+call is large. `RangeReader` reads the remaining records, and also any record that is not as expected, because its
+errors describe the problem.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RecordLookup:
     def __init__(self, files: ShardFiles, indexes: Indexes, starts: Numbers) -> None:
         self._indexes = indexes
         self._starts = starts
-        self._borders = memoryview(starts.data)  # its items are ints, but are not stored as objects
+        self._borders = memoryview(starts.data)  # its items are read as ints, but not stored as objects
         self._count = int(starts[-1])
         self.reader = RangeReader(files)
         self._local = LocalShards.of(files)

@@ -45,8 +45,8 @@ async def open_dataset(
             record without a key has no other versions. The data set then returns the newest version of each key (see
             `Dataset`). The first look-up by key reads the same keys as without ``newest``, and every look-up reads all
             versions of its key. A stream first reads all keys, and all records whose key occurs more than once, and
-            keeps a bit for each record. For millions of keys, this takes temporary files, with 24 bytes for each key,
-            and 81 bytes for each record whose key occurs more than once.
+            keeps a bit for each record. For millions of keys, this needs temporary files of 24 bytes for each key, and
+            81 bytes for each record whose key occurs more than once.
         cache: a local folder that caches the data read, including the manifest and the indexes, for all processes on
             this machine. Each process requests only a listing, and data that no process has yet read. Use a cache for a
             remote store that is read more than once, or by several processes.

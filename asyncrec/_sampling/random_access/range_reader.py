@@ -1,10 +1,10 @@
 """`RangeReader` reads selected records of a shard, reads neighbouring records together, and verifies every checksum.
 
 A shard is read in ranges. Wanted records with few bytes between them share a range, up to a limit. The records of an
-uncompressed shard are cut from the range as it arrives. If the range were first joined and then cut in a thread, it
-would be in memory twice, and its records would be in that thread's part of the heap. A range of a compressed shard
-consists of members, which are decompressed in a worker thread from their beginning. Small decompressed members are
-cached, so that reading neighbouring records is cheap. If a file is a single large member, as written by TensorFlow,
+uncompressed shard are extracted from the range as it arrives. If the range were first joined and then split in a
+thread, it would be in memory twice, and its records would be in that thread's part of the heap. A range of a compressed
+shard consists of members, which are decompressed in a worker thread from their beginning. Small decompressed members
+are cached, so that reading neighbouring records is cheap. If a file is a single large member, as written by TensorFlow,
 each read decompresses the file from its start up to the last wanted record. This is correct and takes bounded memory,
 but is slow; asyncrec itself writes members of 4 MiB.
 
@@ -45,7 +45,7 @@ from asyncrec.errors import CorruptRecordError, FormatError
 # read. For a file, that takes 0.3 ms (opening, closing, thread hops). For a store, the time is measured.
 _GAP = 512 << 10
 # The maximum size of a read. For a store, it is large enough to make the cost of a request negligible. For a file, it
-# is smaller, because a thread that cuts more at once makes the event loop wait longer for the GIL.
+# is smaller, because a thread that splits more bytes into records at once makes the event loop wait longer for the GIL.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
 # The number of concurrent reads: enough for all blocks of a shuffled window, but not too many for a store's
@@ -58,9 +58,9 @@ _CONCURRENT, _CONCURRENT_SINGLE = 20, 64
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
-# Cutting and checking this many bytes takes less time than a thread hop.
+# Extracting and checking the records in this many bytes takes less time than a thread hop.
 _CUT_ON_LOOP = 64 << 10
-# The maximum part of a range that is cut before other tasks get a turn. Cutting this much takes about 0.2 ms.
+# The maximum part of a range that is split into records before other tasks get a turn. This takes about 0.2 ms.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
 
@@ -76,7 +76,7 @@ class RangeReader:
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
-        # Cutting holds the GIL, so a second thread would only make the event loop wait for both.
+        # Extracting records holds the GIL, so a second thread would only make the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
         # More threads would not be faster, and each thread has its member in memory twice.
         self._inflating = anyio.CapacityLimiter(processors())
@@ -197,7 +197,7 @@ class RangeReader:
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
-        """Return consecutive records, cutting them as their bytes arrive, or `None` if any is damaged or missing."""
+        """Return consecutive records, extracted as their bytes arrive, or `None` if any is damaged or missing."""
         sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
         size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:

@@ -1,4 +1,5 @@
-"""`receive_frames` cuts records from bytes as they arrive. `Blocks` and `Stored` keep bytes until they are needed."""
+"""`receive_frames` extracts records from bytes as they arrive. `Blocks` and `Stored` keep bytes until they are
+needed."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ class Blocks:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
 
-# Blocks larger than `_LARGE`, and the blocks of records larger than `_LARGE`, are cut in a worker thread. Other blocks
-# are cut on the event loop, and other tasks get a turn after each block that is larger than `_SMALL`.
+# Blocks larger than `_LARGE`, and the blocks of records larger than `_LARGE`, are split into records in a worker
+# thread. Other blocks are split on the event loop, and other tasks get a turn after each block that is larger than
+# `_SMALL`.
 _LARGE = 1 << 20
 _SMALL = 64 << 10
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from asyncrec.errors import ArgumentTypeError, RecordIndexError
 
-# A number beyond any data set, but within int64.
+# A number larger than that of any record, but within int64.
 _FAR = 1 << 62
 
 

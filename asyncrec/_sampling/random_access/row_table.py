@@ -1,7 +1,7 @@
 """`RowTable` groups rows in bounded memory. It returns the rows of a bucket together, no matter when they were added.
 
 Rows are kept in memory up to a limit. Beyond the limit, they are written to temporary files, one for each bucket, and
-about one 256th of all rows is in memory at a time. Rows that are to be compared must be in the same bucket.
+only about 1/256 of all rows is in memory at a time. Rows that are to be compared must be in the same bucket.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ async def snapshot_in(
     Args:
         cached: a function that returns a storage backend that reads the given folder through the cache.
 
-    Raises the errors of `asyncrec.open_dataset`.
+    Raises the same errors as `asyncrec.open_dataset`.
     """
     folder = cached(store)
     manifest = None
@@ -101,8 +101,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         )
 
     if not name or is_pattern(name):
-        # A shard's name consists of the data set's name, a hyphen and more, so the data set's name begins with the text
-        # before the pattern's first hyphen.
+        # A shard's name consists of the data set's name, a hyphen and further text, so the data set's name begins with
+        # the text before the pattern's first hyphen.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]
         warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")

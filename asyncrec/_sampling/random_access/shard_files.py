@@ -194,7 +194,7 @@ class ShardFiles:
             known = self._versions.get(shard) or self._told.get(shard)
             if known is None:
                 known = self._told[shard] = await self.folder.head(self.shards[shard].path)
-                # If the store keeps no checksum of one object, it keeps no checksum of any object.
+                # A store that keeps no checksum for one object keeps none for any object.
                 self._asks_for_checksums = known.crc32c is not None
             return known
 
@@ -222,7 +222,7 @@ async def check_content(storage: Storage, path: str, entry: ShardEntry, info: Ob
     Return whether anything was compared. A damaged shard is accepted.
 
     Raises:
-        ObjectChangedError: another shard has the name of the shard in the manifest.
+        ObjectChangedError: a different shard now has the name of the shard in the manifest.
         StorageError: the store failed.
     """
     if None not in (entry.crc32c, info.crc32c):
@@ -237,10 +237,10 @@ async def check_content(storage: Storage, path: str, entry: ShardEntry, info: Ob
 
 
 async def refuse_unless_damaged(storage: Storage, path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Read a whole shard whose checksum is not that in the manifest, and accept it if it is damaged.
+    """Read an entire shard whose checksum differs from the manifest's, and accept the shard if it is damaged.
 
     Raises:
-        ObjectChangedError: all records are intact, so this is another shard.
+        ObjectChangedError: all records are intact, so this is a different shard.
         StorageError: the store failed.
     """
     limit = max(MAX_RECORD_BYTES, entry.max_record_bytes)

@@ -33,7 +33,7 @@ NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _THREADS = 16
 # The maximum number of folders remembered as durable. A forgotten folder only needs another fsync.
 _MOST_FOLDERS = 1000
-# The errors of filesystems without hard links (FAT, some FUSE and SMB). Linux returns EPERM.
+# The errors that filesystems without hard links raise (FAT, some FUSE and SMB). Linux returns EPERM.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 

@@ -76,7 +76,7 @@ def mount_of(fd: int) -> tuple[str, str]:
 
 
 def _filesystem(device: int) -> str:
-    """Return the type of the filesystem on a device; empty if it is unknown."""
+    """Return the type of the filesystem on a device, or an empty string if it is unknown."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     return next((kind for _, name, kind in _mounts() if name == wanted), "")
 

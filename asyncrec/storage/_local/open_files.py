@@ -24,7 +24,7 @@ Range = tuple[int, int]
 """The size and the position of a range of bytes in a file."""
 
 _NOWAIT = NOWAIT
-_WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
+_WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # missing on macOS
 # The maximum number of open files of one data set: enough for the shards of most data sets, and at most a sixteenth of
 # the process's limit, because other code also opens files.
 _MOST_OPEN = 64
@@ -78,14 +78,14 @@ class OpenFile:
         """Record that a cached copy is in use, so that other processes can see it. Blocks."""
         if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
             self._used = time.monotonic()
-            with suppress(OSError):  # another user's file
+            with suppress(OSError):  # the file belongs to another user
                 os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
-        """Copy the ranges that are in memory into ``view``, in which the ranges are laid out one after another.
+        """Copy the ranges that are in memory into ``view``, in which the ranges are laid out back to back.
 
-        Return the size, the position and the offset in the view of each range that is not in memory, or that extends
-        beyond the end of the file.
+        For each range that is not in memory, or that extends beyond the end of the file, return its size, its position,
+        and its offset in the view.
         """
         missing = []
         at = 0
@@ -195,7 +195,7 @@ class OpenFiles:
 
     def forked(self) -> None:
         """Close the files in a forked child, which has no other threads."""
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.Lock()  # another thread may have held the old lock during the fork
         for file in self._files.values():
             file.close()
         self._files.clear()

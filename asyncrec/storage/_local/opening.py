@@ -176,7 +176,7 @@ _ADVICE = {
 
 
 def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """Return asyncrec's error for a system error, to be raised from it. ``doing`` is a gerund, such as "reading"."""
+    """Return the asyncrec error to raise from a system error. ``doing`` is a gerund, such as "reading"."""
     code = error.errno or 0
     kind: type[StorageError] = StorageError
     if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):

@@ -112,7 +112,7 @@ class LocalSource(ByteSource):
         return block
 
     def _held(self, wanted: int) -> bytes | None:
-        """Return bytes of the blocks read ahead, or `None` if no block was read."""
+        """Return bytes of the blocks read ahead, or `None` if no block was read ahead."""
         if not self._ahead:
             return None
         block = self._ahead[0]  # empty if the file has been truncated

@@ -70,8 +70,8 @@ class UnfinishedFile:
         self._target = target
         self._lock: FileLock | None = None  # owns the descriptor
         self._partial: str | None = None
-        self._mode = _UNPUBLISHED  # of the object, once it is published
-        self._size = 0  # bytes sent
+        self._mode = _UNPUBLISHED  # the object's mode, once it is published
+        self._size = 0  # the number of bytes sent
         self._pushed = 0  # the end of the bytes written by `push`
         self._before_write: Callable[[], None] | None = None
         self._ahead_of: UnfinishedFile | None = None  # the file that is written after this one

@@ -1,8 +1,8 @@
 """Code shared by storage backends over HTTP, for authors of plugins.
 
 asyncrec's own backends use these names, which change when the backends need it. They have **no promise of stability**,
-not even within a minor version. A plugin that uses them pins the version of asyncrec, or copies the code. The
-names that every backend needs are in `asyncrec.storage`, and are stable.
+not even within a minor version. A plugin that uses them should pin asyncrec's version or copy the code. The names that
+every backend needs are in `asyncrec.storage`, and are stable.
 
     RangedSource, LongAnswer, StreamSlots             a source that requests ranges, or reads on in one response
     StraightBody                                      the body of an aiohttp response, received without copies

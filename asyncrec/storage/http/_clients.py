@@ -37,8 +37,8 @@ _CLOSE_SECONDS = 5.0
 _PROXY_ASKS = 407
 _ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
-# The error codes for a host that does not exist according to a name server. If no name server responds, the code is a
-# different one.
+# The error codes for a host that does not exist, as reported by a name server. If no name server responds, the code is
+# different.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_ON_LOOP = 1 << 20  # copying takes a few tenths of a millisecond
+_ON_LOOP = 1 << 20  # copying this much takes a few tenths of a millisecond
 
 
 class PartSlots:
@@ -141,8 +141,8 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 
 
 def _array_of(buffer: Buffer) -> NDArray[np.uint8]:
-    # NumPy releases the GIL while it copies. A memoryview does not, so the event loop was blocked for 5 to 20 ms while
-    # the kernel allocated the memory.
+    # NumPy releases the GIL while it copies. Copying through a memoryview does not, and blocked the event loop for 5 to
+    # 20 ms while the kernel allocated the memory.
     return np.frombuffer(buffer, np.uint8)
 
 

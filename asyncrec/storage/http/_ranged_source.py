@@ -82,7 +82,7 @@ class LongAnswer(Protocol):
 class StreamSlots:
     """A storage's slots for sources that keep a connection between two calls of their readers::
 
-        self.streams = StreamSlots(8)  # of the storage; each source passes slots=storage.streams
+        self.streams = StreamSlots(8)  # kept by the storage; each source passes slots=storage.streams
 
     Attributes:
         left: the number of free slots.
@@ -306,7 +306,7 @@ class RangedSource(ByteSource):
         return blocks
 
     async def _begin_stream(self, end: int) -> LongAnswer:
-        self._slots.left -= 1  # before the request, so that no other reader takes the slot
+        self._slots.left -= 1  # done before the request, so that no other reader takes the slot
         try:
             return await self.stream(self._position, end)
         except BaseException:

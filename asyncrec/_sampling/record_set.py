@@ -2,7 +2,7 @@
 
 A stream over a subset identifies the records by their positions in the subset. `ranks` and `numbers` convert record
 numbers to positions and back. Because a count is stored for every 512 records, each conversion only has to read 64
-bytes of the bits. The set takes 1.4 MB for a data set of ten million records.
+bytes of the bitmap. The set takes 1.4 MB for a data set of ten million records.
 """
 
 from __future__ import annotations

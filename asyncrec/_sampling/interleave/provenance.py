@@ -85,7 +85,7 @@ class TracedRecords:
         self.known.append(source)
 
     def extend(self, other: TracedRecords) -> None:
-        """Append records that were read after these records. ``other`` must not be used afterwards."""
+        """Append the records of ``other``, which were read after these. ``other`` must not be used afterwards."""
         if not self.records:
             self.records, self.known, self.slices = other.records, other.known, other.slices
             return

@@ -119,7 +119,7 @@ class LocalShards:
         return None if data is None else cut_exactly(data, lengths)
 
     def opened(self, shard: int) -> OpenFile | None:
-        """Return the shard's open file, or `None` if it cannot be opened or is another version of the shard. Blocks."""
+        """Return the shard's open file, or `None` if it cannot be opened or is a different version. Blocks."""
         file = self._open.held(shard, waits=True)
         if file is not None:
             return file

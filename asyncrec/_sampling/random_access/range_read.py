@@ -1,4 +1,4 @@
-"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` helps to choose these sets."""
+"""`RangeRead` is a set of records of one shard that are read together. `ReadCost` helps choose these sets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex
 
-# The maximum number of bytes of a small record. Many small records may be requested from a store at once.
+# The maximum size of a small record, in bytes. Many small records may be requested from a store at once.
 _SMALL = 64 << 10
 
 
 @dataclass(slots=True)
 class RangeRead:
-    """The records that are read in one read of a shard, or all wanted records of the shard.
+    """The records to get in one read of a shard, or all wanted records of the shard.
 
     Attributes:
         within: the numbers of the wanted records in the shard, ascending and distinct.
@@ -66,7 +66,7 @@ _CHEAP_BYTES = 256 << 10
 
 
 class ReadCost:
-    """The cost of recent reads from a remote store. If many requests return little data, this is logged once.
+    """The cost of recent reads from a remote store. A message is logged once if many requests return little data.
 
     A read takes some time before its first byte, and some time for each byte. Instead of waiting for the first byte of
     another read, a certain number of unwanted bytes could be received and discarded. Two records with at most that many
@@ -85,7 +85,7 @@ class ReadCost:
         return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
 
     def took(self, size: int, seconds: float, *, records: int, wanted: int) -> None:
-        """Account for a read of ``size`` bytes that took ``seconds``.
+        """Record that a read of ``size`` bytes took ``seconds``.
 
         ``wanted`` bytes of the read belonged to the ``records`` wanted records. If reads return little wanted data, log
         their cost once.

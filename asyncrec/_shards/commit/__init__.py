@@ -1,1 +1,1 @@
-"""Publish shards, and commit segments of the manifest. Each of them appears complete or not at all."""
+"""Publish shards, and commit segments of the manifest. Each shard or segment appears in full or not at all."""

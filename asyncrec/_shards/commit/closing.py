@@ -1,4 +1,4 @@
-"""Read and end the logs of writers. A log's segments are numbered from 1, and its last segment ends it.
+"""Read and end writers' logs. A log's segments are numbered from 1, and its last segment ends it.
 
 Suppose writer A is suspended for an hour in the middle of a commit. Process B considers A dead, and wants to delete A's
 uncommitted objects. If B only checked that A had not committed, A could resume after the check, and its commit would
@@ -25,7 +25,7 @@ from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, Obj
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# With this many attempts, even the fastest writer can be ended between two of its commits.
+# The maximum number of attempts: enough to end even the fastest writer between two of its commits.
 _ATTEMPTS = 100
 
 
@@ -74,7 +74,8 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
             writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
         )
         try:
-            # Not shielded: a cancelled one is settled by the next call, and each clean-up has a limit of its own.
+            # Not shielded: if this is cancelled, the next call finds out the outcome. Each clean-up has its own time
+            # limit.
             await create(folder, segment_key(name, writer, number + 1), tombstone.encode(), shield=False)
         except ObjectExistsError:
             continue

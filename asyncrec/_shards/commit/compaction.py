@@ -104,7 +104,7 @@ async def compact_manifest(
         grace: the grace period in seconds, at least 60.
         latest: whether to write an object with a fixed name that names the newest checkpoint, for stores that cannot
             list.
-        least: do nothing if fewer segments than this are in no checkpoint.
+        least: do nothing if fewer segments than this are not yet in a checkpoint.
         most_deleted: the maximum number of segments to delete. The next call deletes the rest.
         keys: whether to make runs of keys. If false, only the existing runs whose shards all still exist are kept.
 
@@ -186,9 +186,9 @@ async def clean_runs(folder: Storage, name: str, *, path: str) -> list[str]:
 async def compact_unasked(
     folder: Storage, name: str, *, path: str, least: int, most_deleted: int, behind: int | None = None
 ) -> Compaction | None:
-    """Call `compact_manifest` if at least ``least`` segments are in no checkpoint; otherwise return `None`.
+    """Call `compact_manifest` if at least ``least`` segments are not in a checkpoint; otherwise return `None`.
 
-    The check lists the manifest, and reads the first lines of the newest checkpoint. If ``behind`` is passed and is not
+    The check lists the manifest and reads the first lines of the newest checkpoint. If ``behind`` is passed and is not
     the number of the newest checkpoint, the listing is enough, because another process has just compacted the manifest.
 
     Raises:
@@ -228,7 +228,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
-        # Only the checkpoint has the content of deleted objects, so read it back before any process relies on it.
+        # Deleted objects survive only in the checkpoint, so read it back before any process relies on it.
         try:
             there = await read_checkpoint(folder, key)
         except ObjectNotFoundError as error:
@@ -251,10 +251,10 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
     except ObjectExistsError:
         _path_log.info(join(folder.root, name), "another process has just created checkpoint %d", number)
     except UnsettledError:
-        won = True  # perhaps won: keep the data for the next compaction to read or delete
+        won = True  # may have succeeded: keep the data for the next compaction to read or delete
         raise
     except BaseException as error:
-        if isinstance(error, Exception) or not asked:  # otherwise the call was cancelled, but may still win
+        if isinstance(error, Exception) or not asked:  # else cancelled, but may still succeed
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
                 with suppress(StorageError):
                     await folder.delete(key)

@@ -123,7 +123,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
     keys = []
     for number in sorted({*listed.pointers, *listed.checkpoints}):
         if number > listed.newest:
-            break  # the process that made this checkpoint may still win its number
+            break  # the process that made this checkpoint may still get its number
         makers = listed.checkpoints.get(number, {})
         winner = (
             await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
@@ -134,7 +134,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
         if number in listed.pointers and over and not stays:
             keys.append(checkpoint_pointer_key(name, number))
-    # Delete a pointer after its checkpoint: a pointer without a checkpoint is found again, but not the reverse.
+    # Delete each pointer after its checkpoint: the next call finds a pointer without a checkpoint, but not the reverse.
     for key in keys:
         await folder.delete(key)
     return keys

@@ -21,8 +21,8 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# The time limit, in seconds, for creating a small object, including the backend's retries. Reading it back has the same
-# limit again.
+# The time limit, in seconds, for creating a small object, including the backend's retries. Reading it back has a
+# separate limit of the same length.
 _SECONDS = 60
 
 
@@ -33,12 +33,12 @@ async def create(
 
     If the store does not respond, the object is read back to find out whether it was created.
 
-    The request is shielded and has a time limit. ``deadline`` ends it earlier, even if the deadline is brought forward
-    in the meantime. Without ``shield``, a cancellation leaves it unknown whether the object exists, and the caller must
-    handle both cases.
+    The request is shielded and has a time limit. ``deadline`` can end it earlier, and may be brought forward while the
+    request is in flight. Without ``shield``, a cancellation leaves it unknown whether the object exists, and the caller
+    must handle both cases.
 
     Raises:
-        ObjectExistsError: an object of another writer exists.
+        ObjectExistsError: another writer's object exists.
         UnsettledError: it is unknown whether the object was created; chained to the first failure.
         StorageError: the store rejected the request.
     """
@@ -55,8 +55,8 @@ async def create(
             return
         except Exception as error:
             failure = error
-    # If a response is lost, the request seems to fail, and a retry of it seems to find an object of another writer. For
-    # a commit, it is worth waiting as long again.
+    # If a response is lost, the request seems to fail, and a retry seems to find another writer's object. Reading back
+    # tells the cases apart; for a commit, it may take as long as the request itself.
     brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
     with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
@@ -68,7 +68,7 @@ async def create(
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            # A caller that opens a job raises the first failure anyway, and nothing is lost.
+            # When a job is being opened, the caller raises the first failure anyway, and no records can be lost.
             level = logging.WARNING if shield else logging.DEBUG
             _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure

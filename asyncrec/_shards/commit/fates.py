@@ -47,7 +47,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
 
 
 class Fates:
-    """The states of a job's shards, by the names of the shards.
+    """The states of a job's shards, by shard name.
 
     Attributes:
         asked: whether the publication of any shard was requested. Such a request may take effect late, whatever the

@@ -1,4 +1,4 @@
-"""`FlushLog` stores the records that a writer without a disk flushes. Once their shard is committed, they are void.
+"""`FlushLog` stores the records flushed by a writer without a disk. They become void once their shard is committed.
 
 If a machine is lost together with its disk, all records since the last commit are lost, which may be an entire shard.
 The writer could commit more often, but each commit makes a shard, and a data set with a million small shards stays
@@ -54,7 +54,7 @@ from asyncrec.storage._url import join
 
 @dataclass(frozen=True)
 class FlushPlace:
-    """The location of the flush log of one writer of the data set ``name``."""
+    """The location of one writer's flush log in the data set ``name``."""
 
     storage: Storage
     name: str
@@ -144,7 +144,8 @@ class FlushLog:
         self._to_send = anyio.Event()
         self.room.on_waiting = self._wake
 
-    # -- for the object writers ---------------------------------------------------------------------------------------
+    # # -- called by the object writers
+    # ---------------------------------------------------------------------------------
 
     def shard(self, key: str) -> ShardRecords:
         """Register an open shard. Return the object that keeps the shard's records."""
@@ -179,7 +180,7 @@ class FlushLog:
         """Report success to each flush whose records are all in an entry, or in a committed shard."""
         while self._asked and self._asked[0][0] <= self.ledger.stored:
             self._asked.popleft()[1](True)
-        self.room.make()  # records that were kept since had to wait for these flushes
+        self.room.make()  # records kept since then had to wait for these flushes
 
     def _answer_all(self, outcome: bool | Exception) -> None:
         self._answer()
@@ -216,7 +217,7 @@ class FlushLog:
     async def _send_all(self) -> None:
         """Create entries until no section is waiting. If the store does not respond, the next flush tries again.
 
-        However, if callers wait for the memory that the records use, try again after a pause.
+        However, if callers are waiting for the memory that the records occupy, try again after a pause.
         """
         pause = _PAUSE
         while self.error is None and (self._beat_due or self.ledger.is_waiting):
@@ -234,7 +235,7 @@ class FlushLog:
                 pause = min(2 * pause, _MOST_PAUSE)
 
     async def _send_entry(self) -> None:
-        """Create the entry that is in doubt, or otherwise the next entry."""
+        """Create the entry in doubt or, if no entry is in doubt, the next entry."""
         entry, place = self.ledger.ask(), self._place
         if not entry.content:
             packed = FlushEntry(writer=place.writer, since=entry.since, sections=tuple(entry.sections))
@@ -257,7 +258,8 @@ class FlushLog:
             self.ledger.forget_tail()
         self._changed()
 
-    # -- for the manifest ---------------------------------------------------------------------------------------------
+    # # -- called when the manifest changes
+    # -----------------------------------------------------------------------------
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
         """Record a commit, after which the log's records of these shards are void.

@@ -6,8 +6,8 @@ merged with the new keys into one new run. As a result, there are only a few run
 and a key is rewritten only after its run has grown by a quarter. New keys are sorted a million at a time. If there are
 more, each million is written to a temporary run, and these runs are merged at the end.
 
-Runs only repeat keys that are also stored with each shard. If the keys of a shard cannot be read, the shard is
-therefore skipped, and the compaction does not fail.
+Runs only duplicate keys that are also stored with each shard. Therefore, if a shard's keys cannot be read, the shard is
+skipped instead of making the compaction fail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _path_log = PathLog("asyncrec.shards")
 _RATIO = 4
 # A run with fewer keys than this is always merged, because writing 1.5 MiB takes no longer than a few requests.
 _LEAST_ENTRIES = 1 << 16
-# The number of new keys to sort at once. They take 32 MiB, and three times as much during the sort.
+# The number of new keys to sort at once. They occupy 32 MiB, and three times that during the sort.
 _MOST_AT_ONCE = 1 << 20
 # The minimum number of blocks of one run to read at once.
 _LEAST_STEP = 64
@@ -51,7 +51,7 @@ class RunMaker:
     """Makes the runs for one checkpoint of a data set.
 
     Attributes:
-        made: the names of the objects with new runs, except those that were deleted again.
+        made: the names of the objects that contain the new runs, except any that have been deleted since.
     """
 
     def __init__(self, folder: Storage, name: str, number: int, shards: ShardList) -> None:
@@ -127,7 +127,7 @@ class RunMaker:
         return await in_thread(_sorted, found), there
 
     async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun], contents: bool) -> OpenRun:
-        """Write one run from the runs ``old`` and from the shards ``part``, which are in no run yet.
+        """Write one run from the runs ``old`` and from the shards ``part``, which are not in any run yet.
 
         The run has the contents of these shards if ``contents`` is true, otherwise their keys.
         """
@@ -209,7 +209,7 @@ class _Blocks:
         return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
 
     def rest(self) -> list[bytes]:
-        """Return a list of the last block, which is not full; an empty list if no entries are left."""
+        """Return a list with the last, partly filled block, or an empty list if no entries are left."""
         return [self._block(self._left)] if len(self._left.shards) else []
 
     def _block(self, entries: Entries) -> bytes:
@@ -234,7 +234,7 @@ _NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, 
 def _planned(
     shards: ShardList, there: OpenRuns, contents: bool
 ) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
-    """Return the shards that are in no run yet, split into parts, the runs to keep, and the runs to merge."""
+    """Return the shards that are not in any run yet (split into parts), the runs to keep, and the runs to merge."""
     having = shards.with_contents if contents else shards.keyed
     rows = np.flatnonzero(having & ~there.covered & (shards.counts <= MOST_RECORDS))
     counts = shards.counts[rows]

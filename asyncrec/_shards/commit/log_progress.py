@@ -1,4 +1,4 @@
-"""`LogProgress` is the progress of a writer's sources. The writer's log states it along with the committed shards.
+"""`LogProgress` tracks the progress of a writer's sources, which the writer's log states along with its commits.
 
 All records of a source go through one queue, whose shards are committed in order. When a shard is committed, all
 earlier records of its sources are already in committed shards, so the commit may state the shard's positions. Each
@@ -25,8 +25,8 @@ class LogProgress:
 
     Attributes:
         stated: the turn and the last position of each source, as stated by the log.
-        lift: a function that takes the positions that a commit will state, and adds later ones that have no record and
-            may be stated, too.
+        lift: a function that takes the positions that a commit will state, and adds any later positions that have no
+            record but may be stated too.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class LogProgress:
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 
     def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
-        """Record the positions of a shard that will be committed. ``forget`` removes the copy next to the shard."""
+        """Record the positions of a shard that will be committed. ``forget`` removes the copy beside the shard."""
         self._shards[shard] = positions, forget
 
     def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
@@ -60,7 +60,7 @@ class LogProgress:
 
 
 async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
-    """Load the positions that a log's uncovered segments state. A process that ends the log states them again."""
+    """Load the positions stated by a log's uncovered segments. A process that ends the log must state them again."""
     prefix = manifest_prefix(name)
     listed = [info.key async for info in folder.list_objects(f"{prefix}{writer}-")]
     stated: Positions = {}

@@ -66,7 +66,7 @@ class ManifestWriter:
     """A writer's log, which is its part of the data set's manifest.
 
     Attributes:
-        clock: the clock for the times of commits.
+        clock: the clock for commit times.
         deadline: the deadline for all requests. An exit after an error or a cancellation brings it forward.
         entries: the entries of all shards that the writer has committed.
         closed: whether its closing segment exists.
@@ -120,7 +120,7 @@ class ManifestWriter:
 
     @property
     def unsettled(self) -> bool:
-        """Whether it is unknown if a commit took effect, because the store answered with an error or not at all."""
+        """Whether a commit's outcome is unknown, because the store returned an error or did not respond."""
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
@@ -164,7 +164,7 @@ class ManifestWriter:
             raise
 
     async def say(self, **said: Any) -> None:
-        """Commit a segment that adds no shard. ``said`` are attributes of `Segment`. The errors are those of `commit`.
+        """Commit a segment that adds no shard. ``said`` sets attributes of `Segment`. Raises the errors of `commit`.
 
         The segment states the progress of the sources and of the flush log, which may be its only purpose. It may also
         remove a damaged shard that no commit names, so that no process can commit the shard before it is deleted.
@@ -186,7 +186,7 @@ class ManifestWriter:
         """Write the last segment, which commits all new shards together and lists the earlier ones again.
 
         ``metadata`` is added to that of the other segments. If the segment is a tombstone, ``abandoned_by`` names its
-        machine. ``carried`` are its other members, such as the progress of the sources (`carried_from`).
+        machine. ``carried`` contains its other members, such as the progress of the sources (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another job with this id has ended.
@@ -268,7 +268,7 @@ class ManifestWriter:
                 await self._look()
             if (made := make()) is None:
                 return
-            content = await in_thread(made[0].encode)  # takes microseconds per shard; a closing segment has all
+            content = await in_thread(made[0].encode)  # microseconds per shard, but a closing segment has all
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return
@@ -279,7 +279,7 @@ class ManifestWriter:
                 self._last = self._doubt = None
 
     async def _look(self) -> None:
-        """Read the log of a writer of another process, so that no shard is committed twice.
+        """Read the log of another process's writer, so that no shard is committed twice.
 
         Raises:
             ConflictError: the log has ended.

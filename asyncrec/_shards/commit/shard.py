@@ -23,7 +23,7 @@ from asyncrec.storage._url import join
 
 
 class CommitClock:
-    """A wall clock whose times always increase, and are later than all commits that the job found when it began."""
+    """A wall clock that always advances, and is ahead of every commit that the job found when it began."""
 
     def __init__(self, after: Manifest | None = None) -> None:
         """``after`` is the manifest that the job found when it began."""
@@ -56,9 +56,9 @@ class Shard:
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
-        """``sidecar_name`` is the name from which the names of the index and of the keys file are made.
+        """``sidecar_name`` is the name from which the names of the index and the keys file are derived.
 
-        ``share`` limits the memory that a chunk of each of them may take.
+        ``share`` limits the memory that one chunk of either file may use.
         """
         self.key = key
         self.output: ObjectOutput
@@ -102,7 +102,8 @@ class Shard:
             extra=noting(self.output.largest),
         )
 
-    # -- for the publisher --------------------------------------------------------------------------------------------
+    # # -- called by the publisher
+    # --------------------------------------------------------------------------------------
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
         """Open the index. It is published when the exit stack unwinds without an error."""
@@ -116,7 +117,8 @@ class Shard:
         """
         key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
-            # After a crash, no record is missing its key, and the records before the first one with a key are not lost.
+            # This way, a crash leaves no record without its key, and does not lose the records before the first one
+            # with a key.
             keys_sink = self._staging.open_sink_of_zeros(key, zeros)
             chunks = await self._open_sidecar(stack, key, keys_sink)
             sink.write_behind(keys_sink, chunks.tail)
@@ -127,7 +129,7 @@ class Shard:
 
     @property
     def kept_positions(self) -> KeptPositions | None:
-        """The file of positions, if positions are kept on a disk."""
+        """The positions file, if positions are kept on a disk."""
         return self._keeper
 
     async def publish_positions(self) -> None:
@@ -145,7 +147,7 @@ class Shard:
             await self._staging.delete(self._positions_key)
 
     async def close_positions(self) -> None:
-        """Close the file of positions, but keep it, because a process that recovers the shard needs it."""
+        """Close the positions file but do not remove it, because a process that recovers the shard needs it."""
         if self._keeper is not None:
             await self._keeper.close()
 

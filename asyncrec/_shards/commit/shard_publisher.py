@@ -166,7 +166,7 @@ class ShardPublisher:
                 await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
-        """Return whether a failed disk may still have the unfinished file, from which `recover` can make a shard."""
+        """Return whether the unfinished file, from which `recover` can make a shard, may still be on a failed disk."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):

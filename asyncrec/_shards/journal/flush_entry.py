@@ -7,10 +7,11 @@ An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-00
                    "positions": {"topic/3": [4, 917]}}]}
 
 The rest of the object contains, for each section, the digests of the keys and then the frames of the records. It is
-compressed if the shards are. If a section's ``keys`` is true, it has a digest of 16 bytes for each record; if it is 2,
-it has 32 bytes, because a digest of the record's content is included. ``bytes`` and ``crc32c`` describe the bytes after
-the first line. ``since`` is the number of the first entry that this entry repeats; readers ignore the entries from that
-one up to this one. A shard's records are in the order of the entries. A frame that does not fit continues in the next.
+compressed if the shards are. If ``keys`` is true, the section has a 16-byte digest for each record; if it is 2, the
+section has 32 bytes per record, because it also includes a digest of each record's content. ``bytes`` and ``crc32c``
+describe the bytes after the first line. ``since`` is the number of the first entry that this entry repeats; readers
+ignore that entry and all later ones before this one. A shard's records follow the order of the entries. A frame that
+does not fit continues in the next entry.
 
 ``positions`` maps each source to its turn and to the last position whose records were added since the shard's previous
 section. It is absent if the records have no source. It is null if the records of one position continue in the next
@@ -56,7 +57,8 @@ class Section:
 
     Attributes:
         shard: the name of the shard for which the records were written.
-        records: the number of records that end in this section. The section has the same number of digests, or none.
+        records: the number of records that end in this section. The section has one digest for each of them, or no
+            digests.
         digests: the digests of the keys, or `None` if no record has a key.
         positions: the progress of the sources; `None` if the records of one position continue in the next section.
         frames: the bytes of the frames. The last frame may continue in the shard's next section.
@@ -101,7 +103,7 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Encode the entry. Blocks for a millisecond per megabyte, or for about three if the entry is compressed."""
+        """Encode the entry. Blocks for about 1 ms per megabyte, or about 3 ms if the entry is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
             packer = compressobj(_PACKED)
@@ -166,7 +168,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
         )
         size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
-        sound = sound and size <= 4 * MOST_ENTRY  # no writer creates a larger one, which could exhaust memory
+        sound = sound and size <= 4 * MOST_ENTRY  # no writer creates a larger one, and parsing it could exhaust memory
         if head["compression"] and sound:
             content = zlib.decompressobj().decompress(content, size + 1)
         if not sound or len(content) != size:

@@ -109,7 +109,7 @@ class FlushLedger:
         return self.kept + self._waiting_bytes + sum(entry.held for entry in entries)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
-        """Move the kept records of a shard into waiting sections."""
+        """Turn a shard's kept records into sections that wait for the next entry."""
         self.kept -= sum(batch.size for batch in batches)
         for section in cut(shard, batches, self._most):
             self.taken += 1
@@ -117,7 +117,7 @@ class FlushLedger:
             self._waiting_bytes += section.content
 
     def ask(self) -> SentEntry:
-        """Return the entry to be created now: the one in doubt, or the next one, with what waits and is repeated."""
+        """Return the entry to create: the one in doubt, or else a new one with the waiting and repeated sections."""
         if self.doubt is not None:
             return self.doubt
         number = self.last + 1

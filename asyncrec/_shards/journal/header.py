@@ -36,7 +36,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# Enough for a schema of a few thousand features. An object that is larger is not a header, even if it has such a name.
+# Enough for a schema of a few thousand features. A larger object is not a header, even if it is named like one.
 MOST_BYTES = 16 << 20
 # The maximum number of shards of a fixed data set (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20

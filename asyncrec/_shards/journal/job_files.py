@@ -52,7 +52,7 @@ class JobFiles:
         return bool(self.shards() or self._own_sidecars())
 
     def strangers(self) -> list[str]:
-        """Return the paths of files that have the names of the job's files but do not belong to this user."""
+        """Return the paths of files that are named like the job's files but do not belong to this user."""
         paths = [path for _, path in self._shards()]
         return [path for path in (*paths, *self._sidecars()) if not self._is_own(path)]
 

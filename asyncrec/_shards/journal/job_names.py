@@ -21,7 +21,7 @@ class JobNames:
         name: the name of the data set.
         writer: the id that the names contain.
         num_shards: the number of fixed shards; `None` if the job is rolling.
-        stems: the ids of the makers in the shard names that a copy takes over from its source.
+        stems: if the job is a copy, the maker ids in the shard names that it takes over from its source.
         plain: whether the job owns the names without a maker's id.
         rewrites: whether the job rewrites shards. If so, each new name begins with the name of the old shard.
     """
@@ -52,7 +52,7 @@ class JobNames:
         """Return whether the job makes a shard with this name.
 
         Only exact names count, because a similar name may belong to a data set whose name begins with this one's. A
-        shard that a copy makes under a name of its source does not count: it is kept for the next copy.
+        shard to which a copy gives the same name as in its source does not count: it is kept for the next copy.
         """
         found = maker_of(self.name, shard)
         if found is None:

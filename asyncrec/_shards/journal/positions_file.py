@@ -11,7 +11,8 @@ in the journal, and discards the records after those. They were not acknowledged
 
 A line contains the changes since the previous line: the turn and the last position of each source. The file is created
 before the first record with a position is written, and is removed when the shard is committed. In a store, it is a
-one-line object that exists from the publication of the shard to its commit. All of this but `PositionsKeeper` blocks.
+one-line object that exists from the publication of the shard to its commit. Everything here except `PositionsKeeper`
+blocks.
 """
 
 from __future__ import annotations

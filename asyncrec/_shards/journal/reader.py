@@ -40,7 +40,7 @@ class JournalReader:
         most: the maximum number of records to return. Any records after them are treated as part of the torn tail.
 
     Attributes:
-        records: the number of records returned already.
+        records: the number of records returned so far.
         cut: the number of bytes after the last returned record, decompressed as far as possible; set at the end.
         damage: the error for these bytes, if they are not a torn tail; set at the end.
         modified: the time of the last write to the journal; set by `open`.
@@ -71,7 +71,7 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. The constructor does not, so that a caller that is cancelled in this call can close them.
+        """Open the files. The constructor does not, so that a caller cancelled during this call can close them.
 
         Raises:
             StorageError: a file is not a regular file of this user, or has an unknown hard link, or the disk failed.
@@ -103,7 +103,7 @@ class JournalReader:
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
-            if self.records == self._most:  # read on, to report damage after the last returned record
+            if self.records == self._most:  # keep reading, to report any damage after the last returned record
                 if decoder.error is not None:
                     break
                 continue

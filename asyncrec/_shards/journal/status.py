@@ -48,7 +48,7 @@ class JobStatus:
         idle_seconds: the time since the last record was accepted, or since the writer began. It may be too low by up
             to the interval between two reports.
         open_shards: the maximum number of shards that may be open at once.
-        taken_records, taken_bytes: the total accepted. Bytes are counted in frames, before compression.
+        taken_records, taken_bytes: the totals accepted. Bytes are counted in frames, before compression.
     The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
     """
 

@@ -1,4 +1,4 @@
-"""The locked file of a job that has a mark in a store. On the job's machine, it proves the job alive or dead.
+"""The locked file of a job that has a mark in a store. On the job's machine, it proves whether the job is alive.
 
 The file is in a folder that belongs to this user. Its name is a random token, which the job's mark also contains. The
 operating system releases the lock when the process exits, no matter how. A missing file proves nothing: it may be in

@@ -15,7 +15,7 @@
     {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   the progress of sources
     {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}     the number of rows of each kind, the snapshot's id
 
-A kind that has no rows has no line. A kind with many rows has one line for every 4,096 rows, or for fewer if these take
+A kind without rows has no line. A kind with many rows has one line for every 4,096 rows, or for fewer if these take
 more than 16 MiB. If all numbers in a column are equal, only that number is stored, except in the first column. Rows of
 other kinds are referred to by number, counted from 0, and -1 means no row: ``writer`` is the number of a writer,
 ``commit`` of a commit, and ``schema``, ``metadata`` and ``extra`` of a value. ``index`` and ``keys`` are numbers of

@@ -1,10 +1,10 @@
 """The lines of a checkpoint, each of which is a JSON object in its own gzip member.
 
 Therefore `zcat` prints all lines, gzip's CRC32 verifies each line before it is parsed, and a reader that stops early
-has verified the lines that it read. A line's size is checked before it is parsed. The line has at most 16 MiB, and per
-byte of its gzip member, it has at most 16 bytes and at most one comma or opening bracket, because each of these may
-cost a hundred bytes of memory. A line that would compress better than that is stored uncompressed. Lines are checked as
-strictly as segments, because another user may have written the checkpoint.
+has verified the lines that it read. A line's size is checked before it is parsed. A line may be at most 16 MiB long.
+For each byte of its gzip member, it may have at most 16 bytes and one comma or opening bracket, because each comma or
+bracket may cost a hundred bytes of memory. A line that would compress better than that is stored uncompressed. Lines
+are checked as strictly as segments, because another user may have written the checkpoint.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLOSED, ABANDONED = 1, 2
-# The number of entries that are created from the columns at a time: small enough that the first is ready soon, and
-# large enough that each takes less time to create than it would alone.
+# The number of entries to create from the columns at once: small enough that the first is ready soon, but large enough
+# that creating them together is faster than creating them one by one.
 _MADE_AT_ONCE = 256
 # A history with fewer shards, commits and sources in total than this is processed without a thread.
 _LITTLE = 1000
@@ -83,7 +83,8 @@ class History:
 
     @property
     def is_little(self) -> bool:
-        """Whether processing all of it, or merging a few segments into it, takes only tenths of a millisecond."""
+        """Whether the history is small enough to be processed, or merged with a few segments, in under a
+        millisecond."""
         return is_warm() and len(self.shards) + len(self.commits["time"]) + len(self.progress) < _LITTLE
 
     @property
@@ -191,7 +192,7 @@ class History:
 
 
 def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
-    """Yield the shards that may own a sidecar: the shard with the sidecar's name, or with it but without the writer."""
+    """Yield the names of shards that may own a sidecar: the sidecar's own name, with or without the writer id."""
     yield name
     end = name.rfind("-of-")
     number = name.rfind("-", 0, max(end, 0))

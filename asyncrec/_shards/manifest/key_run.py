@@ -44,7 +44,7 @@ MOST_RECORDS = (1 << 32) - 1
 
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
 # A tail that would shrink by more than a factor of 256 is stored uncompressed. A shard takes at least 14 bytes before
-# compression, and therefore at least this fraction of a byte after compression.
+# compression, and therefore at least 14/256 of a byte after it.
 _MOST_RATIO = 256
 _LEAST_SHARD = 14 / _MOST_RATIO
 
@@ -134,12 +134,12 @@ class Entries(NamedTuple):
         return Entries(self.digests[rows], self.shards[rows], self.records[rows])
 
     def sorted(self) -> Entries:
-        """Return the same entries in the order of runs."""
+        """Return the same entries, sorted as in a run."""
         return self.take(np.argsort(self.digests[:, 0], kind="stable"))
 
     @classmethod
     def none(cls) -> Entries:
-        """Return `Entries` without any entry."""
+        """Return an empty `Entries` object."""
         return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
@@ -167,7 +167,7 @@ class RunTail:
 
     Attributes:
         paths: the paths of the run's shards, in ascending order.
-        keys_crc32c, records: uint32 and int64 (shards,): the checksum and the number of each shard's keys.
+        keys_crc32c, records: uint32 and int64 (shards,): the keys checksum and the record count of each shard.
         first: uint64 (blocks,): the first eight bytes of each block's first digest.
         crc32c: uint32 (blocks,): the checksum of each block.
     """

@@ -65,7 +65,7 @@ class OpenRun:
         return Entries.joined(found)
 
     async def part(self, low: int, high: int) -> Entries:
-        """Return the entries in blocks ``[low, high)`` whose shards are in the snapshot, with their numbers there.
+        """Return the entries in blocks ``[low, high)`` of shards in the snapshot, with the snapshot's shard numbers.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is missing or damaged.
@@ -107,14 +107,14 @@ class OpenRuns:
     covered: NDArray[np.bool_]
 
     def told(self, path: str, error: Exception) -> None:
-        """Log that a run cannot be read, and stop using all runs: no shard counts as covered any more."""
+        """Log that a run cannot be read, and stop using any runs: no shard counts as covered any more."""
         _path_log.warning(path, _UNREADABLE, error)
         self.runs = []
         self.covered[:] = False
 
 
 async def open_runs(folder: Storage, name: str, shards: ShardList, *, contents: bool = False) -> OpenRuns:
-    """Open the runs of keys that a snapshot's checkpoint names, or with ``contents`` its runs of contents."""
+    """Open the runs of keys that a snapshot's checkpoint names or, with ``contents``, its runs of contents."""
     found = OpenRuns([], await in_thread(np.zeros, len(shards), np.bool_))
 
     async def open_tail(run: KeyRun) -> tuple[KeyRun, RunTail] | None:

@@ -1,8 +1,9 @@
 """`get_listed` reads an object that a listing named, and determines whether it has been deleted since.
 
-The naive way is to take "not found" for a deletion by another process. Suppose a proxy answers one request with its own
-404 page while `recover` reads the flush log of a dead writer. The new shards would lack the records of that entry, and
-the log would then be deleted. So the object counts as deleted only if the store no longer lists it either.
+The naive approach is to treat "not found" as a deletion by another process. But suppose that a proxy answers the
+request for one entry with its own 404 page while `recover` reads a dead writer's flush log. The new shards would lack
+the records of that entry, and the log would then be deleted. So the object counts as deleted only if the store no
+longer lists it either.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ async def get_listed(folder: Storage, key: str, *, max_bytes: int) -> bytes | No
     """Return the content of an object that was listed, or `None` if it is no longer listed.
 
     Raises:
-        StorageError: the store lists the object but does not find it.
+        StorageError: the store lists the object but cannot find it.
         ValueError: the object is longer than ``max_bytes``.
     """
     missing: ObjectNotFoundError | None = None

@@ -1,4 +1,4 @@
-"""`load_history` reads all commits of a data set from its newest checkpoint and the segments that are newer.
+"""`load_history` reads all commits of a data set from its newest checkpoint and all newer segments.
 
 Objects that a checkpoint covers may be deleted during loading. If an object is missing, whether it was listed or not,
 there must be a newer checkpoint, so loading starts again. Checkpoints are listed after segments, so if a segment was
@@ -90,7 +90,7 @@ class LoadedManifest(NamedTuple):
 
 
 async def load_history(folder: Storage, name: str) -> History:
-    """Load all commits of a data set. A closing segment stands for all other segments of its writer.
+    """Load all commits of a data set. A writer's closing segment replaces all its other segments.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is missing.
@@ -108,7 +108,7 @@ async def find_history(folder: Storage, name: str) -> History | None:
 async def load_listed(folder: Storage, name: str, known: LoadedManifest | None = None) -> LoadedManifest | None:
     """Load a manifest, reusing ``known``, the result of an earlier call. Return `None` if no object is listed.
 
-    If there is no new commit or checkpoint since then, the returned history is the same object.
+    If there has been no new commit or checkpoint since then, the returned history is the same object.
 
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is missing.
@@ -150,7 +150,7 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
 
 
 async def _merged_with(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:
-    """Merge into a history the listed segments that it does not cover.
+    """Merge those listed segments that a history does not cover into that history.
 
     Raises:
         _Torn: the segments are inconsistent.

@@ -166,7 +166,7 @@ def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
 def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield each change of schema with its writer, in order of time. If any writers own shards, skip all others."""
+    """Yield each schema change and its writer, in chronological order. If any writers own shards, skip all others."""
     rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():

@@ -103,7 +103,7 @@ class _Tables:
         return self._first + len(self._rows) - 1
 
     def value(self, value: Any, *, always: bool = False) -> int:
-        """Return the number of a JSON object, adding it if it is new. Return -1 if it is empty, unless ``always``."""
+        """Return the number of a JSON object, adding it if new. Return -1 if it is empty, unless ``always`` is set."""
         if not value and not always:
             return -1
         number = self._value_of.setdefault(_text(value), len(self.values))

@@ -228,7 +228,7 @@ def is_data(key: str) -> bool:
 
 
 def may_be_shard(key: str) -> bool:
-    """Return whether a key found in a folder may be a shard: it is data, and no index for other programs."""
+    """Return whether a key found in a folder may be a shard: it is data, and not an index made for other programs."""
     return is_data(key) and not key.endswith((".idx", ".tfindex"))
 
 

@@ -73,7 +73,7 @@ def with_origins(entry: ShardEntry, origins: Iterable[Origin], name: str) -> Sha
 
 
 def _joined(entry: ShardEntry) -> list[Origin] | None:
-    """Return the origins that an entry states, without the data set's name; `None` if it does not state valid ones."""
+    """Return the origins that an entry states, without the data set's name; `None` if they are missing or invalid."""
     text = entry.extra.get(JOINED)
     if not isinstance(text, str):
         return None
@@ -105,8 +105,9 @@ def times_of(entry: ShardEntry) -> list[tuple[int, str]]:
 def sorted_together(origins: Iterable[Origin], *, first: bool) -> list[Origin]:
     """Return the origins of a shard whose records were sorted together, giving all of them the same commit time.
 
-    For each key, either the record committed ``first`` or the one committed last is to be kept. The common time is the
-    earliest or the latest one, so that such a record still precedes or follows its duplicates in other shards.
+    ``first`` states which record of each key is to be kept: the one committed first, or else the one committed last.
+    The common time is the earliest or the latest one, so that this record still precedes or follows its duplicates in
+    other shards.
     """
     origins = list(origins)
     times = sorted(each.since for each in origins)

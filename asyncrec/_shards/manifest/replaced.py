@@ -1,7 +1,7 @@
 """`replaced_writers` finds the writers whose shards were removed by a job that replaced the whole data set.
 
 A replacement removes all shards that the data set had when the job began, but the segments of their writers stay in the
-manifest. The commits of `compact` and `delete` remove shards, too, but these keep or delete records one by one.
+manifest. The commits of `compact` and `delete` also remove shards, but keep or delete each record individually.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from asyncrec._shards.manifest.segment import ShardEntry
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# An optional member of the closing segment of a job that replaced a data set with shards. Earlier releases omit it.
+# An optional member of the closing segment of a job that replaced a data set that had shards. Earlier releases omit it.
 REPLACES = "replaces"
 
 
 def replaced_writers(history: History, name: str, among: Collection[str]) -> frozenset[str]:
-    """Return those writers of the data set ``name`` whose shards, or the shards made from these, were replaced.
+    """Return those writers of the data set ``name`` whose shards, or shards made from them, were replaced.
 
     Shards that were committed while the replacing job ran are not replaced. Blocks for some microseconds per shard.
     """
@@ -56,5 +56,5 @@ def _replacing(history: History) -> NDArray[np.int64]:
 
 
 def _originals(entry: ShardEntry, name: str) -> list[str]:
-    """Return the first names of a shard, or of the shards that were joined to it."""
+    """Return the original name of a shard, or of each shard that was joined to form it."""
     return [origin.shard for origin in origins_of(entry, name)]

@@ -134,7 +134,7 @@ class ShardEntry:
 
 
 def noting(largest: int) -> dict[str, int]:
-    """Return the optional members for a shard whose longest record has this length; none if all readers accept it."""
+    """Return the optional members for a shard whose longest record has this length; empty if all readers accept it."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 
@@ -287,8 +287,8 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
     """Return whether ``records`` records cannot fit in ``size`` stored bytes. Accepts numbers or arrays of numbers.
 
-    Memory for all records is allocated before the shard is read, so the count for a small file must not be large. A
-    frame takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
+    Memory for all records is allocated before the shard is read, so a small file must not claim a large count. A frame
+    takes at least 16 bytes, and two bits of Deflate data expand to at most 258 bytes.
     """
     return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 

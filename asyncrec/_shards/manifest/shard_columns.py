@@ -1,7 +1,7 @@
 """`ShardColumns`: the entries of many shards as columns of numbers and texts, which take about 140 bytes per shard.
 
-The names of index and keys files can usually be derived from the shard's name, so a column only stores by which rule.
-Times are microseconds since 1970. Flags mark values that are missing in a row.
+The names of index and keys files can usually be derived from the shard's name, so a column stores only which rule
+applies. Times are microseconds since 1970. Flags mark values that are missing in a row.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ COMPRESSIONS = ("", "GZIP", "ZLIB")
 LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
 # A writer id that can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
-# How an index or keys file is named: there is no such file, after the shard, or after the shard with its writer's id
-# inserted. Any number from 0 on is a row of `names`.
+# How an index or keys file is named: it does not exist, it is named after the shard, or it is named after the shard
+# with its writer's id inserted. A number of 0 or more is a row of `names`.
 NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers and their dtypes.
@@ -106,7 +106,7 @@ class ShardColumns:
         return len(self.paths)
 
     def cells(self, rows: NDArray[np.int64] | list[int]) -> Iterator[dict[str, Any]]:
-        """Yield a dictionary for each of these rows, with the row's number in each column."""
+        """Yield a dictionary for each of these rows, with the row's value in each column of numbers."""
         columns = [self.numbers[name][rows].tolist() for name in NUMBERS]
         return (dict(zip(NUMBERS, cells, strict=True)) for cells in zip(*columns, strict=True))
 
@@ -161,7 +161,7 @@ class ShardColumns:
         )
 
     def inserted(self, more: ShardColumns, places: NDArray[np.int64]) -> ShardColumns:
-        """Return new columns with the rows of ``more`` inserted before the rows ``places``, which must ascend."""
+        """Return new columns with the rows of ``more`` inserted before the rows ``places``, in ascending order."""
         if not len(self):
             return more
         if not len(more):

@@ -99,7 +99,7 @@ async def dataset_at(
 
 
 def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
-    """Return the address, without credentials, by which jobs record a data set that `dataset_at` opened at ``path``."""
+    """Return the address, without credentials, under which jobs record the data set that `dataset_at` opened."""
     local = local_folder(folder)
     if local is not None:
         return join(local.folder, name)
@@ -157,7 +157,7 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
-    """Return the sorted names of the data sets in a folder that have a manifest, if they begin with ``beginning``."""
+    """Return the sorted names of the data sets in a folder that have a manifest and begin with ``beginning``."""
     keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
     return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
 
@@ -189,7 +189,7 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
 
 
 class ManifestFollower:
-    """The manifest of a growing data set. It can be loaded again and again without reading a segment twice."""
+    """The manifest of a growing data set. It can be loaded repeatedly without reading any segment twice."""
 
     def __init__(self, folder: Storage, name: str, *, path: str) -> None:
         self._folder = folder

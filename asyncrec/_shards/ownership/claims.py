@@ -1,8 +1,8 @@
 """Win the name of a data set for a job, after ending the dead jobs that had the name before (`end_job`).
 
-If an earlier job ran on this machine, its lock shows whether it is alive. If it is dead and has promised nothing, it is
-given up at once. A job on another machine cannot be proven dead. In a shared folder, it counts as dead once it has been
-silent for long enough; in a store, a person has to decide.
+If an earlier job ran on this machine, its lock shows whether it is alive. If it is dead and has not promised to keep
+any records, it is given up at once. A job on another machine cannot be proven dead. In a shared folder, it counts as
+dead once it has been silent for long enough; in a store, a person has to decide.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def settle_claims(
 
     Args:
         by: the id of this job.
-        take_over: whether a person declares jobs dead whose state is unknown here.
+        take_over: whether a person declares those jobs dead whose state is unknown here.
         after: a stack whose callbacks delete the claims of the ended jobs. It is unwound once this job's claim exists
             or its opening has failed. Until then, these claims keep other jobs from starting with number 1 again.
 
@@ -76,7 +76,7 @@ async def _is_settled(
 
 
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
-    """End the job with this id if it is dead and has promised nothing. Return false if there is no such job.
+    """End the job with this id if it is dead and has not promised any records. Return false if it does not exist.
 
     ``take_over`` means that a person declares the job dead if its state is unknown here.
 

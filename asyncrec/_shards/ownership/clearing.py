@@ -58,8 +58,8 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
 async def is_another_data_set(folder: Storage, name: str) -> bool:
     """Return whether another job has created, or is creating, a data set with this name.
 
-    ``train-v2-00000-of-00002.tfrecord`` can be a shard of ``train`` by the writer ``v2``, or one of ``train-v2`` with a
-    plain name.
+    ``train-v2-00000-of-00002.tfrecord`` may be a shard of ``train`` by the writer ``v2``, or a shard of ``train-v2``
+    with a plain name.
     """
     if [info.key async for info in folder.list_objects(manifest_prefix(name))]:
         return True

@@ -4,7 +4,7 @@ A writer A, or its machine, has died and left behind unfinished files, uncommitt
 Before A's names, keys or place can be used again, another process B must end A. B may be a writer that opens the same
 data set, ``asyncrec recover``, the next run of a joint job, or a writer waiting for A's place in the log of removals.
 
-The naive way is to check that A's mark is old, and then to delete the objects that A left. This can go wrong:
+The naive approach is to check that A's mark is old, and then delete the objects that A left. This can go wrong:
 
 - A was only asleep. It wakes up and commits the shard that B has just deleted, so the manifest lists a missing shard.
 - B deletes records that one of A's flushes has reported as safe.
@@ -186,7 +186,7 @@ class _Taken:
             return None
         if verdict.finishes == "nothing":
             return "promised" if await self._holds_promises() else None
-        module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # most writers never need it
+        module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # imported late: rarely needed
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         if header.kind == "rolling":
             # If a person declared the job dead, its disk may come back with unfinished journals, so give up the job.
@@ -233,7 +233,7 @@ class _Taken:
         A job creates its mark before any other object, so none of the objects with this id belong to this job.
 
         Raises:
-            ConflictError: this job has left files nevertheless. The files are not changed.
+            ConflictError: this job has left files anyway. The files are not changed.
         """
         header, files = self._header, self._staging.files
         if files is None or not header.spool:
@@ -275,7 +275,7 @@ class Exit:
 
     Attributes:
         committed: whether the job's closing segment exists.
-        unsettled: whether it is unknown if a commit has taken effect.
+        unsettled: whether the outcome of a commit is unknown.
         left: whether the job published an object that is not in any commit and could not be deleted.
         doubtful: whether an object may still appear because a request to create it was not answered.
         lingers: whether such an object may appear under a name that the job's claim reserves.
@@ -323,7 +323,7 @@ async def end_own_job(
     if files is not None and (exit.shared or not exit.committed):
         left = await in_thread(files.any_left)
         if left and (exit.shared or (header.kind == "fixed" and not staging.acknowledged)):
-            await in_thread(files.remove)  # they are left from a failed flush, whose caller got an error
+            await in_thread(files.remove)  # they are left over from a failed flush, whose caller got an error
             left = False
         if left or staging.acknowledged:
             return False  # keep them for `recover`
@@ -344,7 +344,7 @@ async def end_own_job(
 async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> None:
     """End the writers with these ids, which have no mark and no header.
 
-    After this, their uncommitted objects belong to no job.
+    After this, their uncommitted objects no longer belong to any job.
     """
     for writer in sorted(writers):
         await entomb(folder, name, writer, by="verify")

@@ -117,8 +117,8 @@ class Finishing:
     async def rolling(self, *, close: bool) -> None:
         """Commit a rolling writer's journals and published shards, in the segment that ends its log.
 
-        The naive way is to commit one shard after another, and then to end the log. But suppose the writer is not dead,
-        only asleep for hours. The first of these segments has the writer's next number, and is deleted when a
+        The naive approach is to commit one shard after another, and then end the log. But suppose the writer is not
+        dead, but only asleep for hours. The first of these segments has the writer's next number, and is deleted when a
         checkpoint covers it. When the writer wakes up, it creates a segment with the same number again, and reports
         records as committed that no reader can find. The segment that ends a log, by contrast, is never deleted.
 
@@ -170,7 +170,7 @@ class Finishing:
             wanted = [
                 shard
                 for shard in sorted(self._flushed.records)
-                if not (shard in entries or self._is_listed(shard))  # of a void one, the records are here alone
+                if not (shard in entries or self._is_listed(shard))  # a void shard's records are only here
             ]
             adopted, cut = await publish_flushed(self._target, self._header, self._flushed, wanted, self._manifest)
             self._ending.cut_bytes += cut
@@ -221,7 +221,7 @@ class Finishing:
             self._ending.commits(entry, self._address)
 
     async def _taken(self, files: JobFiles) -> list[str]:
-        """Take over the job's files and return its shards. Log a warning for each foreign file that has such a name."""
+        """Take over the job's files and return its shards. Log a warning for each foreign file with such a name."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
             message = (
@@ -249,7 +249,7 @@ class Finishing:
     ) -> bool:
         """Commit shards; with ``end``, in the segment that ends the log. Return false if another process was faster.
 
-        If it was, it has put the records of the ``adopted`` shards, which come from the flush log, into its own shards.
+        That process has put the records of the ``adopted`` shards, which come from the flush log, into its own shards.
         """
         if not end:
             for entry in entries:

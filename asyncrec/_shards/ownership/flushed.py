@@ -1,6 +1,6 @@
 """Find the records that a dead writer without a disk had flushed to its flush log, and write them to shards.
 
-The naive way is to list the log and write its records. But suppose process B does that while writer A is still alive. A
+The naive approach is to list the log and write its records. But suppose process B does so while writer A is alive. A
 flushes once more and reports to its caller that the records are safe; then B ends A without these records. Therefore B
 first creates A's next flush entry as a *fence*, and then lists the log. After that, A's flushes fail. If a lock proves
 that A's process is gone, none of A's requests can be acknowledged any more, so no fence is needed.
@@ -48,11 +48,11 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 _ATTEMPTS = 100
-# The number of shards that are written at the same time, if their chunks fit into memory.
+# The number of shards to write concurrently, if their chunks fit into memory.
 _AT_ONCE = 16
 _TIME = "~time-"
 _NEVER = datetime.min.replace(tzinfo=UTC)
-# In some stores, a chunk has 64 MiB.
+# In some stores, a chunk is 64 MiB.
 _MEMORY_LIMIT = 256 << 20
 # The size limit of a stored entry, including its first line. A record's frame and digest are always in the same entry.
 _MOST_BYTES = 2 * MOST_ENTRY
@@ -308,7 +308,7 @@ async def _is_fence(folder: Storage, name: str, writer: str, number: int) -> boo
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:
-    """Return the time by the store's clock, or `None` if the store does not list the object created for this yet."""
+    """Return the time by the store's clock, or `None` if the store does not yet list the object created to read it."""
     key = f"{flush_prefix(name)}{_TIME}{secrets.token_hex(8)}"
     await folder.put(key, b"\n")
     try:

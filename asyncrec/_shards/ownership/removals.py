@@ -27,7 +27,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-# Between a place and the closing segment that names it, there are two small requests, each retried for up to a minute.
+# A job that has taken a place creates its closing segment with two small requests, each retried for up to a minute.
 _PATIENCE_SECONDS = 130
 _POLL_SECONDS = 0.25
 _MOST_BYTES = 1 << 16

@@ -1,9 +1,9 @@
 """A source of records, such as a partition of a queue, has one writer at a time, which starts at the stored position.
 
 Suppose process P reads a queue from position 8 on, and stalls for an hour. Process Q takes its place, so both would
-store message 8. The naive way is a lock on the source, but P does not know when it has lost the lock. Another way is to
-compare positions before each commit, but P could compare, stall, and commit an hour later. Therefore Q takes these
-steps (docs/protocol.md):
+store message 8. The naive approach is to lock the source, but P does not know when it has lost the lock. Another
+approach is to compare positions before each commit, but P could compare, stall, and commit an hour later. Therefore Q
+takes these steps (docs/protocol.md):
 
 1. *The last owner's log must have ended*, or the owner must have released its turn. If not, Q ends the log, even if the
    owner P is alive. After that, none of P's requests is acknowledged, and the records that P had flushed are committed.

@@ -60,7 +60,7 @@ async def entry_of_unlisted(
 
 
 async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
-    """Return whether an existing shard begins with the records of a journal. Open the journal, and close it at the end.
+    """Return whether an existing shard begins with a journal's records. Opens the journal, and closes it at the end.
 
     Raises:
         FormatError: the shard is damaged.

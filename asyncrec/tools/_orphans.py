@@ -1,9 +1,10 @@
 """Find the orphans of a data set for `verify`, and adopt or delete them.
 
-The name of an object contains the id of its job, except for plain fixed shards, whose job is found by its claim. The
-job's mark exists until the job has ended (`_shards.ownership.marks`). The objects of an unfinished job belong to that
-job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user has removed the mark, only the age
-of the object counts: a complete rolling shard may be adopted, and objects may be deleted after a tombstone is written.
+The name of an object contains the id of its job, except for plain fixed shards, whose job is identified by its claim.
+The job's mark exists until the job has ended (`_shards.ownership.marks`). The objects of an unfinished job belong to
+that job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user has removed the mark, only the
+age of the object counts: a complete rolling shard may be adopted, and objects may be deleted after a tombstone is
+written.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from asyncrec.tools._selection import SelectedDataset
 MIN_AGE = 3600.0
 # The number of objects to look up in one call in a worker thread. Each look-up takes about 30 microseconds.
 _LOOKED_AT_ONCE = 1000
-# The number of shards to read at once in order to adopt them.
+# The number of shards to read at once when adopting shards.
 _READ_AT_ONCE = 4
 
 _SUFFIX = re.compile(r"\.(index|keys|progress)\Z")
@@ -62,7 +63,7 @@ class Orphan:
             shard; or ``"run"`` for a run of keys that no checkpoint names.
         refused: why the object must not be adopted; `None` for a shard that may be adopted if it is complete.
         owner: the id of the object's job if that job has not ended; such an object is left to `asyncrec.recover`.
-        recent: whether the object is younger than the required age.
+        recent: whether the object is younger than the minimum age.
     """
 
     path: str
@@ -164,8 +165,8 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # The order matters. If a job has no mark by now, the history has all its commits, even those after the manifest was
-    # read and the folder listed.
+    # The order matters. If a job has no mark at this point, the history has all of its commits, including those made
+    # after the manifest was read and the folder was listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
     found = await in_thread(_unlisted, found, (await merged(name, history)).shards)
@@ -229,7 +230,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
         manifest = ManifestWriter(folder, name, maker, after=dataset.manifest, last=None)
         entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest)
         entries = await for_each(entry_of, some, tasks=_READ_AT_ONCE)
-        await for_each(manifest.commit, entries)  # one segment lists all shards that are ready
+        await for_each(manifest.commit, entries)  # a single segment lists all shards that are ready
 
 
 async def _entry_of(
@@ -283,7 +284,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return the objects in ``found`` that the current manifest does not list, either. Blocks."""
+    """Return the objects in ``found`` that the current manifest does not list. Blocks."""
     return [
         each
         for each in found

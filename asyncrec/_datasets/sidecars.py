@@ -27,7 +27,7 @@ TABLE = "datum_to_type_and_shape_mapping.json"
 
 # The maximum size of such a file. The names of a million shards take about 50 MB.
 _MAX_BYTES = 256 << 20
-# How often to try. Another attempt is needed only if another writer has written the files in between.
+# The maximum number of attempts. Another attempt is needed only if another writer has written the files in between.
 _ATTEMPTS = 10
 
 _log = logging.getLogger("asyncrec.datasets")

@@ -40,8 +40,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that objects of zero bytes, one byte, and about one or two chunks are stored, and that `published` is
-    set."""
+    """Check that objects of zero bytes, one byte, or about one or two chunks are stored, and `published` is set."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)

@@ -162,8 +162,7 @@ class Conditions:
 
 @lru_cache(maxsize=256)
 def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[Sequence[Any]], bool]:
-    """Return a function that tests a feature's values. For ``!=``, it tests ``=``, and the caller negates the
-    result."""
+    """Return a function that tests a feature's values. For ``!=``, it tests ``=``; the caller negates that."""
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(

@@ -43,7 +43,8 @@ _NONE = np.empty(0, np.int64)
 # temporarily needs this much additional space.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# How often to plan at most. Whenever another process removes or replaces shards, the remaining work is planned again.
+# The maximum number of attempts at planning. Whenever another process removes or replaces shards, the remaining work is
+# planned again.
 _ATTEMPTS = 5
 
 

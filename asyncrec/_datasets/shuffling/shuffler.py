@@ -166,8 +166,7 @@ class HashShuffler:
         self._known = None
         self.files.close()
 
-    # -- called by the windows
-    # ----------------------------------------------------------------------------------------------
+    # -- called by the windows -----------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
         """Note that the records with these hashes were moved from memory to disk."""
@@ -202,8 +201,7 @@ class HashShuffler:
 
 
 class _Window:
-    """The records whose hashes share a prefix: those in memory, and the names of the bucket files that contain the
-    rest.
+    """The records whose hashes share a prefix: those in memory, and the names of the bucket files with the rest.
 
     ``prefix`` is the shared prefix in hexadecimal.
     """

@@ -58,7 +58,7 @@ class StrangerCases(StorageHooks):
     async def test_read_answered_by_static_page(self) -> None:
         """A page with an ETag and a date is not mistaken for an object that the storage has read before.
 
-        By then, the storage knows which headers the store's own responses have.
+        By then, the storage has seen how the store marks its own responses.
         """
         async with self.open_storage() as storage:
             data = content(70_000)

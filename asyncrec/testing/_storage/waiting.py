@@ -111,7 +111,7 @@ class CancellingCases(StorageHooks):
             async def send(part: _Part) -> None:
                 with suppress(_Stop):
                     async with storage.open_sink("c/sent") as sink:
-                        await sink.send(pieces(chunk))  # this send may begin the upload, so that the next one sends a single part
+                        await sink.send(pieces(chunk))  # may begin the upload; the next send is one part
                         await part.run(lambda: sink.send(pieces(content(sink.chunk_size, seed=2))))
                         raise _Stop
 

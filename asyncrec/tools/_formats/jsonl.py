@@ -76,8 +76,7 @@ class _Parser:
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """Return the records that end in ``block``. Pass ``b""`` at the end of the file, or `None` for pending
-        records."""
+        """Return the records that end in ``block``: pass ``b""`` at the file's end, or `None` for pending records."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:

@@ -57,7 +57,7 @@ class ByDigests:
 
     @property
     def found(self) -> int:
-        """The number of digests found in the shards searched so far."""
+        """The number of digests found in the shards searched up to now."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:

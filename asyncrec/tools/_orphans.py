@@ -1,10 +1,9 @@
 """Find the orphans of a data set for `verify`, and adopt or delete them.
 
-The name of an object contains the id of its job, except for plain fixed shards, whose job is identified by its claim.
-The job's mark exists until the job has ended (`_shards.ownership.marks`). The objects of an unfinished job belong to
-that job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user has removed the mark, only the
-age of the object counts: a complete rolling shard may be adopted, and objects may be deleted after a tombstone is
-written.
+The name of an object contains the id of its job, except for plain fixed shards, whose job is found by its claim. The
+job's mark exists until the job has ended (`_shards.ownership.marks`). The objects of an unfinished job belong to that
+job, or to `asyncrec.recover`. The objects of an ended job may be deleted. If a user has removed the mark, only the age
+of the object counts: a complete rolling shard may be adopted, and objects may be deleted after a tombstone is written.
 """
 
 from __future__ import annotations
@@ -165,8 +164,8 @@ async def find_unlisted(dataset: SelectedDataset, base: str, *, min_age: float) 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
-    # The order matters. If a job has no mark at this point, the history has all of its commits, including those made
-    # after the manifest was read and the folder was listed.
+    # The order matters. If a job has no mark by now, the history has all its commits, even those after the manifest was
+    # read and the folder listed.
     owners = await _owners(folder, name)
     history = await load_history(folder, name)
     found = await in_thread(_unlisted, found, (await merged(name, history)).shards)

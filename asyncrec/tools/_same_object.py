@@ -16,8 +16,7 @@ async def is_same_object(store: Storage, key: str, other: Storage, other_key: st
     """Return whether two keys, in one or two storages, refer to the same object.
 
     A file has many paths: relative and absolute ones, URLs, and links. Therefore, local files are compared by device
-    and inode.
-    Objects in other storages are the same if their versions (etag, size, checksum and time) are equal.
+    and inode. Objects in other storages are the same if their versions (etag, size, checksum and time) are equal.
 
     Raises:
         ObjectNotFoundError: the first object does not exist.

@@ -100,7 +100,7 @@ async def rewrite(
             are deleted after the commit.
         moved: records that replace some of the old records.
         goes_on: called as soon as the job is open. If it returns false, nothing is written, and `rewrite` returns
-        `None`.
+            `None`.
 
     Raises:
         ConflictError: another job has already replaced some of the shards; the data set is unchanged.

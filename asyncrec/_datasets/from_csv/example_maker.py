@@ -59,8 +59,7 @@ async def make(
     """Return the records of one example. A cancellation takes effect only once the running method has returned.
 
     Raises:
-        DatasetError: a method raised an exception (the error's ``__cause__``). The message names the method and the
-        example.
+        DatasetError: a method raised an exception (the ``__cause__``). The message names the method and the example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None

@@ -60,7 +60,7 @@ class Identities:
             and sorting by this field sorts by age.
         ignore: features that are not part of a record's content in comparisons.
         every: also add records without a key, or without the feature in ``by``. Such records are equal if their
-        contents are.
+            contents are.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Shuffle examples, write them as sharded data sets with a description of their features, and read them back.
 
-A package or module imports only from those above it in this list.
+Each package or module imports only from those listed above it.
 
 progress        shows a progress bar
 description     describes the features of all examples

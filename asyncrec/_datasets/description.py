@@ -36,8 +36,8 @@ _SCALARS: dict[type, _Kind] = {
     str: ("str", ()),
     bytes: ("bytes", ()),
 }
-# The number of combinations of types and shapes to remember. An example with a known combination needs only a look-up.
-# If lengths vary, there are many combinations.
+# The number of combinations of types and shapes to remember. An example with a known combination needs only a look-up,
+# but there are many combinations if lengths vary.
 _REMEMBERED = 4096
 
 
@@ -209,7 +209,7 @@ class Description:
 
 
 def schema_of_table(table: Mapping[str, Any]) -> Schema:
-    """Return the schema that datum's table describes, for a data set that has no other schema.
+    """Return the schema that datum's table describes, for a data set without a stored schema.
 
     datum stores a dense string as one value, and gives the shape of the decoded image as its shape in the table.
 
@@ -249,7 +249,7 @@ def _kind(value: Any) -> _Kind:
 
 
 def _common(values: Sequence[Any]) -> str | None:
-    """Return the type of a list of values, or `None` if it is empty. One float makes it a list of floats."""
+    """Return the type of a list of values, or `None` for an empty list. A single float makes the list one of floats."""
     one_of_each_type = dict(zip(map(type, values), values, strict=True)).values()
     dtypes = [str(_kind(value)[0]) for value in one_of_each_type]
     return reduce(_wider, dtypes) if dtypes else None
@@ -274,7 +274,7 @@ def _dtype_of(array: Any) -> str | None:
 def _count(kind: int, payload: bytes | list[bytes]) -> int:
     if isinstance(payload, list):
         return len(payload)
-    # The highest bit is clear only in the last byte of each packed varint.
+    # In a packed varint, only the last byte has its highest bit clear.
     return len(payload) // 4 if kind == FLOAT else int((np.frombuffer(payload, np.uint8) < 0x80).sum())
 
 

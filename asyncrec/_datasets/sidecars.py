@@ -25,9 +25,9 @@ ShardInfo = dict[str, dict[str, int]]
 SHARD_INFO = "shard_info.json"
 TABLE = "datum_to_type_and_shape_mapping.json"
 
-# The names of a million shards take about 50 MB.
+# The maximum size of such a file. The names of a million shards take about 50 MB.
 _MAX_BYTES = 256 << 20
-# Another attempt is needed only if another writer has written the files in between.
+# The maximum number of attempts. Another attempt is needed only if another writer has written the files in between.
 _ATTEMPTS = 10
 
 _log = logging.getLogger("asyncrec.datasets")
@@ -90,7 +90,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
-    """Merge the tables. A size that varies becomes -1, and its feature is not dense. If types differ, the last wins."""
+    """Merge the tables. A varying size becomes -1, and its feature is not dense. If types differ, the last one wins."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():

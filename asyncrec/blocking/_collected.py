@@ -66,7 +66,7 @@ class Collected:
 
 
 # A function that writes and flushes the collected records. It returns `False` if there were no records, `None` if a
-# thread was just writing, and `True` otherwise.
+# thread was busy writing, and `True` otherwise.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
 # Seconds until the first retry if a thread holds the writer's lock, which usually lasts microseconds, but may last as

@@ -252,7 +252,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._is_timed = True
 
     async def _flush_collected(self) -> bool | None:
-        """Write and flush the collected records, on the loop. See `Flush`. The next call raises any error of this one.
+        """Write and flush the collected records, on the loop. See `Flush`. Any error is raised by the next call.
 
         The asynchronous writer keeps its error. Records that were not passed on remain collected, and fail again.
         """

@@ -111,7 +111,7 @@ class OpensShards(Protocol):
 
 @runtime_checkable
 class KeepsSnapshots(Protocol):
-    """A stream whose ``state_before`` works only for items that were produced after a call of `keep_snapshots`."""
+    """A stream whose ``state_before`` works only for items produced after a call of `keep_snapshots`."""
 
     def keep_snapshots(self) -> None: ...
 
@@ -221,13 +221,13 @@ class Stream(Handle[Any], Iterator[T]):
 
     async def _load(self, state: dict[str, Any]) -> None:
         loading = self._value.load_state_dict(state)
-        if isinstance(loading, Awaitable):  # rereads the records of a shuffle buffer
+        if isinstance(loading, Awaitable):  # awaiting it rereads the records of a shuffle buffer
             await loading
 
     def _note_state(self) -> None:
         self._before = None
         if self._chunk > 1:
-            with suppress(RuntimeError):  # a stream without state raises again when the caller requests the state
+            with suppress(RuntimeError):  # without state, the error recurs when the caller asks for it
                 self._before = self._value.state_dict()
 
 

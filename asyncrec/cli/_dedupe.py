@@ -23,7 +23,7 @@ from asyncrec.errors import UsageError
 
 
 def known_by(by_key: bool, by: str | None) -> str | None:
-    """Return what the options compare records by, or `None` if neither option is passed."""
+    """Return the criterion by which records are compared, or `None` if neither option is passed."""
     if by_key and by is not None:
         raise UsageError("--by-key and --by cannot be combined")
     return "key" if by_key else None if by is None else f"feature:{by}"

@@ -64,7 +64,7 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
 
 
 def _whose(error: BaseException) -> str:
-    """Return where the bug behind an unexpected error may be: in asyncrec, in a plugin, or in either of the two."""
+    """Return where the bug behind an unexpected error may be: in asyncrec, in a plugin, or in either one."""
     from importlib.metadata import entry_points
 
     plugins = {}

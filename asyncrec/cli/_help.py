@@ -1,4 +1,4 @@
-"""The page of ``asyncrec --help``, which is printed without importing typer or any command."""
+"""The text of ``asyncrec --help``, which is printed without importing typer or any command."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _WIDEST, _NARROWEST = 78, 38
 
 
 def show_help() -> None:
-    """Print the page, and warn on stderr about plugins that cannot be used."""
+    """Print the help text, and warn on stderr about unusable plugins."""
     with Warnings():
         page = help_page()
     sys.stdout.write(page + "\n")
 
 
 def help_page() -> str:
-    """Return the page, which lists every installed command."""
+    """Return the help text, which lists every installed command."""
     return "\n".join(_lines(help_width()))
 
 

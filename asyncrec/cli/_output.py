@@ -81,7 +81,7 @@ def pairs(values: Mapping[str, object]) -> None:
 
 
 def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> None:
-    """Print names, each padded to its width, followed by ``text``, whose other lines are indented below its first."""
+    """Print names, each padded to its width, followed by ``text``, with its later lines indented to match."""
     head = " " * indent + "".join(f"{clean(name, line=True).ljust(size)}  " for name, size in columns)
     width = _width()
     below = " " * (len(head) if width is None or 2 * len(head) <= width else indent + 4)

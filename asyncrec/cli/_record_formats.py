@@ -160,7 +160,7 @@ def _features_of(record: bytes) -> set[str]:
 
 
 def _values_of(record: bytes, name: str) -> list[Any]:
-    """Return the values of a feature, or of all steps of a feature list, or an empty list if there is neither."""
+    """Return the values of a feature, or of all steps of a feature list, or an empty list if the record has neither."""
     from asyncrec.errors import DecodeError
     from asyncrec.example._codec import decode_sequence_example
 

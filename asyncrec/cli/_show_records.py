@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[_Format, typer.Option("-f", "--format", help="Output format; auto shows the features of Examples.")]
-# For commands in which -f means something else, such as tail.
+# For commands where -f means something else, such as tail.
 LongFormat = Annotated[_Format, typer.Option("--format", help="Output format; auto shows the features of Examples.")]
 Features = Annotated[
     list[str] | None, feature_option("Show only this feature. Can be repeated.", "--feature", metavar="NAME")
@@ -178,7 +178,7 @@ async def resolving(path: str, storage_option: list[str] | None) -> AsyncIterato
     """Open the data set that contains the bodies, and yield a function that resolves the revisits in a list of records.
 
     Raises:
-        UsageError: the path means stdin.
+        UsageError: the path is stdin.
     """
     from asyncrec import Schema, open_dataset, pages
     from asyncrec._concurrency.tasks import in_thread

@@ -23,10 +23,10 @@ _BLOCK = 1 << 20
 
 
 def standard_output(target: str) -> bool:
-    """Return whether ``target`` means stdout.
+    """Return whether ``target`` is ``-``, which means stdout.
 
     Raises:
-        UsageError: ``target`` means stdout, but stdout is a terminal.
+        UsageError: ``target`` is stdout, but stdout is a terminal.
     """
     if target != STANDARD:
         return False

@@ -49,7 +49,7 @@ def stores(
     """Return a tool's arguments for the storages of its source and target.
 
     Raises:
-        UsageError: the target means stdout, but the command may write several objects, or prints its report to stdout.
+        UsageError: the target is stdout, but the command may write several objects, or prints its report to stdout.
     """
     if target == STANDARD:
         raise UsageError(

@@ -106,7 +106,7 @@ def _writers(report: WatchReport, width: int) -> list[str]:
         if size == len(title) and not any(cells[1:]):
             continue
         if table and size + 2 > room:
-            continue  # a later column may be narrower
+            continue  # a later column may be narrow enough to fit
         table.append((cells, number))
         room -= size + 2
     rows = range(len(report.writers) + 1)

@@ -53,7 +53,7 @@ def write(
         "compression": parse_compression(compression),
         "max_shard_bytes": parse_size(max_shard_bytes),
         **opened_target(target, storage_option),
-        # With the name of a file as its target, a tool writes a single file.
+        # If the target is a file name, the tool writes a single file.
         "target": "stdout.tfrecord" if standard_output(target) else target,
     }
     with Bar(doing) as bar:

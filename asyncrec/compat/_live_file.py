@@ -136,4 +136,4 @@ def _write_all() -> None:
             file.show()
 
 
-atexit.register(_write_all)  # modules that import this one register theirs later, so theirs run first
+atexit.register(_write_all)  # importers register their exit handlers later, so those run first

@@ -116,7 +116,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """Make an error an instance of the matching TensorFlow class too, and return it. Argument errors stay unchanged."""
+    """Return the error after adding the matching TensorFlow class to its type, except for argument errors."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -129,7 +129,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Make errors that asyncrec raises in the block instances of the matching TensorFlow classes too."""
+    """Turn errors that asyncrec raises within the block into instances of the matching TensorFlow classes as well."""
     try:
         yield
     except Exception as error:

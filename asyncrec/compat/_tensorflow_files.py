@@ -141,7 +141,7 @@ class TFRecordWriter:
 
 
 class _Writing:
-    """An open file, separate from the user's object because it must stay usable after that is garbage-collected."""
+    """An open file, separate from the user's writer so that it stays usable after the writer is garbage-collected."""
 
     def __init__(self, path: str, compression: Compression, mode: Literal["w", "x", "a"]) -> None:
         self._path = path

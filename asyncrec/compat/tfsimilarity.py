@@ -126,7 +126,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # TensorFlow Similarity's name
         examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
         # This restores the sampler's batches. All but the last are full.
         batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
-        if class_fn is None and num_repeat in (None, -1):  # with classes, a pass ends when too few remain
+        if class_fn is None and num_repeat in (None, -1):  # with class_fn, a pass ends when too few classes remain
             batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return batched.prefetch(prefetch)
 

@@ -34,7 +34,7 @@ class Age:
 
     Raises:
         TypeError: the name is not a str.
-        ValueError: the name is empty, the schema has no such feature, or the feature's values have no order.
+        ValueError: the name is empty, the schema has no such feature, or the feature's values cannot be ordered.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str, *, argument: str = "newest") -> None:
@@ -116,7 +116,7 @@ class Age:
 
 
 def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
-    """Return a description of the feature if it is an array or part of one, and so has no order; otherwise, ``""``."""
+    """Return a description of the feature if it cannot be ordered (an array or part of one); otherwise, ``""``."""
     try:
         entries = {} if schema is None else Schema.from_json(schema).features
     except SchemaError:
@@ -125,7 +125,7 @@ def _problem_declared(name: str, schema: Mapping[str, Any] | None) -> str:
     entry = entries.get(name)
     if name not in stored and entry is None:
         return ""
-    if isinstance(entry, VarLen):  # may be an optional feature with one value
+    if isinstance(entry, VarLen):  # a VarLen may be an optional feature with one value
         return ""
     if isinstance(entry, FixedLen) and not entry.raw and math.prod(entry.shape) == 1:
         return ""

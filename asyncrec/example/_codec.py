@@ -163,7 +163,7 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
     return encode_prepared(prepared, tag=tag)
 
 
-# The cache has an entry per feature name, kind and payload size. Most data sets need far fewer entries than its
+# The cache has an entry per feature name, kind and payload size. Most data sets need far fewer entries than the
 # maximum. Each entry uses about 300 bytes.
 @lru_cache(maxsize=4096)
 def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:

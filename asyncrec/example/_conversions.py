@@ -292,5 +292,5 @@ def told(value: Any) -> str:
         return f"{name} of {size:,} bytes"
     if isinstance(value, list | tuple | Mapping):
         return f"{name} of {len(value):,} values"
-    dtype = getattr(value, "dtype", None)  # of a tensor, or a column of a table
+    dtype = getattr(value, "dtype", None)  # present on a tensor or a table's column
     return name if dtype is None else f"{name} of {dtype}"

@@ -275,12 +275,12 @@ def _weight(value: Any, most: int, depth: int = 0) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes + value.size * (_PER_VALUE if value.dtype.hasobject else 8)
     if not isinstance(value, _LISTS):
-        size = getattr(value, "nbytes", 0)  # of a memoryview, a tensor, or a column of a table
+        size = getattr(value, "nbytes", 0)  # present on a memoryview, a tensor or a table's column
         return 2 * size if isinstance(size, int) else 0
     if depth == _DEPTH:
         return most
     weight = _PER_VALUE * len(value)
-    if not value or weight >= most or isinstance(value[0], _NUMBERS):  # after a number, only numbers are accepted
+    if not value or weight >= most or isinstance(value[0], _NUMBERS):  # the rest must be numbers, too
         return weight
     for each in value:
         kind = type(each)

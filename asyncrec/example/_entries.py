@@ -91,7 +91,7 @@ class Entry(ABC):
 
 
 def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
-    """Return ``one`` with the common type of both entries, or `None` if they have none or differ in other fields."""
+    """Return ``one`` with both entries' common type, or `None` if they have none or other fields differ."""
     if type(one) is not type(other):
         return None
     dtype = common_dtype(one.dtype, other.dtype)

@@ -88,7 +88,7 @@ def agree_on_types(
     mode: str,
     storage_options: dict[str, Any] | None = None,
 ) -> ColumnTypes:
-    """Return the types with which to write to a data set. The driver must call `check_types` before it commits.
+    """Return the column types to use when writing to a data set. The driver must call `check_types` before it commits.
 
     Args:
         path: the path of the data set.

@@ -25,7 +25,7 @@ from asyncrec.blocking._streams import Stream
 
 
 class Snapshot:
-    """The state of a data set at one time. It can be pickled. Each process that reads it opens the data set itself.
+    """The state of a data set at one point in time, picklable. Each process that reads it opens the data set itself.
 
     Args:
         path: the ``path`` argument of `asyncrec.open_dataset`. A `Manifest` is used as the snapshot.

@@ -48,7 +48,8 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 Transform = Callable[[Any], Any]
 
 # A `ShuffledDataset` shares five numbers with its workers: the epoch chosen by `set_epoch`; the first epoch, the epoch
-# and the position of the loaded state; and whether an iteration has continued from that state. Each is initially:
+# and the position of the loaded state; and whether an iteration has continued from that state. The initial value of
+# each is ``_NONE``.
 _NONE = -1
 _EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 
@@ -208,7 +209,7 @@ class ShuffledDataset(StreamDataset):
         )
         with ExitStack() as stack:
             stream = self._shuffled(stack, worker=(0, 2))  # with several workers, raises an error if seed is None
-            self._beginning = stream.state_dict()  # the parameters on which the order depends
+            self._beginning = stream.state_dict()  # contains the parameters that determine the order
         # In shared memory, because persistent workers have their own copies of this object but must see changes.
         self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
 

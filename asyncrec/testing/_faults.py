@@ -68,10 +68,10 @@ class _Around(Storage):
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        """Perform an operation by awaiting ``call()``, only part of it by awaiting ``short()``, or nothing at all."""
+        """Perform an operation: all of it by awaiting ``call()``, part of it by awaiting ``short()``, or none of it."""
 
     async def moved(self, size: int) -> None:
-        """Wait for as long as it takes to transfer ``size`` bytes."""
+        """Wait as long as a transfer of ``size`` bytes takes."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:

@@ -151,7 +151,7 @@ def _bounded(case: AsyncCase) -> AsyncCase:
         with anyio.CancelScope() as scope:
 
             def give_up() -> None:
-                with suppress(RuntimeError):  # the loop has just ended
+                with suppress(RuntimeError):  # the event loop has just been closed
                     soon(scope.cancel)
 
             timer = threading.Timer(self.case_seconds, give_up)

@@ -40,7 +40,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 
 
 async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
-    """Check that objects of no bytes, one byte, or about one or two chunks are stored, and that `published` is set."""
+    """Check that objects of zero bytes, one byte, or about one or two chunks are stored, and `published` is set."""
     chunk = await _chunk_size(open_sink)
     for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
         key, data = f"check-size-{size}", content(size)
@@ -126,7 +126,7 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
             check_equal(found, data, f"{key}, though published is set")
         left = await unfinished()
         assert not left, f"left behind: {sorted(left)}"
-        if found == data:  # cancelled too late, so restore an older object with different bytes
+        if found == data:  # cancelled too late: put back an older object with different bytes
             before = b"older"
             await _write(open_sink, key, before)
 
@@ -218,7 +218,7 @@ async def _check_refusal(sink: ByteSink, when: str) -> None:
 async def check_flush(
     open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered"
 ) -> None:
-    """Check that `flush` neither publishes nor loses data, and what is left if the body then raises an exception.
+    """Check that `flush` neither publishes nor loses data, and check what is left if the body then raises.
 
     If the flush level is ``"spooled"``, an unfinished file must be left, otherwise nothing.
     """

@@ -33,7 +33,7 @@ async def check_source(open_source: OpenSource, expected: bytes) -> None:
 
 
 async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
-    """Check that ranges return their bytes, even if they are empty or extend past the end of the object.
+    """Check that each range returns its bytes, even if the range is empty or extends past the end of the object.
 
     Also check that `receive` never returns more bytes than requested.
     """

@@ -1,4 +1,4 @@
-"""When a page is deleted, keep the body that it shares with revisits, whatever their keys are.
+"""Keep the body of a deleted page if revisits share it, whatever their keys are.
 
 Deleting only the page would leave its revisits without a body. Instead, the body moves to the earliest committed
 revisit that remains, and that revisit becomes a page. The move is committed before anything is deleted, so if the
@@ -54,7 +54,7 @@ class WithContents:
         self._digests: set[bytes] = set()
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
-        """Yield every shard with the numbers of the records to delete from it. Raises what the other finder raises."""
+        """Yield every shard with the numbers of the records to delete from it. Raises whatever ``finder`` raises."""
         found: dict[str, NDArray[np.int64]] = {}
         async with aclosing(self._finder.find(selection, shards)) as chosen:
             async for shard, records in chosen:
@@ -69,12 +69,12 @@ class WithContents:
                 yield shard, records if own is None else np.union1d(own, records)
 
     def end(self) -> None:
-        """End the search of the other finder, after all shards have been examined."""
+        """End the search of ``finder`` after all shards have been examined."""
         self._finder.end()
 
 
 class _Place(NamedTuple):
-    """A record of the selection: its shard, its number in the shard, and its number in the selection."""
+    """Where a record is: its shard, its number within the shard, and its number within the selection."""
 
     shard: SelectedShard
     record: int
@@ -83,11 +83,11 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class Piece:
-    """The bodies that one commit moves.
+    """The bodies moved by one commit.
 
     Attributes:
         shards: the shards whose revisits receive the bodies.
-        moved: the new pages with their digests, by the shard's key and then by the record's number in the shard.
+        moved: the new pages with their digests, keyed by shard and then by the record's number within the shard.
     """
 
     shards: list[SelectedShard] = field(default_factory=list)
@@ -95,20 +95,20 @@ class Piece:
 
 
 def has_contents(selection: Selection, *, everywhere: bool = False) -> bool:
-    """Return whether any shard that has keys (with ``everywhere``, every one) also has content digests. Blocks."""
+    """Return whether any (with ``everywhere``, every) shard with keys also has content digests. Blocks."""
     lists = [dataset.manifest.shards for dataset in selection.datasets]
     having = [shards.with_contents[shards.keyed] for shards in lists]
     return all(each.all() for each in having) if everywhere else any(each.any() for each in having)
 
 
 async def next_move(selection: Selection, finder: Finder, shards: Sequence[SelectedShard]) -> Piece | None:
-    """Return the next bodies to move before the records that ``finder`` finds in ``shards`` are deleted.
+    """Return the next bodies to move before deleting the records that ``finder`` finds in ``shards``.
 
     Return `None` if no body has to move.
 
     Raises:
         ValueError: a shared body is not identified by its page's digest, so readers could not find it after a move.
-        Other errors: those that the finder raises, or that reading the pages raises.
+        Other errors: whatever the finder or reading the pages raises.
     """
     (dataset,) = selection.datasets
     if not await in_thread(has_contents, selection):
@@ -136,7 +136,7 @@ async def _heirs(
     rows: dict[str, int],
     starts: NDArray[np.int64],
 ) -> dict[bytes, _Place]:
-    """Map each body whose pages will all be deleted to the earliest committed revisit that remains, if there is one."""
+    """Map each body whose pages will all be deleted to the earliest committed revisit that remains, if any."""
     order = await in_thread(CommitOrder, selection.datasets[0].manifest.shards)
     wanted = {each for digest in bodies for each in shared_digests(digest)}
     staying: set[bytes] = set()
@@ -180,13 +180,13 @@ async def _piece(dataset: Dataset, bodies: dict[bytes, _Place], heirs: dict[byte
 
 
 def _kind(shard: SelectedShard) -> tuple[str, bool]:
-    """Return the options that must be equal for all shards of a job: the compression, and whether it writes indexes."""
+    """Return the options that all shards of a job must share: the compression, and whether indexes are written."""
     assert shard.entry is not None, "a manifest lists the shard"
     return shard.entry.compression, shard.entry.index is not None
 
 
 def _whole(schema: Schema, digest: bytes, body: bytes, revisit: bytes) -> bytes:
-    """Return a revisit as a page of its own, with the body copied from the page ``body``. Blocks."""
+    """Return a revisit converted to a complete page, with its body copied from the page ``body``. Blocks."""
     original, page = page_in(body, schema), page_in(revisit, schema)
     if content_digest(original.get("digest") or "") != digest or is_revisit(original) or not is_revisit(page):
         raise ArgumentValueError(
@@ -218,7 +218,7 @@ async def _contents_of(selection: Selection, shard: SelectedShard, records: NDAr
 
 
 async def _having(selection: Selection, shards: Sequence[SelectedShard], digests: set[bytes]) -> AsyncGenerator[Found]:
-    """Yield every shard with the numbers of those of its records whose content digest is in ``digests``."""
+    """Yield every shard with the numbers of its records whose content digest is in ``digests``."""
     if not digests:
         for shard in shards:
             yield shard, np.empty(0, np.int64)

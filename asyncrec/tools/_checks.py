@@ -148,7 +148,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
         "crc32c": (entry.crc32c, report.crc32c),
     }
     if any(problem.kind == "damaged" for problem in report.problems):
-        del said["records"]  # the damage already explains missing records
+        del said["records"]  # the reported damage already explains missing records
     if not report.bytes:
         del said["compression"]  # an empty file is valid with any compression
     for name, (expected, found) in said.items():

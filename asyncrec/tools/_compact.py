@@ -46,7 +46,7 @@ from asyncrec.tools._selection import SelectedShard, Selection, reselected, sele
 _ATTEMPTS = 20
 # If two jobs begin to join the same shards, one gives way. The other checks this many times, this many seconds apart.
 _LOOKS, _BETWEEN_LOOKS = 5, 0.3
-# If it is unknown whether a job is alive, its shards are left to it until this many seconds after it began.
+# If it is unknown whether a job is alive, its shards are left alone until this many seconds after it began.
 _LEFT_SECONDS = 3600.0
 
 
@@ -195,7 +195,7 @@ class _Wanted:
         return await in_thread(plan, selection.shards), dropped
 
     def compression_of(self, piece: Piece) -> CompressionOptions:
-        """Return the compression of the new shards of a piece."""
+        """Return the compression for a piece's new shards."""
         return self.compression or parse_compression(piece.kind.compression)
 
 
@@ -253,7 +253,7 @@ class _Joining:
         """Join the pieces that no other call is joining. Return the last error caused by another process, if any.
 
         Raises:
-            FormatError, DatasetError: a shard is damaged. Raised after the other pieces were processed.
+            FormatError, DatasetError: a shard is damaged. Raised only once the other pieces have been processed.
         """
         self._report.left = 0
         failure: Exception | None = None
@@ -265,7 +265,7 @@ class _Joining:
             except ConflictError as error:
                 failure = error
                 if _removals(await reselected(self._selection)) <= self._seen_removals:
-                    break  # no shards were removed, so an unfinished job still has the turn that every piece needs
+                    break  # no shards were removed, so an unfinished job still holds the turn that every piece needs
             except ObjectNotFoundError as error:
                 failure = error
             except (FormatError, DatasetError) as error:

@@ -122,7 +122,7 @@ class Conditions:
             each.check(features[each.feature])
 
     def chosen(self, records: Sequence[bytes]) -> list[int]:
-        """Return the positions of the records for which all conditions hold. Blocks, because each record is parsed.
+        """Return the positions of the records that meet all conditions. Blocks, because each record is parsed.
 
         Raises:
             ValueError: a feature cannot have the value of a condition, or no record up to now has had any features.
@@ -151,7 +151,7 @@ class Conditions:
         """Check, after the last record, that the feature of each condition was found.
 
         Raises:
-            ValueError: there were records, but none of them had the feature of a condition.
+            ValueError: there were records, but none had the feature named in a condition.
         """
         if self.known or not self._records:
             return
@@ -162,7 +162,7 @@ class Conditions:
 
 @lru_cache(maxsize=256)
 def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[Sequence[Any]], bool]:
-    """Return a function that tests the values of a feature. For ``!=``, it tests ``=``, and the caller negates it."""
+    """Return a function that tests a feature's values. For ``!=``, it tests ``=``; the caller negates that."""
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(
@@ -210,4 +210,4 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # Python decodes invalid UTF-8 in command lines in this way
+    return text.encode("utf-8", "surrogateescape")  # this is how Python decodes invalid UTF-8 in command lines

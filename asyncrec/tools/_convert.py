@@ -253,10 +253,10 @@ class _Importer:
 
 
 async def _free_id(folder: Storage, name: str, base: str, *, replaced: Collection[str]) -> str | Segment:
-    """Return an id for the job of a source file, or the closing segment of a job that has already converted the file.
+    """Return an id for the job that converts a source file, or the closing segment of a job that already converted it.
 
     If a job for the file died on this machine, it is abandoned first, so it can commit nothing more. The next job gets
-    a new id, and so does the next job after one of ``replaced``, whose records are gone.
+    a new id, as does the job that follows one of the ``replaced`` jobs, whose records are gone.
 
     Raises:
         ConflictError: another process is converting the file.

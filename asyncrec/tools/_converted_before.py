@@ -51,7 +51,7 @@ class ConvertReport:
         self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
 
     def join(self, other: ConvertReport) -> None:
-        """Add the report on the files that come next to this report."""
+        """Merge the report on the next files into this report."""
         self.records += other.records
         self.files += other.files
         self.done_before += other.done_before

@@ -1,4 +1,4 @@
-"""`copy_object` copies and verifies one object. `is_there` and `is_same` tell whether the target already has it."""
+"""`copy_object` copies and verifies one object. `is_there` and `is_same` check whether the target already has one."""
 
 from __future__ import annotations
 

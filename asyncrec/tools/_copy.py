@@ -113,8 +113,8 @@ async def copy(
                 if found == "by size":
                     report.kept_by_size.append(display_path)
             else:
-                # Objects of a data set are never overwritten. If another program has used their names, the call raises
-                # an error.
+                # Objects of a data set are never overwritten. If another program has used one of their names, the call
+                # raises an error.
                 exclusive = folder is not None
                 there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
@@ -196,7 +196,7 @@ async def _copy_dataset(
 
 
 def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list[ShardEntry]:
-    """Return the entries of copied shards with new commit times that keep the original order of commits. Blocks."""
+    """Return the copied shards' entries with new commit times, in the original order of commits. Blocks."""
     origins = {entry.path: origins_of(entry, name) for entry in entries}
     turns = sorted((each.since, entry.path, at) for entry in entries for at, each in enumerate(origins[entry.path]))
     for _, path, at in turns:
@@ -208,7 +208,7 @@ def _committed(entries: list[ShardEntry], name: str, clock: CommitClock) -> list
 
 
 def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
-    """Return whether a data set has the progress and releases in ``carried``, or newer ones, for every source."""
+    """Return whether, for every source, a data set's progress and releases are no older than those in ``carried``."""
     history = there.shards.history
     return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
@@ -257,7 +257,7 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
 
 
 def _refuse_folder(folder: str, inside: str) -> None:
-    """Reject a new data set that has the name of a folder: the caller probably meant a data set inside it. Blocks.
+    """Reject a new data set named like an existing folder: the caller probably meant a data set inside it. Blocks.
 
     Raises:
         ObjectExistsError: there is a folder with this name.
@@ -274,7 +274,7 @@ def _stem(name: str, path: str) -> str | None:
 
 
 def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list[ShardEntry]:
-    """Return the entries that the data set at the target lacks.
+    """Return the entries missing from the data set at the target.
 
     Raises:
         ObjectExistsError: the target is a different data set.
@@ -286,7 +286,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
-    """Return the entry with all its paths changed to the new name of the data set."""
+    """Return the entry with all its paths changed to the data set's new name."""
 
     def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")

@@ -150,7 +150,7 @@ CountedValue: TypeAlias = int | float | str | None
 
 
 class CountsBy:
-    """Counts the records of a selection that meet all conditions, by their value of ``by``, in bounded memory.
+    """Counts the records of a selection that meet all conditions, grouped by the feature ``by``, in bounded memory.
 
     Attributes:
         side_by_side: whether shards may be counted in any order.
@@ -171,7 +171,7 @@ class CountsBy:
         self._seen: dict[str, None] = {}
 
     async def count(self, shard: SelectedShard) -> int:
-        """Count the records of a shard, and return how many of them meet the conditions.
+        """Count the records of a shard, and return how many meet the conditions.
 
         Raises:
             ValueError: there are more than `MOST_VALUES` different values, or a condition does not fit the feature.

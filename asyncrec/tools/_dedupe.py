@@ -125,7 +125,7 @@ def _kept(identities: Identities, count: int, keep: str, selection: Selection) -
 
 
 def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Return a function that maps record numbers to their positions in the order of commits. Blocks."""
+    """Return a function that maps record numbers to positions in commit order. Blocks."""
     entries = [shard.entry for shard in selection.shards]
     known = [entry for entry in entries if entry is not None]
     if len(known) < len(entries):

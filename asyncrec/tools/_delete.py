@@ -1,10 +1,10 @@
-"""`delete` removes records by rewriting the shards that contain them, so that no byte of the records is left.
+"""`delete` removes records by rewriting the shards that contain them, leaving no byte of the deleted records.
 
-Suppose that a page has to be taken down. If its record were only marked as deleted, every reader would have to check
-for the mark forever, and the bytes would remain. Therefore, the affected shards are rewritten, one piece at a time. A
-piece is a job (`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends
-with one segment that adds the new shards and removes the old ones. Then the old shards and everything derived from them
-are deleted. docs/design/deleting-records.md explains the reasons, and what happens if processes race.
+If a record were only marked as deleted, every reader would have to check for the mark forever, and the bytes would
+remain. Therefore, the affected shards are rewritten, one piece at a time. A piece is a job
+(`asyncrec._shards.writing.job`) that publishes its shards, wins a place in the log of removals, and ends with one
+segment that adds the new shards and removes the old ones. Then the old shards and everything derived from them are
+deleted. docs/design/deleting-records.md explains the reasons, and what happens when processes race.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _NONE = np.empty(0, np.int64)
 # temporarily needs this much additional space.
 _PIECE_SHARDS = 256
 _PIECE_BYTES = 1 << 30
-# The maximum number of plans. Whenever another process removes or replaces shards, the remaining work is planned again.
+# The maximum number of attempts at planning. Whenever another process removes or replaces shards, the remaining work is
+# planned again.
 _ATTEMPTS = 5
 
 
@@ -136,7 +137,7 @@ class _Deleting:
     """One call of `delete`.
 
     The call lists the shards and processes them. If it has committed anything, it lists the shards once more, and
-    processes the new ones. Then it stops, because a busy writer would always have added new shards.
+    processes the new ones. Then it stops, because a busy writer might keep adding new shards forever.
     """
 
     def __init__(
@@ -270,7 +271,7 @@ async def _check(selection: Selection, conditions: Conditions, *, content: bool)
 
 
 async def _refuse_to_lose_bodies(selection: Selection, conditions: Conditions) -> None:
-    """Raise an error if conditions select a page with a body but not all revisits that refer to the body.
+    """Raise an error if conditions select a page with a body, but not every revisit that refers to that body.
 
     Raises:
         ValueError: the conditions select such a page; the message names some of the revisits.

@@ -25,7 +25,7 @@ from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._shard_reading import ShardKeys
 from asyncrec.tools._shards_in_turn import has_keys
 
-# The maximum numbers of record numbers and keys that are reported for each kind of difference. Finding a key requires
+# How many record numbers and how many keys to report, at most, for each kind of difference. Finding a key requires
 # reading its record.
 _MOST_TOLD = 1000
 _MOST_SHOWN = 10
@@ -177,7 +177,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     of_second = rows["side"] == 1
     in_second = np.add.reduceat(of_second.astype(np.int64), starts)
     in_first = np.diff(np.append(starts, len(rows))) - in_second
-    # The sum of the content digests identifies the contents of a group of rows, whatever their order.
+    # The sum of the content digests identifies the contents of a group of rows regardless of their order.
     signed = np.where(of_second, np.uint64(0) - rows["content"], rows["content"])
     differs = np.add.reduceat(signed, starts) != 0
     both = (in_first > 0) & (in_second > 0)
@@ -186,7 +186,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
     report.only_first += int(surplus[surplus > 0].sum())
     report.only_second -= int(surplus[surplus < 0].sum())
     report.changed += int(changed.sum())
-    # In each group, rows from the first side come before those from the second, and surplus rows are the last on their
+    # In each group, rows from the first side come before those from the second, and surplus rows come last within their
     # side.
     second = starts + in_first
     report.only_first_numbers += _told(rows, (second - surplus)[surplus > 0], surplus[surplus > 0])

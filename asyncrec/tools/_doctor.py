@@ -1,6 +1,6 @@
 """`doctor` tests whether a store, with the caller's permissions, meets the requirements of asyncrec.
 
-It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves none behind. On a
+It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and removes them all. On a
 read-only store, it reads the file at the path.
 
 If two writers create the same small object, exactly one must succeed. Otherwise, the check fails, because the store
@@ -87,7 +87,7 @@ class _Enough(Exception):
 
 
 class _Doctor:
-    """One run of the checks, with the objects that it creates and the results."""
+    """One run of the checks: the objects that it has created, and the results."""
 
     def __init__(
         self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
@@ -329,7 +329,7 @@ async def _uploads(store: Storage, key: str) -> Check:
 
 
 def _kills(store: Storage) -> Check:
-    """Return a check that states which records of a rolling writer on this store a kill -9 can lose."""
+    """Return a check that states which of a rolling writer's records a kill -9 can lose on this store."""
     if store.flush_level == "spooled":
         detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:

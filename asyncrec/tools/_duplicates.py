@@ -32,14 +32,14 @@ class Duplicates:
     """
 
     def __init__(self, firsts: Mapping[str, int], kept: RecordSet, rule: str) -> None:
-        """``firsts`` maps each shard with duplicates to its first record number; ``kept`` has the records to keep."""
+        """``firsts`` maps each shard with duplicates to its first record number; ``kept`` holds the records to keep."""
         self._firsts = firsts
         self._kept = kept
         self.rule = rule
 
     @classmethod
     def but(cls, kept: RecordSet, selection: Selection, rule: str) -> Duplicates:
-        """Return an object that leaves out all records of a data set except ``kept``. Blocks."""
+        """Return an instance that leaves out all records of a data set except ``kept``. Blocks."""
         counts = selection.datasets[0].manifest.shards.counts
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         having = np.flatnonzero(np.diff(kept.ranks(starts)) < counts).tolist()
@@ -65,7 +65,7 @@ NO_DUPLICATES = Duplicates({}, RecordSet(0, all_bits(0)), "")
 
 
 async def find_duplicates(selection: Selection, newest: str | None = None) -> Duplicates:
-    """Find the records to leave out, so that each key keeps one: the first committed, or the newest by ``newest``.
+    """Find the records to leave out so that one remains for each key: the first committed, or the newest by ``newest``.
 
     Only keys are read. Above 64 MiB, they are sorted with temporary files, with 40 bytes for each record. With
     ``newest``, records whose keys occur more than once are also read. If records may be revisits, all are read.
@@ -81,7 +81,7 @@ async def find_duplicates(selection: Selection, newest: str | None = None) -> Du
         kept = await _first_committed(selection)
         return await in_thread(Duplicates.but, kept, selection, "first")
     kept = await newest_records(selection, newest, keyless=True)
-    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # the rule must be short
+    found = await in_thread(Duplicates.but, kept, selection, f"newest {newest[:1000]}")  # the rule must be a short text
     if lost := await revisits_among(selection, kept):
         raise ArgumentValueError(
             f"{selection.path}: the newest versions of some pages are revisits, whose bodies are in older versions, "

@@ -18,7 +18,7 @@ from asyncrec.tools._schema import infer_schema
 from asyncrec.tools._selection import Selection
 
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
-# Records are passed to an encoder as soon as there are this many of them, or they have this many bytes in total.
+# Records are passed to an encoder as soon as this many, or this many bytes in total, have accumulated.
 _BATCH = 1024
 _BATCH_BYTES = 64 << 20
 
@@ -65,7 +65,7 @@ def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
     """Return the encoded bytes of some records. Blocks.
 
     Raises:
-        SchemaError, DecodeError: a record does not fit the format; the message has its number in the selection.
+        SchemaError, DecodeError: a record does not fit the format; the message contains its number in the selection.
     """
     try:
         return encoder.encode([each.data for each in records])

@@ -1,8 +1,8 @@
 """Find the records to delete from a data set, by their keys or by conditions on their contents.
 
 Keys are looked up in the runs that a checkpoint names, by reading one block for each key. If a shard is in no run, its
-own keys file is read, one part at a time. The file must be intact, because the position of a key in it shows which
-record the key belongs to. To test conditions, all records are read.
+own keys file is read, one part at a time. That file must be intact, because a key's position in it shows which record
+the key belongs to. To test conditions, all records are read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BLOCKS = 64
 
 
 class ByDigests:
-    """Finds the records whose keys have one of several digests or, with ``contents``, whose contents do.
+    """Finds the records whose key (with ``contents``, whose content) has one of several digests.
 
     Attributes:
         count: the number of different digests.
@@ -57,7 +57,7 @@ class ByDigests:
 
     @property
     def found(self) -> int:
-        """The number of digests that have been found in the shards searched up to now."""
+        """The number of digests found in the shards searched up to now."""
         return int(self._found.sum())
 
     async def find(self, selection: Selection, shards: Sequence[SelectedShard]) -> AsyncGenerator[Found]:
@@ -91,7 +91,7 @@ class ByDigests:
                 yield shard, records
 
     def end(self) -> None:
-        """Do nothing: it is not an error if no shard has one of the digests."""
+        """Do nothing: it is not an error if a digest is not found in any shard."""
 
     async def _in_run(self, run: OpenRun) -> list[tuple[int, NDArray[np.int64]]]:
         """Return the records that a run lists with one of the digests, as pairs of a shard's row and record numbers."""
@@ -132,7 +132,7 @@ class ByDigests:
         return np.concatenate(found)
 
     def _matches(self, digests: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask of the wanted ones among ``digests``, and note that these were found. Blocks."""
+        """Return a mask that selects the wanted digests among ``digests``, and record those as found. Blocks."""
         wanted = self._wanted
         begin = wanted[:, 0].searchsorted(digests[:, 0], "left")
         matches: NDArray[np.bool_] = wanted[:, 0].take(begin, mode="clip") == digests[:, 0]
@@ -167,7 +167,7 @@ class ByKeys(ByDigests):
 
 
 class ByConditions:
-    """Finds the records for which all conditions hold."""
+    """Finds the records that meet all conditions."""
 
     def __init__(self, conditions: Conditions) -> None:
         self._conditions = conditions
@@ -193,7 +193,7 @@ class ByConditions:
         """Check, after all shards have been examined, that the feature of each condition was found.
 
         Raises:
-            ValueError: there were records, but none of them had the feature of a condition.
+            ValueError: there were records, but none had the feature named in a condition.
         """
         self._conditions.end()
 

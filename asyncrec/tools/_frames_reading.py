@@ -60,7 +60,7 @@ class FramedRecords(ShardsInTurn):
 
 
 class _FrameReader:
-    """Reads one shard in batches, from its beginning. Only one task may use it, and only until a call is cancelled."""
+    """Reads one shard in batches, from its beginning. Only one task may use it, and not after a cancelled call."""
 
     def __init__(
         self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
@@ -72,7 +72,7 @@ class _FrameReader:
         self._file = file
         self._passing = ChecksummedStorage(selection.storage)
         self._passing.info = None if file is None else file.info
-        self._known: ObjectInfo | None = None  # describes the file, once it is no longer read in frames
+        self._known: ObjectInfo | None = None  # the file's description, set once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None

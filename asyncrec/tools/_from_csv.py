@@ -90,7 +90,7 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
         DatasetError: the first line is a JSON object.
     """
     line = content[:_MOST_LINE].removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
-    if not line.startswith(b"{"):  # only JSON objects begin like this
+    if not line.startswith(b"{"):  # only a JSON object begins like this
         return
     try:
         json.loads(line)
@@ -212,12 +212,12 @@ class _Table:
 
 
 class _Column:
-    """The type of a column, determined cell by cell, and what the report may say about the column.
+    """The type of a column, determined cell by cell, and facts about the column for the report.
 
     Attributes:
         numbers, texts: the number of cells that are numbers, and of cells that are other text.
         empty, first_empty: the number of empty cells, and the row of the first.
-        row, text: the row in which the column became text, and its cell there.
+        row, text: the row in which the column became text, and the cell in that row.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ _SHOWN_CELL = 80
 
 
 def _kind(cell: str) -> str:
-    """Return the first type that can hold a cell. Numbers with underscores are text, although Python accepts them.
+    """Return the first type that can hold a cell. Numbers with underscores count as text, although Python accepts them.
 
     Integers that do not fit int64 are text, because they may be identifiers, and many would become the same float32.
     """

@@ -74,7 +74,7 @@ async def from_folder(
 
 
 class _Files:
-    """The files below a prefix that are in a label's folder. Other ``names`` are ignored. The constructor blocks."""
+    """The files in the label folders below a prefix. Other ``names`` are ignored. The constructor blocks."""
 
     schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
 

@@ -31,7 +31,7 @@ CONTENT, KEY = "content", "key"
 
 Features = Mapping[str, Raw]
 
-# What is left of an Example if it has no features.
+# What remains of an Example without features.
 _EMPTY_EXAMPLES = (b"", b"\n\0")
 _PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
 _ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{AGE_BYTES}")])
@@ -59,8 +59,8 @@ class Identities:
         newest_by: a feature by whose values records are older or newer. If it is passed, each row has a field ``age``,
             and sorting by this field sorts by age.
         ignore: features that are not part of a record's content in comparisons.
-        every: also add the records without a key, or without the feature in ``by``. They are equal if their contents
-            are.
+        every: also add records without a key, or without the feature in ``by``. Such records are equal if their
+            contents are.
     """
 
     def __init__(
@@ -198,5 +198,5 @@ def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:
 
 
 def _joined(parts: Iterable[bytes]) -> bytes:
-    """Return the parts as one text, from which each can be told apart."""
+    """Join the parts unambiguously into one text."""
     return b"".join(b"%d:%b" % (len(each), each) for each in parts)

@@ -5,7 +5,7 @@ asyncrec     _index/<shard>.index             asyncrec's random access
 tfrecord     <shard>.tfindex                  tfrecord, by a path passed to it (tfrecord2idx writes the same)
 dali         <shard>.idx                      NVIDIA DALI, by a path passed to it (tfrecord2idx writes the same)
 
-In the layout tfrecord, the name of the shard loses a final .tfrecord, .tfrecords or .tfrec.
+In the layout tfrecord, a final .tfrecord, .tfrecords or .tfrec is dropped from the shard's name.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _other_key(shard: SelectedShard, layout: str) -> str:
 
 
 def _refuse_common(shards: Sequence[SelectedShard], layout: str) -> None:
-    """Raise ArgumentValueError if two shards would have one index, or an index the name of a shard. Blocks."""
+    """Raise ArgumentValueError if two shards would share an index, or an index would have a shard's name. Blocks."""
     owners = {shard.key: shard for shard in shards}
     for shard in shards:
         other = owners.setdefault(shard.folder + _other_key(shard, layout), shard)

@@ -199,7 +199,7 @@ async def info(
 async def _begun(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport | None:
-    """Return the report on a data set that has a writer but no commits yet, or `None` if it has no writer either."""
+    """Return the report on a data set with a writer but no commits yet, or `None` if there is no writer, either."""
     options = dict(storage_options) if storage_options is not None else None
     async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
         if not name or is_pattern(name):

@@ -3,10 +3,10 @@
 If every call joined all shards smaller than the limit, a data set that grows by 20 MB each night would be rewritten
 each night: 20 MB, 40 MB, 60 MB and so on. Therefore, a shard counts as small only if it is smaller than half the limit.
 If a run would fill less than half a shard, its first or last shard is left out if that shard is larger than all others
-in the run together. Most bytes are then only rewritten into a shard that is at least twice as large as their old one. A
+in the run together. Most bytes are then rewritten only if the new shard is at least twice as large as the old one. A
 joined shard is not joined again until shards are added.
 
-All functions here are pure.
+All functions in this module are pure.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _groups(
     stays: Callable[[SelectedShard], bool],
     max_bytes: int,
 ) -> Iterator[tuple[Kind, Run]]:
-    """Yield each group of shards that is to become one new shard, with the options of the new shard."""
+    """Yield each group of shards to join into one new shard, with the new shard's options."""
     run: Run = []
     size, kind = 0, None
 

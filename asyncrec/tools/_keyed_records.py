@@ -182,7 +182,7 @@ async def write_chosen(
 
 
 def carried_of(selections: Sequence[Selection]) -> dict[str, Any]:
-    """Return the progress for a data set that has all records of these selections."""
+    """Return the progress to store in a data set that contains all records of these selections."""
     return carried_from(dataset.manifest for selection in selections for dataset in selection.datasets)
 
 
@@ -243,7 +243,7 @@ class KeyedRecords(ShardsInTurn):
         self._count = count
         self._losses = losses
         self._salvaged: SalvagedShard | None = None
-        self._passing: ChecksummedStorage  # through which the shard is read, unless damaged records are skipped
+        self._passing: ChecksummedStorage  # reads the shard, unless damaged records are skipped
         self._reader: RecordReader
 
     def __aiter__(self) -> KeyedRecords:
@@ -290,7 +290,7 @@ class KeyedRecords(ShardsInTurn):
 
 
 def in_set(batch: KeyedBatch, behind: int, chosen: RecordSet) -> KeyedBatch:
-    """Return the records of a batch that are in a set. ``behind`` is the number of the first record after the batch."""
+    """Return the records of a batch that are in a set. ``behind`` is the number of the record right after the batch."""
     first = behind - len(batch.records)
     positions = chosen.between(first, behind) - first
     return batch if len(positions) == len(batch.records) else picked(batch, positions.tolist())

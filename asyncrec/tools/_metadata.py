@@ -1,8 +1,8 @@
 """The metadata of data sets, as the tools keep it and read it.
 
 The entries ``source <id>`` are the files that `convert` converted into a data set. The metadata keeps the entries of
-all commits. If a writer has replaced the data set since a file was converted, its records are gone, and so its entry no
-longer counts.
+all commits. If a writer has replaced the data set since a file was converted, the file's records are gone, so its entry
+no longer counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SOURCE = "source "
 
 
 class Conversions(NamedTuple):
-    """What the metadata of a data set says about converted files.
+    """The files converted into a data set, according to its metadata.
 
     Attributes:
         metadata: the metadata, without the entries of files whose records were replaced.

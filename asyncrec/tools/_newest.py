@@ -1,4 +1,4 @@
-"""Open the data set of a selection to look up keys, and find the newest version of each key."""
+"""Open a selection's data set to look up keys, and find the newest version of each key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncrec.tools._selection import Selection
 
 @asynccontextmanager
 async def keyed_dataset(selection: Selection, newest: str | None) -> AsyncIterator[Dataset]:
-    """Open the data set of a selection, to look up keys in it.
+    """Open a selection's data set in order to look up keys.
 
     Raises:
         DatasetError: the selection is not a data set, or ``newest`` is passed but no shard has keys.

@@ -43,7 +43,7 @@ from asyncrec.tools._selection import SelectedDataset
 MIN_AGE = 3600.0
 # The number of objects to look up in one call in a worker thread. Each look-up takes about 30 microseconds.
 _LOOKED_AT_ONCE = 1000
-# The number of shards to read at once in order to adopt them.
+# The number of shards to read at once when adopting shards.
 _READ_AT_ONCE = 4
 
 _SUFFIX = re.compile(r"\.(index|keys|progress)\Z")
@@ -62,7 +62,7 @@ class Orphan:
             shard; or ``"run"`` for a run of keys that no checkpoint names.
         refused: why the object must not be adopted; `None` for a shard that may be adopted if it is complete.
         owner: the id of the object's job if that job has not ended; such an object is left to `asyncrec.recover`.
-        recent: whether the object is younger than the required age.
+        recent: whether the object is younger than the minimum age.
     """
 
     path: str
@@ -229,7 +229,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
         manifest = ManifestWriter(folder, name, maker, after=dataset.manifest, last=None)
         entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest)
         entries = await for_each(entry_of, some, tasks=_READ_AT_ONCE)
-        await for_each(manifest.commit, entries)  # one segment lists all shards that are ready
+        await for_each(manifest.commit, entries)  # a single segment lists all shards that are ready
 
 
 async def _entry_of(
@@ -283,7 +283,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
-    """Return the objects in ``found`` that the current manifest does not list, either. Blocks."""
+    """Return the objects in ``found`` that the current manifest does not list. Blocks."""
     return [
         each
         for each in found

@@ -22,7 +22,7 @@ from asyncrec.tools._doctor_report import Check
 
 
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
-    """Have several writers create the same key exclusively. All send all their bytes before any of them publishes.
+    """Let several writers create the same key exclusively. Each sends all of its bytes before any of them publishes.
 
     Return the numbers of the writers that succeeded. If the store supports exclusive creation, this is exactly one.
 
@@ -73,7 +73,7 @@ class HeldLoop:
     """Measures how long the checks block the event loop. Run `watch` as a task during the checks.
 
     Attributes:
-        longest: the longest time in seconds for which the event loop was blocked, and the check that blocked it.
+        longest: the longest time, in seconds, that the event loop was blocked, and the check that blocked it.
     """
 
     def __init__(self) -> None:

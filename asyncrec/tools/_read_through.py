@@ -39,7 +39,7 @@ class ReadThrough:
         info: the store's description of the shard.
         crc32c: the checksum of the shard's bytes; `None` if the shard was not read to its end.
         damage: the damaged ranges that were skipped.
-        error: the error at which even the reader that skips damage had to stop, or `None`.
+        error: the error that stopped even the reader that skips damage, or `None`.
         index: a function that returns the index. It blocks, and may be called only if ``sizes`` was true.
     """
 
@@ -210,7 +210,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         """Add ``block``, which was read at the offset ``start``, to the checksum."""
         new = self.position - start
         if not 0 <= new < len(block):
-            return  # the block has already been counted, or it lies beyond a gap, at which the checksum ends
+            return  # the block has already been counted, or follows a gap, where the checksum ends
         rest = memoryview(block)[new:]
         if len(rest) > _MOST_ON_LOOP:
             await in_thread(self.add, rest)

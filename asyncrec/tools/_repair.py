@@ -127,8 +127,8 @@ async def repair(
             max_record_bytes=max_record_bytes if entry is None else max(max_record_bytes, entry.max_record_bytes),
         )
         try:
-            # Read the first records before opening the writer, because if the beginning is damaged, the compression is
-            # not known until then.
+            # Read the first records before opening the writer: if the beginning is damaged, only they reveal the
+            # compression.
             records = await _next(reader)
             mode: Literal["w", "x"] = "w" if overwrite else "x"
             async with open_writer(

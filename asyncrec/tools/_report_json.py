@@ -8,7 +8,7 @@ from typing import Any
 
 
 def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
-    """Return the attributes of a report that ``names`` lists, separated by spaces, in that order.
+    """Return the attributes of a report that are listed in ``names`` (separated by spaces), in that order.
 
     A value that is itself a report is converted by its ``to_json``, a time becomes text (ISO 8601), and a float is
     rounded to three decimal places, because the floats in reports are seconds and rates.

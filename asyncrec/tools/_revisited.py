@@ -3,10 +3,10 @@
 A deletion by keys removes all versions of a page, including its revisits, because a revisit has the key of the page
 that it refers to. But conditions may select a body without its revisits (``date<2026-11-01``), and so may a compaction
 or a `dedupe` that keeps the newest versions. Therefore, all pages are read before any record is left out, and also all
-records without a schema, or with one that allows more features, because they may be pages. For each of them, 8 bytes
-are kept: a hash of the URL and the digest, which a body and its revisits share. If a writer had ``seen=``, a body may
-have moved to a page with another URL, where readers find it by its digest. In that case, a hash of the digest is also
-kept.
+records without a schema, or with one that allows more features, because they may be pages. For each page, 8 bytes are
+kept: a hash of the URL and the digest, which is the same for a body and its revisits. If a writer used ``seen=``, a
+body may have moved to a page with another URL, where readers find it by its digest. In that case, a hash of the digest
+is also kept.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ async def revisits_without(selection: Selection, leaves_out: LeavesOut) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """A batch of pages. Each list and array has one item for each page.
+    """A batch of pages. Each list and array has one item per page.
 
     Attributes:
-        bodies: for each way to identify a body, uint64 hashes of the bodies that the pages have or refer to.
+        bodies: for each way of identifying a body, uint64 hashes of the bodies that the pages contain or refer to.
         chosen, revisits: whether each page is left out, and whether it is a revisit.
         names: the URLs and dates of the pages.
     """
@@ -93,7 +93,7 @@ class _Pages:
     names: list[tuple[str, str]]
 
     def revisits_of(self, lost: list[NDArray[np.uint64]]) -> list[str]:
-        """Return the URLs and dates of the kept revisits that refer to one of these bodies by any of its identities."""
+        """Return the URLs and dates of the kept revisits that refer to any of these bodies, however identified."""
         refer = np.any([np.isin(own, bodies) for own, bodies in zip(self.bodies, lost, strict=True)], axis=0)
         rows = np.flatnonzero(self.revisits & ~self.chosen & refer).tolist()
         return [f"{self.names[row][0]} of {self.names[row][1]}" for row in rows]
@@ -101,7 +101,7 @@ class _Pages:
 
 @dataclass(slots=True)
 class _Bodies:
-    """The hashes of the bodies that are left out, of those that are kept, and of those that kept revisits need."""
+    """The hashes of the bodies that are left out, that are kept, and that kept revisits need."""
 
     chosen: list[NDArray[np.uint64]] = field(default_factory=list)
     stay: list[NDArray[np.uint64]] = field(default_factory=list)
@@ -113,7 +113,7 @@ class _Bodies:
         self.needed.append(bodies[~pages.chosen & pages.revisits])
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return the bodies that are needed but left out, unless another page that is kept has them. Blocks."""
+        """Return the bodies that are needed but left out, except those that another kept page contains. Blocks."""
         chosen, stay, needed = (
             np.unique(np.concatenate([_NONE, *each])) for each in (self.chosen, self.stay, self.needed)
         )

@@ -99,7 +99,8 @@ async def rewrite(
         joining: the options for joining shards. If passed, the old shards are kept for their readers; otherwise they
             are deleted after the commit.
         moved: records that replace some of the old records.
-        goes_on: called once the job is open. If it returns false, nothing is written, and `rewrite` returns `None`.
+        goes_on: called as soon as the job is open. If it returns false, nothing is written, and `rewrite` returns
+            `None`.
 
     Raises:
         ConflictError: another job has already replaced some of the shards; the data set is unchanged.
@@ -306,7 +307,7 @@ async def clear_replaced(selection: Selection, grace: float) -> tuple[str, ...]:
     until = time.time() - grace
     times = await times_of_removals(dataset.folder, dataset.name, dataset.manifest.shards.history)
     if min(times.values(), default=until + 1) > until:
-        return ()  # no removal is that old, so there is no need to list objects
+        return ()  # no removal is old enough, so there is no need to list objects
     orphans = await find_unlisted(dataset, selection.base, min_age=0)
     gone = await removed_among(dataset, orphans, times, until=until)
     await for_each(dataset.folder.delete, gone)

@@ -1,4 +1,4 @@
-"""Compare keys of two storages, so that a tool does not replace or read what it writes."""
+"""Detect whether two keys name the same object, so that a tool does not overwrite its source or read its own output."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from asyncrec.storage._url import join
 
 
 async def is_same_object(store: Storage, key: str, other: Storage, other_key: str) -> bool:
-    """Return whether an object exists under two keys, of one or of two storages.
+    """Return whether two keys, in one or two storages, refer to the same object.
 
-    A file has many paths: relative and absolute ones, URLs, and links. So local files are compared by device and inode.
-    Objects of other storages are the same if their versions are: etags, sizes, checksums and times.
+    A file has many paths: relative and absolute ones, URLs, and links. Therefore, local files are compared by device
+    and inode. Objects in other storages are the same if their versions (etag, size, checksum and time) are equal.
 
     Raises:
         ObjectNotFoundError: the first object does not exist.
@@ -45,8 +45,8 @@ async def path_inside(store: Storage, key: str, other: Storage, other_key: str) 
 
 
 def _is_same_file(path: Path, other: Path) -> bool:
-    """Return whether two paths lead to one file. Blocks."""
+    """Return whether two paths lead to the same file. Blocks."""
     try:
         return os.path.samefile(path, other)
-    except OSError:  # one of them does not exist, or cannot be read, which the caller will find out
+    except OSError:  # one of them does not exist or cannot be read, and the caller will notice that
         return False

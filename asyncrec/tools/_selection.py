@@ -43,9 +43,10 @@ from asyncrec.storage._url import join, redact
 _path_log = PathLog("asyncrec.tools")
 
 # Matches the names of record files in a folder, by the conventions of TensorFlow, TFDS and TensorBoard. Files that are
-# selected by their own path are read regardless of their names, and those of a pattern unless they are indexes.
+# selected by their own path are read regardless of their names, and so are files that match a pattern, unless they are
+# indexes.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-# Matches a file that proves that a data set exists or is being created. The groups are its folder and its name.
+# Matches a file that proves that a data set exists or is being created. The groups are the data set's folder and name.
 _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 
@@ -176,7 +177,7 @@ def _limited(selection: Selection, limit: int) -> Selection:
 
 
 async def reselected(selection: Selection) -> Selection:
-    """Select the data set of a selection again, in its current state."""
+    """Select a selection's data set again, in its current state."""
     (dataset,) = selection.datasets
     again = await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
     return _limited(again, selection.limit)
@@ -196,7 +197,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         except ObjectNotFoundError:
             pass
         except StoragePermissionError as error:
-            refused = error  # S3 reports a missing object in this way if the caller may not list objects
+            refused = error  # this is how S3 reports a missing object if the caller may not list objects
         else:
             shard = SelectedShard(key=key, display_path=display_path, size=info.size)
             return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
@@ -256,7 +257,7 @@ async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) 
 
 
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Return ``found`` without the objects that a job has published, but not committed, to the data set at ``key``.
+    """Return ``found`` without the objects that a job has published to the data set at ``key``, but not yet committed.
 
     That data set has no manifest yet.
     """
@@ -271,7 +272,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
     """Select the data sets and record files below a prefix. Return `None` if no object is there."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
-    made: set[str] = set()  # names of data sets that a job has begun
+    made: set[str] = set()  # names of data sets that a job has begun to write
     anything = False
     async for info in store.list_objects(prefix):
         anything = True

@@ -114,7 +114,7 @@ def check_count(shard: SelectedShard, records: int) -> None:
     """Check the number of records that were read from a whole shard.
 
     Raises:
-        DatasetError: a manifest lists the shard with another number of records.
+        DatasetError: a manifest lists the shard with a different number of records.
     """
     if shard.entry is not None and records != shard.entry.records:
         raise DatasetError(
@@ -189,7 +189,7 @@ class ShardKeys:
         return [data[at : at + self._width] for at in range(0, len(data), self._width)]
 
     async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
-        """Return the keys of records by their numbers, which must ascend across all calls. `None` gets an empty key."""
+        """Return the keys of the records with these numbers, ascending across all calls. `None` gets an empty key."""
         known = [number for number in numbers if number is not None]
         keys: dict[int, bytes] = {}
         if known:

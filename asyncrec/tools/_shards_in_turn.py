@@ -53,7 +53,7 @@ class ShardsInTurn:
         return True
 
     async def _check_shard(self, checksum: int | None) -> None:
-        """Check the shard, which was read to its end. ``checksum`` and the errors are those of `check_read`."""
+        """Check the current shard after it was read to its end. ``checksum`` and errors are as for `check_read`."""
         assert self._shard is not None, "a shard was read to its end"
         await check_read(self._selection.storage, self._shard, self._in_shard, checksum)
 

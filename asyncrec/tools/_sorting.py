@@ -1,4 +1,4 @@
-"""`Sorter` sorts records for `reshard` and `compact` with a `HashShuffler`. The bytes to sort by are called places.
+"""`Sorter` sorts records for `reshard` and `compact` with a `HashShuffler`. Records' sort keys are called places.
 
 All methods except those of `Sorted` block.
 """
@@ -69,7 +69,7 @@ class Order:
     def _prefix(self, group: bytes) -> bytes:
         """Return the bytes with which all places of a group begin.
 
-        They sort in the order of the groups' first records, and are never a prefix of another group's bytes.
+        These bytes sort in the order of the groups' first records, and are never a prefix of another group's.
         """
         prefix = self._groups.get(group)
         if prefix is None:
@@ -87,15 +87,16 @@ class Order:
 class ByFeature:
     """Computes the place of each record in the order of a feature's values. Records with equal values keep their order.
 
-    Records without a value come first. All records must be passed to `show` before the first is placed. This needs 8
-    bytes of memory for each record, plus, until `end`, at most 128 bytes for its value.
+    Records without a value come first. All records must be passed to `show` before the first is placed. Each record
+    takes 8 bytes of memory, plus at most 128 bytes for its value until `end` is called.
 
     Raises: as for `Age`.
     """
 
     def __init__(self, name: str, schema: Mapping[str, Any] | None, path: str) -> None:
         self._value = Age(name, schema, path, argument="sort_by")
-        # NumPy ignores zero bytes at the end of a value, so records whose values differ only in these keep their order.
+        # NumPy ignores zero bytes at the end of a value, so records whose values differ only in such bytes keep their
+        # order.
         self._values: list[NDArray[np.bytes_]] = []
         self._ranks: NDArray[np.int64] | None = None
 

@@ -102,7 +102,7 @@ class ExampleSource(Protocol):
 
 
 class SplitOptions(NamedTuple):
-    """The parameters shared by `from_csv` and `from_folder`, which document them."""
+    """The parameters shared by `from_csv` and `from_folder`, where they are documented."""
 
     target: str | os.PathLike[str]
     weights: Mapping[str, float]

@@ -59,7 +59,7 @@ class TailStream:
                 stream, places = self._reading
                 found = await anext(stream, None)
                 if found is not None:
-                    before = places.before(found[0].number)  # all records of a list are in one shard
+                    before = places.before(found[0].number)  # all records in a list come from the same shard
                     records = [replace(each, number=each.number + before) for each in found]
                     records = [each for each in records if self._is_wanted(each.number)]
                     if records:
@@ -99,9 +99,9 @@ class TailStream:
             self._read(list(new), starts)
 
     def _new(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the ranges of numbers of records that are new since the last call, by the shard's position. Blocks.
+        """Return the number ranges of the records that are new since the last call, by shard position. Blocks.
 
-        A shard may have replaced several others. Records from shards that were known before are not new.
+        A shard may have replaced several others. Records that come from already known shards are not new.
 
         Raises:
             DatasetError: new records were sorted among known records.
@@ -136,7 +136,7 @@ class TailStream:
 
 
 class _Places:
-    """The positions of some shards' records among all records of a selection.
+    """The positions of certain shards' records among all records of a selection.
 
     Args:
         firsts: the number of each shard's first record.

@@ -152,7 +152,7 @@ def _folder_of(key: str) -> tuple[str, str]:
 
 
 class _Owners:
-    """The jobs that may own unfinished objects. The jobs of a folder are listed once, after the objects were listed.
+    """The jobs that may own unfinished objects. A folder's jobs are listed once, after its objects.
 
     A job publishes its header or its mark before its objects, so a job that begins after the listing owns none of them.
     """

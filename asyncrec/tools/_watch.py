@@ -142,7 +142,7 @@ class Watch:
         return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
-        """Return the age of a status by both machines' clocks, or the time since it was seen to change, if longer."""
+        """Return a status's age by both machines' clocks or the time since it last changed, whichever is longer."""
         time, since = self._changed.get(status.writer, ("", 0.0))
         if time != status.time:
             since = anyio.current_time()
@@ -233,7 +233,7 @@ _OTHERS = "others"
 
 
 class ClassCounts:
-    """Counts the records that were read, by their value of ``feature``."""
+    """Counts the records that were read, grouped by their value of ``feature``."""
 
     def __init__(self, feature: str) -> None:
         self._feature = feature

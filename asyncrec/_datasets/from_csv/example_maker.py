@@ -41,7 +41,7 @@ class Origin(Protocol):
 
 @dataclass(slots=True)
 class Made:
-    """What became of one example: its records and its line for ``examples.csv``, or the reason why it was skipped."""
+    """The outcome for one example: its records and its line in ``examples.csv``, or the reason why it was skipped."""
 
     records: list[bytes] = field(default_factory=list)
     csv: str = ""
@@ -56,10 +56,10 @@ async def make(
     encoding: str,
     limiter: anyio.CapacityLimiter,
 ) -> Made:
-    """Return the records of one example. A cancellation takes effect when the running method has returned.
+    """Return the records of one example. A cancellation takes effect only once the running method has returned.
 
     Raises:
-        DatasetError: a method raised an exception, which is the cause. The message names the method and the example.
+        DatasetError: a method raised an exception (the ``__cause__``). The message names the method and the example.
     """
     steps = _steps(origin, kind, kwargs, encoding)
     result: Any = None

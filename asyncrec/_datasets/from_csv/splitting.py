@@ -29,7 +29,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
 EXAMPLES_CSV = "examples.csv"
-# The maximum size of the records that wait for the store. Splits are written one at a time, so this limits the entire
+# The maximum size of the records waiting for the store. Splits are written one at a time, so this limits the entire
 # job. It is enough for several parts of an upload to any cloud. A higher limit would not be faster, because the time to
 # write small shards depends on the store's latency rather than on its bandwidth.
 _MEMORY_LIMIT = 64 << 20
@@ -76,7 +76,7 @@ class SplitWriter:
         self._size = 0
 
     async def take(self, records: Sequence[bytes], line: str) -> None:
-        """Write the records of one example, and its line of CSV."""
+        """Write one example's records, and its line of CSV."""
         await self._writer.write_many(records)
         self.examples += 1
         self.records += len(records)
@@ -180,7 +180,7 @@ _ROUNDING = 1e-6
 
 
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
-    """Return the share of each split. One or two ratios are for train and eval, three for train, eval and test.
+    """Return the share of each split. One or two ratios mean train and eval; three mean train, eval and test.
 
     A single number is the share of train, and eval gets the rest. If there are three ratios, that of eval or test may
     be 0, and that split is not made.

@@ -38,9 +38,9 @@ from asyncrec.storage._url import redact, scheme_of
 
 _log = logging.getLogger("asyncrec.datasets")
 
-# TFRecorder's limit. It suits toy data sets. For training from an object store, shards usually have 100 MB or more.
+# TFRecorder's limit, which suits toy data sets. For training from an object store, shards usually have at least 100 MB.
 _MAX_SHARD_BYTES = 1_000_000
-# Loading mostly waits for a disk. Eight threads keep the disk busy, and need memory for eight examples.
+# Loading mostly waits for a disk. Eight threads keep the disk busy, but hold eight examples in memory.
 _CONCURRENCY = 8
 Path = str | PathLike[str]
 
@@ -269,7 +269,7 @@ async def _write(
     other_splits: set[str],
     metadata: Mapping[str, Any],
 ) -> WrittenSplits:
-    """Make and write the examples of all splits. Raise DatasetError if one of ``other_splits`` exists."""
+    """Make and write the examples of all splits. Raise DatasetError if any of ``other_splits`` exists."""
     kind, encoding = making.kind, making.encoding
     if not kind.fields():
         raise ArgumentTypeError(f"{kind.__name__} has no field declared with @tfrecordable; declare at least one")

@@ -24,8 +24,8 @@ Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
 
-# The number of examples in a batch from an asynchronous generator. With so large a batch, the time for switching
-# threads (0.1 ms) is negligible.
+# The number of examples in a batch from an asynchronous generator. It is large enough that the cost of a thread switch
+# (0.1 ms) is negligible.
 _BATCH = 256
 # The maximum size of the records of a batch, estimated from earlier records.
 _BATCH_BYTES = 1 << 20
@@ -86,7 +86,7 @@ async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, si
                 sink.take(example, _serialised(serializer, example))
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
-                close()  # run the generator's `finally` blocks now, in its own thread
+                close()  # run the generator's `finally` blocks now, in the generator's own thread
 
     async def work_in_thread() -> None:
         try:

@@ -31,9 +31,9 @@ class ExampleSink:
     in worker threads, one call at a time. See `asyncrec._datasets.from_generator.source.Receiver`.
 
     Args:
-        sparse_features: the features whose shapes are stored with them.
+        sparse_features: the features that are stored together with their shapes.
         flattens: whether to prepare the features for an Example. If false, the serializer gets them unchanged.
-        own_serializer: whether the serializer is the user's own. If so, the features are read from its records.
+        own_serializer: whether the serializer is the user's own. If so, features are read from the records it returns.
         max_record_bytes: the maximum length of a record.
 
     Attributes:

@@ -32,7 +32,7 @@ from asyncrec.storage._url import join, redact
 class Slice:
     """A range of records of one shard: ``take`` records after the first ``skip``.
 
-    ``bytes`` is their share of the shard's bytes, or 0 if the size of the shard is not known.
+    ``bytes`` is these records' share of the shard's bytes, or 0 if the shard's size is unknown.
     """
 
     key: str
@@ -148,7 +148,7 @@ async def open_split(
 async def find_split(
     path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
 ) -> Found:
-    """Return the records that `open_split` would read, for callers that read them in another way.
+    """Return the records that `open_split` would read, for callers that read them by other means.
 
     Raises:
         ValueError, SchemaError, StorageError: as for `open_split` on entering.

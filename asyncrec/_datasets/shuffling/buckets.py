@@ -1,10 +1,10 @@
 """`BucketFiles` manages the files of a shuffle. Records are appended to buckets with their hashes, and read back later.
 
-Records are stored as TFRecord frames, so that data which the disk has corrupted is detected rather than returned. The
-files are in a separate folder, which is created when it is needed, is readable only by this user, and is removed with
-the object or when the process exits. If a process is killed, the next process that shuffles in the same place removes
-its folder. A locked file marks the folders of running processes. A bucket file is open only while it is being written
-or read. All methods block.
+Records are stored as TFRecord frames, so that corruption on disk is detected rather than returned as data. The files
+are in a separate folder, which is created when it is needed, is readable only by this user, and is removed with the
+object or when the process exits. If a process is killed, the next process that shuffles in the same place removes its
+folder. A locked file marks the folders of running processes. A bucket file is open only while it is being written or
+read. All methods block.
 """
 
 from __future__ import annotations

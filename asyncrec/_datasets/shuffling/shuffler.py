@@ -25,16 +25,16 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyE
 
 OnDuplicate = Literal["raise", "first", "last"]
 
-# Large enough for a spill to append about 250 KiB to each of its 256 buckets, but small compared with the memory that
-# training uses.
+# Large enough for a spill to append about 250 KiB to each of 256 buckets, but small compared with the memory used in
+# training.
 MEMORY_LIMIT = 64 << 20
-# The memory that a record takes in CPython in addition to its bytes and those of its key: dict entry, tuple, hash and
-# number. tracemalloc shows about 280 bytes. The rest allows for the growth of the dict.
+# A record's memory overhead in CPython, beyond the bytes of the record and its key: dict entry, tuple, hash and number.
+# tracemalloc shows about 280 bytes. The rest allows for dict growth.
 _OVERHEAD = 340
 # The number of hashes of spilled records to remember, which takes 16 MiB, in order to detect duplicates early. Other
 # duplicates are detected while sorting.
 _KNOWN_KEYS = 1 << 20
-# The size of a batch: one chunk of most stores, which saves thread switches.
+# The size of a batch: one chunk in most stores, large enough to keep thread switches rare.
 _BATCH_BYTES = 1 << 20
 _BATCH_RECORDS = 1024
 _SHOWN_KEY = 200
@@ -166,7 +166,7 @@ class HashShuffler:
         self._known = None
         self.files.close()
 
-    # -- for the windows ----------------------------------------------------------------------------------------------
+    # -- called by the windows -----------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
         """Note that the records with these hashes were moved from memory to disk."""
@@ -201,7 +201,7 @@ class HashShuffler:
 
 
 class _Window:
-    """The records whose hashes share a prefix: those in memory, and the names of the bucket files with the others.
+    """The records whose hashes share a prefix: those in memory, and the names of the bucket files with the rest.
 
     ``prefix`` is the shared prefix in hexadecimal.
     """
@@ -291,7 +291,7 @@ _HALVES = Struct("<QQ").unpack
 
 
 class Fingerprints:
-    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes. When it is full, no more are added.
+    """A table of at most ``capacity`` 64-bit fingerprints of 16-byte hashes. Once it is full, further ones are ignored.
 
     A false positive has a probability of 2^-60. If that matters, look up the hash itself.
     """

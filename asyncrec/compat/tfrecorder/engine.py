@@ -189,7 +189,7 @@ def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
 
 
 def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
-    """Yield the results and, like TFRecorder, log the progress after each tenth, but at most every ten examples."""
+    """Yield the results and, like TFRecorder, log progress after each tenth of the examples, but at most every ten."""
     began, every = time.monotonic(), max(10, total // 10)
     for done, each in enumerate(made, 1):
         yield each

@@ -1,7 +1,7 @@
-"""`ColumnTypes` keeps the times of each column of a data set in one unit.
+"""`ColumnTypes` keeps all times in a data set's column in the same unit.
 
-A record stores a time as an integer, and the Arrow schema in the manifest gives the unit of all integers of the column.
-So a writer keeps the units of the data set, and casts the times of each batch to them.
+A record stores a time as an integer, and the Arrow schema in the manifest gives one unit for the entire column.
+Therefore, a writer keeps the data set's units, and casts the times of each batch to them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ColumnTypes:
         path: the path of the data set, for errors.
         schema: the schema of the records; `None` if each batch has its own.
         metadata: the metadata for the manifest, including the Arrow schema if the types are known.
-        appends: whether the records are appended to the data set, rather than replace it.
+        appends: whether the records are appended to the data set rather than replacing it.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class ColumnTypes:
         self.metadata = dict(metadata)
         self.appends = mode == "append"
         if mode == "replace":
-            self.metadata.setdefault(ARROW_SCHEMA, None)  # otherwise, that of the replaced records would stay
+            self.metadata.setdefault(ARROW_SCHEMA, None)  # otherwise, the replaced records' Arrow schema would stay
         if types is None and schema is not None:
             types = stored_types(schema, metadata)
         self._types = dict(types or {})
         self._remembered: dict[str, Any] = {}
 
     def agreed(self, before: Manifest | None) -> ColumnTypes:
-        """Return types with the units of the data set to which the records are appended; this object if it has them.
+        """Return types with the units of the data set being appended to, or this object if its units already match.
 
         Raises:
-            SchemaError: a column of the data set holds another kind of times, or plain integers.
+            SchemaError: a column of the data set holds a different kind of time, or plain integers.
         """
         if before is None or before.schema is None or not self.appends:
             return self
@@ -86,7 +86,7 @@ class ColumnTypes:
         return ColumnTypes(self.path, self.schema, {**self.metadata, ARROW_SCHEMA: encode_arrow(own)})
 
     def check(self, before: Manifest | None) -> None:
-        """Raise SchemaError if the data set has other types, because another writer has committed its first records."""
+        """Raise SchemaError if the data set's types differ, because another writer has committed its first records."""
         if self.agreed(before) is not self:
             raise SchemaError(
                 f"{self.path}: another writer, with other units of time, has just written to the data set; open the "
@@ -94,10 +94,10 @@ class ColumnTypes:
             )
 
     def cast(self, batch: Any) -> Any:
-        """Return a RecordBatch or Table with its times cast to these types. A type that is not known is remembered.
+        """Return a RecordBatch or Table with its times cast to these types. Types not known before are remembered.
 
         Raises:
-            SchemaError: a column has another kind of values, or a unit cannot hold one of its times.
+            SchemaError: a column has a different kind of values, or one of its times cannot be represented in the unit.
             TypeError: ``batch`` is neither a RecordBatch nor a Table.
         """
         chunks_of(batch)
@@ -124,7 +124,7 @@ class ColumnTypes:
         return batch
 
     def _common(self, name: str, own: Any, theirs: Any) -> Any:
-        """Return the type ``own`` of a column with the unit of the stored type, `None` if no type is stored."""
+        """Return a column's type ``own`` with the unit of the stored type (`None` if no type is stored)."""
         mine, other = leaf_of(own), leaf_of(theirs or pa.null())
         if kind_of_time(mine) == kind_of_time(other):
             if kind_of_time(mine) is None:
@@ -144,7 +144,7 @@ class ColumnTypes:
         def cast(part: Array) -> Array:
             if pa.types.is_nested(field.type):
                 part = part.take(pa.array(np.arange(len(part))))  # otherwise, lists outside a slice are cast
-            return part.cast(found).cast(wanted)  # decodes dictionaries first
+            return part.cast(found).cast(wanted)  # the first cast decodes dictionaries
 
         try:
             return cast(column)

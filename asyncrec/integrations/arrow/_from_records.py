@@ -116,7 +116,7 @@ def _is_single(kind: Any) -> bool:
 
 
 def _joined(schema: Schema) -> Iterator[str]:
-    """Yield the names of the bytes and text features whose stored values can be used as an array as they are."""
+    """Yield the names of the bytes and text features whose stored values can serve as an array unchanged."""
     readers = Counter(chain.from_iterable(entry.stored(name) for name, entry in schema.features.items()))
     for name, entry in schema.features.items():
         if isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str") and readers[name] == 1:

@@ -16,7 +16,7 @@ Array: TypeAlias = Any
 
 
 def numbers_of(column: Array, dtype: str, *, narrow: bool = True, raw: bool = False) -> npt.NDArray[Any]:
-    """Return the numbers of a column without nulls. Times are their integers.
+    """Return the numbers of a column without nulls. Times are returned as integers.
 
     Args:
         column: an Arrow array of numbers, booleans or times.

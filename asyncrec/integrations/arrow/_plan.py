@@ -226,7 +226,7 @@ async def _parts_of_split(
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
-    """Divide the parts into pieces. Without its prefix ``base``, a part's path is a key of ``store``."""
+    """Divide the parts into pieces. A part's path, minus the prefix ``base``, is a key in ``store``."""
 
     async def cut(part: Part) -> list[Part]:
         return await _cut(part, part_bytes, store, base)
@@ -300,7 +300,7 @@ def _maker(
 
 
 def _other_units(path: str | os.PathLike[str], wanted: Any, stored: Any) -> dict[str, Any]:
-    """Return the types in which to read columns of times that are requested in another unit than the stored one."""
+    """Return the types in which to read time columns whose requested unit differs from the stored one."""
     found = {}
     for field in wanted:
         at = -1 if stored is None else stored.get_field_index(field.name)

@@ -29,7 +29,7 @@ Values: TypeAlias = "list[Any]"  # one per row; None if the row lacks the featur
 _NO_BYTES = np.array([], "S1")  # an empty list has no element type, so it would be encoded as absent
 
 
-_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # recent versions of pyarrow have them
+_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # in recent versions of pyarrow
 
 
 class _RowError(Exception):
@@ -75,7 +75,7 @@ def chunks_of(batch: Any) -> list[Any]:
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
-    """Convert a RecordBatch like `to_records`. In error messages, its first row has the number ``first``."""
+    """Convert a RecordBatch as `to_records` does. In error messages, its first row has the number ``first``."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():
@@ -232,7 +232,7 @@ def _scattered(values: Any, column: Array) -> Values:
 
 
 def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
-    """Return the values of nested lists of this shape, or of flat lists of the same size, as Ray stores tensors."""
+    """Return the values of nested lists of this shape, or of flat lists of the same size (as Ray stores tensors)."""
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -294,7 +294,7 @@ def _check_rows(column: Array, reason: str = "is null") -> None:
 
 
 def _check_within(values: Array) -> None:
-    """Raise an error if a column's flattened values contain a null. Its position does not tell which row it is in."""
+    """Raise an error if a column's flattened values contain a null. The null's position does not reveal its row."""
     if values.null_count:
         raise _NullWithinError
 

@@ -1,4 +1,4 @@
-"""Times in Arrow types: their kinds, and their units in columns of lists."""
+"""Helpers for Arrow's time types: which kind of time a type measures, and its unit in columns of lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def leaf_of(kind: Any) -> Any:
-    """Return the type of the single values in a column: in its lists, dictionaries and extension types."""
+    """Return the type of a column's single values, looking inside lists, dictionaries and extension types."""
     types = pa.types
     while True:
         if isinstance(kind, pa.BaseExtensionType):
@@ -20,7 +20,7 @@ def leaf_of(kind: Any) -> Any:
 
 
 def with_leaf(kind: Any, leaf: Any) -> Any:
-    """Return the type of the same lists with other single values. Dictionaries become their values."""
+    """Return the same list type with a different type of single values. Dictionaries become their values."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return with_leaf(kind.storage_type, leaf)
@@ -35,7 +35,7 @@ def with_leaf(kind: Any, leaf: Any) -> Any:
 
 
 def kind_of_time(kind: Any) -> str | None:
-    """Return what a type of single values measures, or `None` if its values are no times."""
+    """Return which kind of time a type of single values measures, or `None` if it is not a time type."""
     types = pa.types
     if types.is_timestamp(kind):
         return "time" if kind.tz is None else "time in a zone"

@@ -110,7 +110,7 @@ async def open_writer_of(
     types = ColumnTypes(redact(str(path)), schema, metadata, mode=options.get("mode", "append"))
     found = {name: options.get(name) for name in ("storage", "storage_options")}
     types = await agreed_types(path, types, **found)
-    # The data set may change before the writer opens, in particular if the writer recovers the records of a dead one.
+    # The data set may change before the writer opens, in particular if the writer recovers a dead writer's records.
     checked = CheckedMetadata(types.metadata, types.check)
     async with open_sharded_writer(path, schema=schema, metadata=checked, **options) as writer:
         yield BatchWriter(writer, schema, types, key=key, narrow=narrow)

@@ -1,4 +1,4 @@
-"""`write_asyncrec` writes shards in tasks. The driver then makes one commit, with one attempt's shards of each task."""
+"""`write_asyncrec` writes shards in tasks. The driver then makes one commit with the shards of one attempt per task."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
 
 
 def _schema_of(dataset: Any) -> Any:
-    """Return the Arrow schema of a dataset's rows, or `None` if unknown. This may run the first of its tasks."""
+    """Return the Arrow schema of a dataset's rows, or `None` if unknown. This may run the dataset's first task."""
     found = dataset.schema()
     if found is None:
         return None

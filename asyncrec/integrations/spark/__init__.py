@@ -10,7 +10,7 @@ Register the data source once per session. All Spark options are text; see `Asyn
 The data source uses Spark's public Python Data Source API and needs no jar.
 
 _source     the data source, and its options
-_reading    the reader, which makes a partition of each group of a data set's parts
+_reading    the reader, which turns each group of a data set's parts into a partition
 _writing    the writer, whose tasks write shards that the driver commits
 _types      the conversion between Spark's types and Arrow's
 """

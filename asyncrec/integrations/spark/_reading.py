@@ -1,4 +1,4 @@
-"""Read a data set in partitions, each of which is one or more shards, or a range of the records in a large shard."""
+"""Read a data set in partitions: one or more shards each, or a range of the records in a large shard."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _spark_type(field: Any) -> Any:
 def _arrow_type(name: str, kind: Any) -> Any:
     if kind in _ARROW:
         return _ARROW[kind]
-    if isinstance(kind, types.StringType):  # with a collation or a maximum length
+    if isinstance(kind, types.StringType):  # including types with a collation or a maximum length
         return pa.string()
     if isinstance(kind, types.DayTimeIntervalType):
         return pa.duration("us")

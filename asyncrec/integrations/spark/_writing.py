@@ -34,7 +34,7 @@ class _Made(WriterCommitMessage):  # type: ignore[misc]  # types are checked wit
 class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
     """The writer that Spark creates once per write, in a process that ends before the first task begins.
 
-    The job is therefore a detached one. The tasks and the commit use pickled copies of this object.
+    Therefore, the job is detached. The tasks and the commit use pickled copies of this object.
     """
 
     def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:

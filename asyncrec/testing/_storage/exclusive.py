@@ -53,7 +53,7 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """If two writers create the same object, longer than a chunk, exactly one of them wins.
+        """If two writers create the same object and it is longer than a chunk, exactly one of them wins.
 
         If both won, each of them would conclude that its shard is stored, although one of the shards has been lost.
         Both may win only if `exclusive_parts` is `False`.
@@ -63,7 +63,7 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [content(size, seed) for seed in (1, 2)], all_kept=self.exclusive_parts)
 
     async def test_exclusive_creation_over_several_parts(self) -> None:
-        """An exclusive writer does not replace an existing object of several parts, whatever the new object's size.
+        """An exclusive writer does not replace an existing multipart object, whatever the new object's size.
 
         Stores publish short and long objects with different requests, and may check only one of them correctly.
         """

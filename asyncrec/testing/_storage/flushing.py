@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _RECORDS = [b"one", b"two", b"three", b"four", b"five"]
 _FLUSHED = "flushing/_flush/pages/"
-# Seconds to wait for a flush that must not return, which is longer than a store takes to write one object.
+# How many seconds to wait for a flush that must not return: longer than a store takes to write one object.
 _WAITS = 3.0
 
 
@@ -57,7 +57,7 @@ class FlushCases(StorageHooks):
             assert not await self.raw_unfinished(storage)
 
     async def test_flush_number_taken(self) -> None:
-        """A flush waits if another process has used the flush's number, as it does to end the writer's job.
+        """A flush waits if its number was used by another process, as happens when that process ends the writer's job.
 
         If the flush returned, the writer would acknowledge records that are never read. It waits until the writer's log
         has ended.
@@ -96,7 +96,7 @@ class _Dies(Exception):
 
 @asynccontextmanager
 async def _writer(process: _Process) -> AsyncIterator[ShardedWriter]:
-    """Open a writer for a body that sets ``process.dead`` at its end. The writer is left as if the process had died."""
+    """Open a writer for a body that ends by setting ``process.dead``, leaving the writer as if its process had died."""
     if process.flush_level == "spooled":
         nothing_to_try("this storage flushes to a disk, so writers keep no flush log in it")
     try:
@@ -125,7 +125,7 @@ class JournalCases(StorageHooks):
     """The cases for a storage that implements `LocalFiles`, so that writers keep their journals in its folder."""
 
     async def test_objects_are_files(self) -> None:
-        """The file at a key's path contains the object's bytes, even if it was linked there.
+        """The file at a key's path contains the object's bytes, even if the file was linked there.
 
         A partial file is not an object.
         """

@@ -79,7 +79,7 @@ class KeyCases(StorageHooks):
                 check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
-        """``start_after`` skips keys up to and including itself, with any prefix, whether or not such a key exists."""
+        """``start_after`` skips all keys up to and including itself, with any prefix, whether or not it exists."""
         keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, keys)

@@ -16,7 +16,7 @@ _ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
-    """The cases for complete objects, about which all methods must agree."""
+    """The cases for complete objects. All methods must agree about them."""
 
     async def test_empty_object_written(self) -> None:
         """An empty object is created like any other, by `put` or a sink without sends, with or without ``exclusive``.
@@ -68,12 +68,12 @@ class ObjectCases(StorageHooks):
                 for info in (published, head, listed, opened):
                     check_info(info, key, data)
                     assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
-                    # Stores round the time, which may be that of the beginning or the end of an upload.
+                    # Stores round the time, and may record the start or the end of an upload.
                     apart = abs(info.modified - head.modified)
                     assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
     async def test_delete(self) -> None:
-        """A deleted object is gone, its neighbours stay, and deleting it again is not an error."""
+        """A deleted object is gone, neighbouring objects remain, and deleting it again is not an error."""
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, ["d/1", "d/11"])
             for _ in range(2):

@@ -11,7 +11,7 @@ from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
-# An HTML page, an empty body, and empty responses from other kinds of services.
+# An HTML page, an empty body, and the empty responses of other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
 # The maximum number of requests per operation in these cases. The proxy answers each of them in turn.
 _MOST_REQUESTS = 6
@@ -56,9 +56,9 @@ class StrangerCases(StorageHooks):
                     await self._answered(storage, number, body, read, "s/read")
 
     async def test_read_answered_by_static_page(self) -> None:
-        """A page with an ETag and a date is not taken for an object that the storage has read before.
+        """A page with an ETag and a date is not mistaken for an object that the storage has read before.
 
-        The store has then shown how it marks its responses.
+        By then, the storage has seen how the store marks its own responses.
         """
         async with self.open_storage() as storage:
             data = content(70_000)

@@ -18,8 +18,8 @@ from asyncrec.testing._storage.hooks import StorageHooks, chunk_of, keys_of
 
 # The delay of each response in seconds. A busy machine rarely blocks a task for this long.
 _SLOW_SECONDS = 0.2
-# The loop is reported as blocked, or a cancellation as delayed, only if this happens in every attempt. A busy machine
-# does not delay every attempt.
+# A blocked loop or a delayed cancellation is reported only if it occurs in every attempt, because a busy machine does
+# not delay them all.
 _ATTEMPTS = 5
 
 
@@ -52,7 +52,7 @@ class WaitingCases(StorageHooks):
                     raise AssertionError(f"{name} blocked the event loop for {held:.2f} s while the store was slow")
 
     async def _held(self, storage: Storage, name: str, operation: Callable[[], Awaitable[object]]) -> float:
-        """Return the longest time in seconds for which no other task ran."""
+        """Return the longest time, in seconds, during which no other task ran."""
         longest, last = 0.0, time.perf_counter()
 
         async def tick() -> None:
@@ -82,7 +82,8 @@ class WaitingCases(StorageHooks):
 _LATE_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05
 _HELD_UP_SECONDS = 0.15
-# The delay of each response if requests cannot be cancelled. In that case, it is not checked when the operation ends.
+# The delay of each response if requests cannot be cancelled. In that case, the time at which the operation ends is not
+# checked.
 _AWAITED_SECONDS = 0.1
 
 Operation = Callable[["_Part"], Awaitable[object]]
@@ -110,7 +111,7 @@ class CancellingCases(StorageHooks):
             async def send(part: _Part) -> None:
                 with suppress(_Stop):
                     async with storage.open_sink("c/sent") as sink:
-                        await sink.send(pieces(chunk))  # may begin the upload, so that the next send is only one part
+                        await sink.send(pieces(chunk))  # may begin the upload; the next send is one part
                         await part.run(lambda: sink.send(pieces(content(sink.chunk_size, seed=2))))
                         raise _Stop
 

@@ -59,7 +59,7 @@ class _Parser:
     """A parser that is fed chunks of bytes and returns records. Feeding it blocks the thread.
 
     Attributes:
-        pending: whether the bytes that it was fed may contain more records.
+        pending: whether the bytes fed to it may contain more records.
         lost: whether the rest of the file cannot be read.
     """
 
@@ -70,13 +70,13 @@ class _Parser:
         self._most = max_record_bytes
         self._decompressor: Decompressor | None = None
         self._begun = False
-        self._first = b""  # kept until the compression of the file is known
-        self._rest: list[bytes] = []  # the parts of a line that has not yet ended
+        self._first = b""  # first bytes, kept until the file's compression is known
+        self._rest: list[bytes] = []  # the parts of the current, incomplete line
         self._rest_bytes = 0
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
-        """Return the records that end in ``block``: ``b""`` is the end of the file, and `None` gets pending records."""
+        """Return the records that end in ``block``: pass ``b""`` at the file's end, or `None` for pending records."""
         result = Converted()
         at_end = block == b""
         if not self._begun and block is not None:

@@ -1,4 +1,4 @@
-"""Actors that end the log of another writer: processes that open, recover, wait for a turn, or take over a source.
+"""Actors that end another writer's log: processes that open, recover, wait for a turn, or take over a source.
 
 The problem: A presumes that the writer W is dead, but W may only be asleep. In the naive solution, A marks W as ended,
 and commits in its own log what W had flushed. If A dies between the two, the records are lost; or B commits them, too,
@@ -97,7 +97,7 @@ def _stand(log: str, how: str) -> Part:
 
 
 def _adopt(me: str, log: str, how: str, found: Standing) -> Part:
-    """Publish shards, with this attempt's token, of all live flushed records. Return them, or `None` if unsettled."""
+    """Publish all live flushed records as shards with this attempt's token. Return the shards; `None` if unsettled."""
     by_shard: dict[int, Records] = {}
     for shard, records in found.live:
         by_shard[shard] = by_shard.get(shard, ()) + records

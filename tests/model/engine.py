@@ -79,7 +79,7 @@ class Exploration:
     def _run(
         self, function: Callable[..., Steps], arguments: tuple[Any, ...], answers: tuple[Any, ...]
     ) -> tuple[int, tuple[Tell, ...]]:
-        """Send a new generator the answers that the process has had, and return the process with its next request."""
+        """Send a new generator the answers received so far, and return the process with its next request."""
         told: list[Tell] = []
         while True:
             steps, given = function(*arguments), 0

@@ -202,7 +202,7 @@ class Look:
         return number, owner, owner in self.logs and bool(self.logs[owner].ended)
 
     def covered_objects(self) -> tuple[Name, ...]:
-        """Return the objects that the newest checkpoint has made superfluous."""
+        """Return the objects that the newest checkpoint has made redundant."""
         lines = {line.log: line for line in self.checkpoint.logs}
         found = []
         for name in self.store:

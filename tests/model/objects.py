@@ -130,7 +130,7 @@ class Pointer(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """What is left after a power cut of a file whose content was not synced."""
+    """What a power cut leaves of a file whose content was not synced."""
 
     name: Name
 

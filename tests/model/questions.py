@@ -42,7 +42,7 @@ def standing_in(look: Look, name: str) -> Standing | None:
 
 
 def stands_as_ended(store: Store, log: str, number: int, by: str) -> bool:
-    """Return whether the end under this number is valid: it is the highest, even counting those in checkpoints."""
+    """Return whether the end under this number is valid: no higher number exists, even in a checkpoint."""
     found = look_at(store).logs[log]
     return found.last == number and found.ended == by
 
@@ -112,7 +112,7 @@ def turn_and_snapshot(store: Store) -> tuple[tuple[int, str, bool], Rows]:
 
 
 def has_turn(store: Store, number: int, owner: str) -> bool:
-    """Return whether this owner has this turn, and it is the last one."""
+    """Return whether this turn belongs to this owner and is the last one."""
     last, has, _ = look_at(store).last_turn()
     return last == number and has == owner
 

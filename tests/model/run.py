@@ -21,7 +21,7 @@ __all__ = ["explore", "main", "shown_by"]
 
 
 def explore(configuration: Configuration, *, most: int = 0, outcomes: bool = False) -> Result:
-    """Explore a configuration; if it breaks with twins, then also without, so that the trace names the right actors."""
+    """Explore a configuration; if it breaks with twins, retry without, so that the trace names the right actors."""
     result = Exploration(configuration).explore(most, outcomes=outcomes)
     if result.wrong and configuration.twins:
         result = Exploration(replace(configuration, twins=None)).explore()

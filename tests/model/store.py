@@ -36,7 +36,7 @@ class Link(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete an object. ``covered`` is whether a checkpoint has made it superfluous."""
+    """Delete an object. ``covered`` is true if a checkpoint has made it redundant."""
 
     name: Name
     covered: bool = False
@@ -63,7 +63,8 @@ class Cut(NamedTuple):
 class Ask(NamedTuple):
     """List and read objects: ``question`` is a pure function of the store at one moment.
 
-    ``decides`` is true if an outdated listing would make the process err; it then waits until none can occur.
+    ``decides`` is true if an outdated listing would mislead the process, which then waits until a listing can no longer
+    be outdated.
     """
 
     question: Callable[..., Any]
@@ -72,7 +73,7 @@ class Ask(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Choose any number below ``below``, where a process may do either one thing or another."""
+    """Choose any number below ``below``, to decide which of several things a process does."""
 
     below: int
 

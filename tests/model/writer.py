@@ -50,7 +50,7 @@ CLOSE = Do("close")
 
 
 class Open(NamedTuple):
-    """An open shard: its records, those that are flushed, and the first flush entry that contains any of them."""
+    """An open shard: its records, which of them are flushed, and the first flush entry that contains any of them."""
 
     number: int
     records: Records = ()
@@ -93,7 +93,7 @@ class Writing(NamedTuple):
         return tuple((each.number, each.first) for each in self.shards if each.first and each.number not in without)
 
     def progress(self, *kept: Records) -> Positions:
-        """Return the position of the source that an entry may state: only that of records that the entry keeps."""
+        """Return the source position that an entry may state, which may cover only records that the entry keeps."""
         records = [record for some in kept for record in some] if on("position-of-kept") else []
         records = records or [record for each in self.shards for record in each.records]
         positions = [int(record[1:]) for record in records] if self.source else []

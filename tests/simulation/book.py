@@ -1,4 +1,4 @@
-"""The book of a world records the promises made for each record, and the runs of writers.
+"""The book of a simulated world: which promises were made about each record, and how each writer ran.
 
 A record's bytes identify it, so that it can be recognized wherever it is stored.
 """
@@ -16,7 +16,8 @@ __all__ = ["Book", "Record", "Run", "identity"]
 _BEHIND = 60.0
 # It may also have to wait for the bytes of earlier records: one call per chunk, with at most two waits of 0.1 s.
 _OF_A_CALL = 0.25
-# Or for a request, which takes at most 0.5 s each way, including a check before it and a response after it.
+# It may also have to wait for a request, which takes at most 0.5 s each way, with a check before it and a response
+# after it.
 _OF_A_REQUEST = 2.0
 # The size of a page apart from the bytes that identify its record: feature names, URL, date, and body.
 _OF_A_PAGE = 700
@@ -31,8 +32,8 @@ class Record:
     Attributes:
         state: ``"offered"`` until the call ends, and then ``"taken"`` (accepted), ``"refused"``, or ``"dropped"``
             (its key was already known).
-        taken: the time at which the call that wrote it returned.
-        spooled, committed: the time at which the level was promised.
+        taken: when the call that wrote it returned.
+        spooled, committed: when each of these levels was promised for the record.
         reached: whether a journal on disk contained the entire record when its process was killed, without a power cut.
     """
 
@@ -64,7 +65,7 @@ class Run:
             received, or was about to receive when the process died, applies to all of them.
         given_up: the number of calls of `recover` that may have abandoned it.
         outcome: ``"running"`` (permanently, if its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
-        asked, opened, leaving, ended: the times of these events; `None` before.
+        asked, opened, leaving, ended: when the run was requested, opened, began to exit, and ended; `None` until then.
     """
 
     number: int
@@ -96,7 +97,7 @@ class Run:
 
     @property
     def flush_seconds(self) -> float | None:
-        """The age in seconds beyond which a kill loses no written record; `None` if there is no such age."""
+        """The age, in seconds, from which every written record survives a kill; `None` if this is never certain."""
         options = self.spec.get("options", {})
         here = self.target.startswith("/") or "spool" in options
         if self.kind != "rolling" or self.replaces or options.get("on_error") == "discard":
@@ -160,7 +161,7 @@ class Deletion:
         return record.run.target == self.target and record.key in self.keys and not over
 
     def must_have(self, record: Record) -> bool:
-        """Return whether the deletion must have deleted a record, because the record was committed before."""
+        """Return whether the deletion must have deleted a record, because the record was committed before the call."""
         committed = record.committed is not None and record.committed < self.asked
         return self.ended is not None and committed and self.may_have(record)
 
@@ -193,7 +194,7 @@ class Book:
         return record
 
     def told(self) -> list[str]:
-        """Describe each run in a line, for human readers."""
+        """Describe each run in one line, for human readers."""
         lines = []
         for run in self.runs:
             states = Counter(

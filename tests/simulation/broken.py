@@ -41,7 +41,7 @@ def apply(rule: str, tree: Path, *options: str) -> None:
 
 
 def find(rule: str, first: int, most: int, *arguments: str) -> tuple[int, str] | None:
-    """Return the seed of the first of ``most`` worlds that fails without the rule, and the broken promise.
+    """Try up to ``most`` worlds without the rule. Return the seed of the first that fails, and the promise it broke.
 
     ``arguments`` are arguments of `simulation.run` that determine which worlds are drawn.
     """

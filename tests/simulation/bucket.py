@@ -57,7 +57,7 @@ class Bucket:
         lists_fail: the share of listing pages that fail in addition to ``failing``: with an error, with a response
             that is not a listing, or with a truncated page.
         damaging: the share of shards that are published without their last byte.
-        damaged: the keys of these shards.
+        damaged: the keys of the shards damaged in this way.
         whole_seconds: whether the times of objects are rounded down to seconds.
         lost: whether a publication may take effect even if its response is an error.
         late: whether a publication may also take effect up to a minute after an error.

@@ -37,7 +37,7 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
 
 
 def compactor(drawing: Drawing, path: str, machine: str) -> None:
-    """Draw a process that merges the manifest repeatedly, at once or so late that merged segments are deleted."""
+    """Draw a process that merges the manifest repeatedly, either at once or late enough to delete merged segments."""
     rng = drawing.rng
     pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
     spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}

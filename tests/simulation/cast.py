@@ -150,7 +150,7 @@ def crawl(drawing: Drawing) -> None:
 
 @theme("held", 0.7)
 def held(drawing: Drawing) -> None:
-    """Draw rolling writers whose program blocks the event loop, as a parser might, and is killed while it does."""
+    """Draw rolling writers whose program blocks the event loop, as a parser might, and is killed while blocking it."""
     rng = drawing.rng
     local = rng.random() < 0.6
     path = drawing.target(local=local)
@@ -326,7 +326,7 @@ def files(drawing: Drawing) -> None:
 
 @theme("reading", 1.0)
 def reading(drawing: Drawing) -> None:
-    """Draw readers of a source, whose every wait for the next record may be cancelled."""
+    """Draw readers of a source. Any of their waits for the next record may be cancelled."""
     rng = drawing.rng
     for _ in range(rng.choice((1, 2))):
         how = rng.choice(("shard", "shard", "interleave", "shuffled", "sampler"))

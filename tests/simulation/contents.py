@@ -66,7 +66,7 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
 
 
 def is_ended(world: Any, path: str, writer: str) -> bool:
-    """Return whether a store's writer has ended, or another process has ended its log or is about to."""
+    """Return whether a store's writer has ended, or another process has ended the writer's log or is about to."""
     folder, _, name = path.rpartition("/")
     mine = (f"_manifest/{name}/{writer}-", f"_flush/{name}/{writer}-")
     files = {key: data for key, data in tree(world, folder).items() if key.startswith(mine)}
@@ -146,7 +146,7 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
 
 
 def _agrees(index: bytes, records: list[bytes], kind: str) -> bool:
-    """Return whether an index has the correct lengths of these records and, in uncompressed files, their offsets."""
+    """Return whether an index gives the correct length and, for uncompressed files, offset of each record."""
     lines = [line.split() for line in index.decode("ascii", "replace").splitlines()]
     if [line[1:2] for line in lines] != [[str(len(record) + 16)] for record in records]:
         return False

@@ -61,7 +61,7 @@ async def delete(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 deletion.ended = world.loop.now
                 if not report.unfinished and not report.uncommitted and not world.settings["late"]:
                     for trace in _traces(world, path, filter(deletion.must_have, book.records)):
-                        if not trace.partition(":")[0].endswith(".run"):  # a compaction in progress deletes it
+                        if not trace.partition(":")[0].endswith(".run"):  # left for a compaction in progress to delete
                             book.complain("a receipt names all that is left", f"{path}: {trace}")
                 await _look(world, deletion)
         await anyio.sleep(pause)

@@ -20,7 +20,7 @@ _MACHINES = ("m0", "m1")
 
 
 class _Times(NamedTuple):
-    """The times of the writers of one world, in seconds.
+    """The timing of one world's writers, in seconds.
 
     Attributes:
         options: the options with which writers are opened.
@@ -35,7 +35,7 @@ class _Times(NamedTuple):
 
 @theme("flushed", 2.0)
 def flushed(drawing: Drawing) -> None:
-    """Draw rolling writers that flush to a store, and processes that end them due to a lock, silence or an operator."""
+    """Draw rolling writers that flush to a store, and processes that end them (by lock, silence or operator)."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     path = drawing.target(local=False)
     settings["knobs"][MOST_ENTRY] = rng.choice((500, 5000, 4 << 20))
@@ -49,7 +49,7 @@ def flushed(drawing: Drawing) -> None:
         _race(drawing, path)
         return
     times = _times(drawing)
-    moment = 0.0  # the time by which faults may have struck the writers
+    moment = 0.0  # the latest time at which a fault may strike the writers
     for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
         start = rng.choice((0.0, 0.0, 5 * rng.random(), 3 * times.silence * rng.random()))
         _process(drawing, _writer(drawing, path, times), start=start, machine=rng.choice(_MACHINES))
@@ -143,7 +143,7 @@ def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: s
 
 
 def _moment(drawing: Drawing) -> dict[str, Any]:
-    """Draw a number of steps after the process begins, or after a point at which its log is about to change."""
+    """Draw a number of steps, counted from a point where a log is about to change, or from the start."""
     since = drawing.rng.choice(("", "flushing", "flush entry", "flush entry", "publishing", "committing", "leaving"))
     moment = {"by": "step", "since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
     return {**moment, "nth": drawing.rng.choice((1, 1, 2, 3, 8))} if since else moment

@@ -13,7 +13,7 @@ from .book import Record, Run, identity
 # The files that `DatasetWriter` stores in a folder next to the splits.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-# A silence shorter than this proves nothing, because requests may take as long.
+# A silence shorter than this proves nothing, because a single request may take that long.
 _LEAST_JUDGED = 10.0
 
 __all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]
@@ -283,7 +283,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 
 def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
-    """Check that there are no leftover objects that no command would remove."""
+    """Check that every leftover object would be removed by some command."""
     from asyncrec._shards.journal.flush_entry import parse_flush_entry
     from asyncrec._shards.manifest.names import begin_of, segment_of
     from asyncrec._shards.manifest.segment import parse_segment

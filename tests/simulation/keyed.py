@@ -42,7 +42,7 @@ async def look_up(world: Any, path: str) -> None:
     first: dict[bytes, bytes] = {}
     for shard in contents.shards_of(contents.tree(world, path.rpartition("/")[0]), manifest):
         if shard.problems:
-            return  # `judgement` reports these
+            return  # `judgement` reports these problems
         for record, digest in zip(shard.records, shard.keys or (), strict=False):
             first.setdefault(digest, record)
     wanted = dict.fromkeys(record.key for record in world.book.records if record.key is not None)

@@ -1,4 +1,4 @@
-"""Run a world's processes. Each must leave nothing open at its end, and raise only documented errors."""
+"""Run a world's processes. Each must leave nothing open when it ends, and may raise only documented errors."""
 
 from __future__ import annotations
 

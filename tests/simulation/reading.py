@@ -40,7 +40,7 @@ async def _stream(spec: dict[str, Any]) -> AsyncIterator[Any]:
 
 @operation("read")
 async def read(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    """Read a source with interruptions. The plan has the seed for which `anext` is cancelled, how, and how soon."""
+    """Read a source with interruptions. A seed in the plan decides which `anext` calls are cancelled, how, and when."""
     rng = random.Random(spec["interruptions"])
     found: list[int | None] = []
     interrupted = 0

@@ -19,7 +19,7 @@ __all__ = ["look", "options_of", "page_of"]
 
 @theme("seen", 1.5)
 def seen(drawing: Drawing) -> None:
-    """Draw rolling writers of pages that die and are restarted, processes that merge, and one that finally deletes."""
+    """Draw rolling writers of pages that die and are restarted, processes that merge, and a last one that deletes."""
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")

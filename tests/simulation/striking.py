@@ -24,7 +24,7 @@ class Striker:
         self._calls = 0
         power = [fault for fault in world.plan["faults"] if fault["kind"] == "power" and "process" not in fault]
         self._power_at = {fault["at"]: fault for fault in power}
-        self._disk_fails = 0  # the number of calls yet to fail
+        self._disk_fails = 0  # how many more calls will fail
 
     def kill(self, process: Process) -> None:
         if process.dead or process.ended:

@@ -118,8 +118,8 @@ class System:
         return int(machine.open(node, process, text))
 
     def close(self, fd: int) -> None:
-        # This call never fails, and no fault strikes at it, because cleanup also makes it on the loop's thread, and
-        # finalizers make it in any process.
+        # This call never fails and never triggers a fault, because cleanup also makes it on the loop's thread, and
+        # finalizers may make it in any process.
         machine = self._world.machine_of(fd)
         if fd in machine.files:
             machine.close(fd)

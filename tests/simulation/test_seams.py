@@ -23,7 +23,7 @@ _PURE = (os.fspath, os.fsdecode, os.fsencode)
 
 
 def means_the_system(value: Any) -> bool:
-    """Return whether an object is a system module or one of its functions, except classes, which may be annotations."""
+    """Return whether an object is a system module or a function of one, but not a class, which may be an annotation."""
     if any(value is module for module in _REAL):
         return True
     if not inspect.isroutine(value) or any(value is function for function in _PURE):

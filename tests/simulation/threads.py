@@ -255,7 +255,7 @@ class Event:
     def __init__(self) -> None:
         self._set = False
 
-    over: ClassVar[bool] = False  # whether no world is running, so no task waits
+    over: ClassVar[bool] = False  # true while no world is running, so that no thread waits
 
     def is_set(self) -> bool:
         return self._set or Event.over

@@ -35,7 +35,7 @@ class Timing:
         self._over = False
         # Faults that wait for a process to reach a point, and how many more times it must do so.
         self._waiting: dict[Process, list[tuple[Fault, int]]] = {}
-        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # faults with the number of their step
+        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # each fault with the step at which it strikes
 
     def expect(self, process: Process, fault: Fault) -> None:
         """Start waiting for the time at which this fault of a process strikes."""

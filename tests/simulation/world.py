@@ -27,7 +27,7 @@ from .timing import Timing
 __all__ = ["World"]
 
 _EPOCH = 1_700_000_000.0
-# Of some 40,000 worlds, four took more than 400,000 steps, and at most 720,000.
+# Of some 40,000 worlds, four took more than 400,000 steps; the longest took 720,000.
 _MAX_STEPS = 1_000_000
 # All living processes must end within this time after the last fault. This allows for exit_timeout, retries and stalls.
 _GETS_WELL = 7200.0
@@ -176,7 +176,7 @@ class World:
     async def _play(self) -> None:
         from . import oracle
 
-        set_current_async_library("asyncio")  # as `anyio.run` does, to avoid detecting it thousands of times
+        set_current_async_library("asyncio")  # as `anyio.run` does, to avoid detecting the library thousands of times
         sources.lay_out(self)
         self._weather(self.settings)
         self._cast()

@@ -38,7 +38,7 @@ class Place(ABC):
     Attributes:
         name: the name, for messages.
         url: the URL of the folder to which the tests write.
-        options: the storage options; chunks are small, so that small objects have several.
+        options: the storage options, with chunks so small that even small objects have several.
         chunk: the size of a chunk in bytes.
     """
 
@@ -69,7 +69,7 @@ class Place(ABC):
 
     @abstractmethod
     def fail(self, k: int, how: Failing) -> None:
-        """Fail the ``k``-th request, counted from 0, and in some ways all later ones."""
+        """Fail the ``k``-th request, counted from 0, and for some values of ``how`` also all later ones."""
 
     @abstractmethod
     def when(self, k: int, call: Callable[[], object]) -> None:
@@ -81,7 +81,7 @@ class Place(ABC):
 
     @abstractmethod
     def unfinished(self) -> list[str]:
-        """Return the uploads that are neither completed nor aborted and that some client can still reach."""
+        """Return the uploads that are neither completed nor aborted, and that a client can still reach."""
 
     @property
     @abstractmethod
@@ -216,7 +216,8 @@ class GcsPlace(Place):
 class _Outages:
     """A schedule of outages of 60 to 80 requests each. The first is early; about 150 requests separate the others.
 
-    With about a dozen concurrent requests of three attempts each, some request exhausts its attempts in an outage.
+    With about a dozen concurrent requests of three attempts each, at least one request exhausts its attempts during
+    each outage.
     """
 
     def __init__(self, seed: int) -> None:

@@ -75,7 +75,7 @@ async def read(storage: Storage, path: str, records: list[bytes]) -> None:
 
 
 async def whole(storage: Storage, path: str, records: list[bytes]) -> None:
-    """Check that the shards in the manifest exist and contain the first of ``records``."""
+    """Check that the shards in the manifest exist, and that their records are the first of ``records``, in order."""
     try:
         manifest = await asyncrec.read_manifest(path, storage=storage)
     except asyncrec.ObjectNotFoundError:
@@ -87,7 +87,7 @@ async def whole(storage: Storage, path: str, records: list[bytes]) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, because the servers, which run in threads, notice the end of a connection with a delay."""
+    """Poll until a condition holds: the servers run in threads, and are slow to notice that a connection is closed."""
     with anyio.fail_after(10):
         while not condition():  # noqa: ASYNC110  # another thread makes it true
             await anyio.sleep(0.002)

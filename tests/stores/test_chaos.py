@@ -112,8 +112,9 @@ async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Plac
 async def test_failed_writer_restarts_at_acknowledged_position(
     place: Place, seed: int, patient: None, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Outages last longer than the retries. Each record is stored once all the same, because a failed writer is
-    replaced by one that continues after the last acknowledged commit."""
+    """Outages outlast the retries, but each record is still stored once, because a failed writer is replaced by one
+    that continues after the last acknowledged commit.
+    """
     shards = 32
     failures = 0
     async with place.open() as storage:

@@ -1,4 +1,4 @@
-"""Delete records from a store over HTTP. No trace of them may remain in the bucket, and no orphan be left behind."""
+"""Delete records from a store over HTTP. No trace of them and no orphaned object may remain in the bucket."""
 
 from __future__ import annotations
 

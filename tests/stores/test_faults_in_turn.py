@@ -88,7 +88,7 @@ async def found(storage: Storage, folder: str = "data") -> Counter[bytes]:
 
 
 class TestOperations:
-    """Faults in a memory storage, which is fast and lets an exactly chosen operation fail."""
+    """Faults in a memory storage, which is fast and lets the test choose exactly which operation fails."""
 
     @pytest.fixture(params=["asyncio", "trio"])
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
@@ -100,7 +100,7 @@ class TestOperations:
     async def test_single_fault_in_turn_keeps_data_set_consistent(
         self, job: str, kind: Literal["error", "short"]
     ) -> None:
-        """Fail before or after the effect, once or from then on, with a transient or a permanent error."""
+        """The operation fails before or after taking effect, once or from then on, transiently or permanently."""
 
         async def run(storage: Storage) -> None:
             await write(storage, RECORDS, **JOBS[job])

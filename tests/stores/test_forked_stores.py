@@ -1,4 +1,4 @@
-"""A storage that was opened before a fork raises in the child, and its connections stay the parent's."""
+"""A storage opened before a fork raises an error in the child, which leaves the parent's connections alone."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def test_empty_object_takes_at_most_two_requests(place: Place) -> None:
 async def test_waiting_streams_hold_at_most_quarter_of_connections(
     place: Place, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further readers use range requests. Otherwise, the first readers would occupy all connections."""
+    """Additional readers use range requests. Otherwise, the first readers would occupy all connections."""
     window = 64 << 10
     narrow(monkeypatch, window)
     async with place.open(max_connections=8) as storage, AsyncExitStack() as stack:

@@ -106,7 +106,12 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
 
 
 def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a `scrapy.http.Response` and its request, by default ``response.request``."""
+    """Make a page from a `scrapy.http.Response` and its request, by default ``response.request``.
+
+    After redirects, the URL is the first of ``redirect_urls`` in the request's meta, but the method is that of the last
+    request, because Scrapy does not keep the first one's. Pass ``url`` and ``method`` if a POST may have been
+    redirected, or if a spider passes the meta of responses on to other requests. The plugin for Scrapy does so.
+    """
     request = response.request if request is None else request
     meta = request.meta if request is not None else {}
     through = meta.get("redirect_urls") or ()

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.pages._schema import check_max_bytes, page
+from asyncrec.pages._schema import PageWithRequest, check_max_bytes, page
 
 # Computing the digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
@@ -106,7 +106,12 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
 
 
 def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a `scrapy.http.Response` and its request, by default ``response.request``."""
+    """Make a page from a `scrapy.http.Response` and its request, by default ``response.request``.
+
+    After redirects, the URL is the first of ``redirect_urls`` in the request's meta, but the method is that of the last
+    request, because Scrapy does not keep the first one's. Pass ``url`` and ``method`` if a POST may have been
+    redirected, or if a spider passes the meta of responses on to other requests. The plugin for Scrapy does so.
+    """
     request = response.request if request is None else request
     meta = request.meta if request is not None else {}
     through = meta.get("redirect_urls") or ()
@@ -136,7 +141,17 @@ def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = N
 
 
 async def from_crawlee(context: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """Make a page from a Crawlee crawling context with an ``http_response``, or with Playwright's ``response``."""
+    """Make a page from a Crawlee crawling context with an ``http_response``, or with Playwright's ``response``.
+
+    If the request has a payload, the page knows its digest, so that `page_key` includes it.
+    """
+    request = context.request
+    made = await _of_crawlee(context, max_bytes, features)
+    payload = getattr(request, "payload", None)
+    return PageWithRequest(made, payload) if payload else made
+
+
+async def _of_crawlee(context: Any, max_bytes: int | None, features: dict[str, Any]) -> dict[str, Any]:
     request = context.request
     answer = getattr(context, "http_response", None)
     told = {"depth": int(getattr(request, "crawl_depth", 0) or 0), **features}

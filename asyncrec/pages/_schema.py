@@ -125,13 +125,24 @@ def check_max_bytes(max_bytes: int | None) -> None:
         raise ArgumentValueError(f"max_bytes={max_bytes}: must be at least 0")
 
 
+class PageWithRequest(dict[str, Any]):
+    """A page that knows the digest of its request's body, which is part of its key but not a feature."""
+
+    def __init__(self, page: Mapping[str, Any], request_body: bytes) -> None:
+        super().__init__(page)
+        self.request_digest = payload_digest(request_body)
+
+
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
-    """Return the key of a page: its URL, with the method and the body's digest unless it was a GET without a body."""
+    """Return the key of a page: its URL, with the method and the body's digest unless it was a GET without a body.
+
+    A page from `from_crawlee` knows the digest of its request's body; a copy of this page does not.
+    """
     method = page.get("method", "GET")
-    if method == "GET" and not request_body:
+    digest = payload_digest(request_body) if request_body else getattr(page, "request_digest", "")
+    if method == "GET" and not digest:
         return str(page["url"])
-    digest = f" {payload_digest(request_body)}" if request_body else ""
-    return f"{method} {page['url']}{digest}"
+    return f"{method} {page['url']} {digest}" if digest else f"{method} {page['url']}"
 
 
 def is_temporary(status: int) -> bool:

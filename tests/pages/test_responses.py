@@ -239,3 +239,12 @@ def test_crawlee_context_becomes_page() -> None:
     assert (page["content_type"], page["protocol"]) == ("text/plain", "HTTP/2")
     page = stored(asyncio.run(pages.from_crawlee(SimpleNamespace(request=request, response=Playwright()))))
     assert (page["url"], page["final_url"], page["depth"]) == ("http://a/", "http://a/last", 1)
+
+
+def test_crawlee_page_key_contains_request_payload() -> None:
+    request = SimpleNamespace(url="http://a/", method="POST", headers={}, payload=b"q=1")
+    page = asyncio.run(pages.from_crawlee(SimpleNamespace(request=request, http_response=Answer())))
+    assert (
+        pages.page_key(page) == pages.page_key(dict(page), b"q=1") == f"POST http://a/ {pages.payload_digest(b'q=1')}"
+    )
+    assert pages.page_key(page, b"q=2") == pages.page_key(dict(page), b"q=2")

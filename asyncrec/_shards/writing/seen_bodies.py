@@ -100,11 +100,12 @@ class SeenBodies:
     def digest_of(self, page: Page, key: str | bytes) -> bytes | None:
         """Return the digest of a page's body, or `None` if the page cannot be a revisit or the target of one.
 
-        Readers use the page's key to find the body of a revisit, so ``key`` must be the page's `page_key`.
+        Readers use the page's key to find the body of a revisit, so ``key`` must be the `page_key` of a GET without a
+        body.
         """
         if not page.get("content") or not may_share(page) or "url" not in page or page.get("method", "GET") != "GET":
             return None
-        if (key.encode() if isinstance(key, str) else key) != page_key(page).encode():
+        if (key.encode() if isinstance(key, str) else key) != page_key({"url": page["url"]}).encode():
             return None
         identity = self.identity(page)
         return None if identity is None else content_digest(identity)

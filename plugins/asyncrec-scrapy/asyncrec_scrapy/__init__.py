@@ -7,6 +7,7 @@
 _addon      the add-on and its settings
 _store      the data sets of one crawl, held open by a task
 _pages      the downloader middleware, which stores responses, and replays or skips stored pages
+_first      the request that the spider made, before any redirect
 _items      the item pipeline, and the conversion of items to Examples
 _jobdir     Scrapy's files in a JOBDIR, made safe against a kill
 """

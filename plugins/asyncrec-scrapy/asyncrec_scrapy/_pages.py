@@ -14,6 +14,7 @@ from scrapy.responsetypes import responsetypes
 from asyncrec import pages
 from asyncrec.storage import in_thread
 
+from ._first import First, first_of, key_of, note_first
 from ._store import store_of
 
 _FLAG = "asyncrec"
@@ -42,6 +43,7 @@ class PagesMiddleware:
 
     def process_request(self, request: Any, spider: Any = None) -> Any:
         """Return `None`, or an awaitable if needed. In a first run, most requests do not need one."""
+        note_first(request)
         store = self._store
         if store.ready and ((store.known is None and self._known != "skip") or self._is_fetched(request)):
             return None
@@ -57,10 +59,11 @@ class PagesMiddleware:
         return self._keep(request, response)
 
     async def _keep(self, request: Any, response: Any) -> Any:
-        known = None if self._known != "revisit" else (await self._conditions(request)).page
-        make = partial(pages.from_scrapy, response, request=request, before=known)
+        first = first_of(request)
+        known = None if self._known != "revisit" else (await self._conditions(first)).page
+        make = partial(pages.from_scrapy, response, request=request, before=known, url=first.url, method=first.method)
         page = await in_thread(make) if len(response.body) > _LARGE else make()
-        await self._store.write("pages", page, pages.page_key(page, request.body))
+        await self._store.write("pages", page, first.key)
         if not pages.is_revisit(page):
             return response
         self._store.count("pages/unchanged")
@@ -69,15 +72,14 @@ class PagesMiddleware:
         assert self._store.known is not None, "the known data set has the body"
         return _response(await pages.resolve(self._store.known, page), request)
 
-    async def _conditions(self, request: Any) -> Any:
-        """Return the conditions for the URL that was requested before any redirect, from which the key is derived."""
-        url = (request.meta.get("redirect_urls") or [request.url])[0]
-        key = pages.page_key({"url": str(url), "method": request.method}, request.body)
-        return await pages.conditions(self._store.known, key)
+    async def _conditions(self, first: First) -> Any:
+        return await pages.conditions(self._store.known, first.key)
 
     def _is_fetched(self, request: Any) -> bool:
         """Return whether to send a request even if its page is stored."""
-        return bool(self._known == "fetch" or request.meta.get(_FLAG) is False or request.meta.get("redirect_urls"))
+        if self._known == "fetch" or request.meta.get(_FLAG) is False:
+            return True
+        return first_of(request).key != key_of(request)  # the request follows a redirect
 
     async def _serve(self, request: Any) -> Any:
         store = self._store
@@ -87,28 +89,23 @@ class PagesMiddleware:
             return None
         if self._known == "skip":
             # Always fetch the start pages, because the crawl would otherwise end there.
-            if request.meta.get("depth", 0) and store.has(_key_of(request)):
+            if request.meta.get("depth", 0) and store.has(key_of(request)):
                 store.count("pages/skipped")
                 raise IgnoreRequest("the page was crawled before")
             return None
         if store.known is None:
             return None
         if self._known == "revisit":
-            for name, value in (await self._conditions(request)).items():
+            for name, value in (await self._conditions(first_of(request))).items():
                 request.headers.setdefault(name, value)
             return None
         try:
-            record = await store.known.get_by_key(_key_of(request))
+            record = await store.known.get_by_key(key_of(request))
             page = await pages.resolve(store.known, pages.PAGE.decode(record))
         except KeyError:  # not stored, or a revisit whose body is in another data set
             return None
         store.count("pages/replayed")
         return _response(page, request)
-
-
-def _key_of(request: Any) -> str:
-    """Return the key of a request that was not redirected. The page from `pages.from_scrapy` has the same key."""
-    return pages.page_key({"url": request.url, "method": request.method}, request.body)
 
 
 def _response(page: dict[str, Any], request: Any) -> Any:

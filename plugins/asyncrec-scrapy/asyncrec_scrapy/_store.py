@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +25,8 @@ _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 # The values of ASYNCREC_KNOWN with which pages of earlier runs are not fetched again.
 FETCHED_ONCE = ("replay", "skip")
 _SHARD_BYTES = 64 << 20
+# The options that apply to opening a path for writing, for reading, and for recovery.
+_OPENING = ("storage", "storage_options")
 # The maximum number of iterations of the event loop between the engine's start signal and its running state.
 _MOST_TURNS = 1000
 
@@ -140,19 +143,25 @@ class Store:
                 self._crawler.stats.set_value(f"asyncrec/{name}/committed_bytes", stats.committed_bytes)
 
     async def _enter(self, stack: AsyncExitStack, name: str, path: str) -> None:
-        with suppress(asyncrec.ObjectNotFoundError):  # the first run
-            recovery = await asyncrec.recover(path)
-            if recovery.records:
-                self.count(f"{name}/recovered", recovery.records)
-        if name == "pages" and self._known != "fetch":
-            try:
-                self.known = await stack.enter_async_context(asyncrec.open_dataset(path))
-            except asyncrec.ObjectNotFoundError:
-                self.known = None  # the first run
+        opening = {option: self._options[option] for option in _OPENING if option in self._options}
+        own = dict(self._options)
+        places: list[tuple[str, str | None]] = [(path, None)]
+        if spool := own.get("spool"):
+            # A spool belongs to one writer.
+            own["spool"] = os.fspath(spool) + ("-items" if name == "items" and self._paths["pages"] else "")
+            places.append((own["spool"], path))
+        for place, to in places:
+            with suppress(asyncrec.ObjectNotFoundError):  # the first run
+                if records := (await asyncrec.recover(place, to=to, **opening)).records:
+                    self.count(f"{name}/recovered", records)
         by_key = self._known in FETCHED_ONCE if name == "pages" else self._key is not None
         options: dict[str, Any] = {"schema": PAGE, "validate": "none"} if name == "pages" else {}
-        options |= {"on_duplicate": "skip" if by_key else "write", **self._options}
+        options |= {"on_duplicate": "skip" if by_key else "write", **own}
+        # The writer is opened first, because it may commit more records that earlier runs left.
         self._writers[name] = _Writer(await stack.enter_async_context(asyncrec.open_sharded_writer(path, **options)))
+        if name == "pages" and self._known != "fetch":
+            with suppress(asyncrec.ObjectNotFoundError):  # the first run
+                self.known = await stack.enter_async_context(asyncrec.open_dataset(path, **opening))
 
     def _failed(self, error: BaseException) -> None:
         if self.error is not None:

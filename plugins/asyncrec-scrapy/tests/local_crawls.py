@@ -45,8 +45,9 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
-    """Return a launcher for processes that have already imported what a crawl imports."""
-    environment = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONWARNINGS": "ignore"}
+    """Starts crawls as processes of their own, which have imported what a crawl imports."""
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
     with (
         tempfile.TemporaryDirectory(prefix="warm-") as folder,
         WarmPython(f"{folder}/socket", "crawl_imports", environment=environment) as python,
@@ -67,12 +68,13 @@ class Crawl:
         self._warm = warm
         self.folder = folder
         self.site = site
-        self.prelude = ""  # the start of the spider's module
+        self.spider = SPIDER
+        self.prelude = ""  # of the spider's module
         self.settings = {**SETTINGS, "ASYNCREC_PAGES": "crawl/pages", **settings}
 
     def start(self, **settings: Any) -> tuple[Child, IO[str]]:
-        """Start a run, and return its process and a pipe with its log."""
-        spider = SPIDER.format(root=self.site.root, settings={**self.settings, **settings})
+        """Begin a run; what it logs is read from the pipe."""
+        spider = self.spider.format(root=self.site.root, settings={**self.settings, **settings})
         (self.folder / "spider.py").write_text(self.prelude + textwrap.dedent(spider), "utf-8")
         reader, writer = os.pipe()
         with open(os.devnull, "rb") as nothing, open(writer, "wb") as log:

@@ -105,6 +105,21 @@ def test_killed_queue_without_count_loses_no_page(crawl: Crawl, tmp_path: Path, 
 
 
 @pytest.mark.slow
+def test_queued_requests_of_stopped_crawl_are_made_once(crawl: Crawl, tmp_path: Path) -> None:
+    """The next run finds them again, in the pages that are replayed."""
+    crawl.settings |= {"JOBDIR": "job", "ASYNCREC_ITEMS": "crawl/items"}
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=20, CONCURRENT_REQUESTS=2)[0] == 0
+    fetched = sum(crawl.site.asked.values())
+    assert fetched < 90
+    status, output = crawl.run()
+    assert status == 0, output
+    assert Counter(crawl.site.asked.values()) == {1: 90}
+    assert (stat(output, "pages/replayed"), stat(output, "pages/stored")) == (fetched, 90 - fetched)
+    assert stat(output, "items/stored") == 90
+    assert sorted(urls(tmp_path / "crawl/pages")) == sorted(f"{crawl.site.root}/{number}" for number in range(90))
+
+
+@pytest.mark.slow
 def test_crawl_resumes_after_truncated_queue_state(crawl: Crawl, tmp_path: Path) -> None:
     crawl.settings["JOBDIR"] = "job"
     assert crawl.run(CLOSESPIDER_PAGECOUNT=20)[0] == 0

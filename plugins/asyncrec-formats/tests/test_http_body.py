@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from asyncrec_formats import http_body
 from asyncrec_formats.http_body import TooLargeError, body_of
-from backports import zstd
 from warcio.archiveiterator import ArchiveIterator
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 TEXT = b"words of a page, " * 3000
 RAW_DEFLATE = zlib.compressobj(wbits=-15)

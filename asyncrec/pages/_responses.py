@@ -1,6 +1,9 @@
 """Make pages from the responses of aiohttp, httpx, Scrapy, Crawlee and Playwright, none of which is imported.
 
-Each client returns the headers as they were sent, but the body without its content encoding, so ``encoding`` is empty.
+Each client returns the headers as they were sent, but the body without its content encoding. If a client did not decode
+the body, ``encoding`` names the codings that the body still has. Crawlee and Playwright do not show what they decoded,
+so they are assumed to have removed gzip, deflate, br and zstd, and Playwright also x-gzip.
+
 A feature that a client does not provide (the time with aiohttp, the address with Crawlee) has its default, and may be
 passed by name.
 
@@ -10,7 +13,7 @@ as Scrapy, Crawlee and Playwright do. Scrapy's own limit is ``DOWNLOAD_MAXSIZE``
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
@@ -19,6 +22,9 @@ from asyncrec.pages._schema import PageWithRequest, check_max_bytes, page
 # Computing the digest of this many bytes takes about a millisecond.
 _LARGE = 512 << 10
 _CUT = frozenset({"partial", "dataloss"})
+_DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
+# The decoders of httpx, and the codings that they remove.
+_HTTPX = {"GZipDecoder": "gzip", "DeflateDecoder": "deflate", "BrotliDecoder": "br", "ZStandardDecoder": "zstd"}
 
 
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
@@ -55,6 +61,7 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
             "protocol": f"HTTP/{version.major}.{version.minor}" if version is not None else "",
             "ip": address,
             "charset": response.charset,
+            "encoding": _kept_by_aiohttp(response),
             "referrer": request.headers.get("Referer", ""),
             "max_bytes": max_bytes,
         },
@@ -98,6 +105,7 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
             "ip": str(server[0]) if server else "",
             "elapsed": elapsed,
             "charset": response.charset_encoding,
+            "encoding": _kept_by_httpx(response),
             "referrer": request.headers.get("referer", ""),
             "max_bytes": max_bytes,
         },
@@ -130,6 +138,7 @@ def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = N
                 "ip": str(response.ip_address) if response.ip_address is not None else "",
                 "elapsed": float(meta.get("download_latency") or 0.0),
                 "charset": getattr(response, "encoding", "") or "",
+                "encoding": _kept_by_scrapy(response.headers),
                 "depth": int(meta.get("depth") or 0),
                 "referrer": referrer.decode("utf-8", "replace") if referrer else "",
                 "truncated": _truncated_by_scrapy(response),
@@ -167,6 +176,7 @@ async def _of_crawlee(context: Any, max_bytes: int | None, features: dict[str, A
             "method": request.method,
             "final_url": getattr(request, "loaded_url", None) or "",
             "protocol": answer.http_version or "",
+            "encoding": _kept(_codings(answer.headers.items()), _DECODED),
             "max_bytes": max_bytes,
         },
         told,
@@ -180,7 +190,7 @@ async def from_playwright(response: Any, *, max_bytes: int | None = None, **feat
     while asked.redirected_from is not None:
         asked = asked.redirected_from
     body = await response.body()
-    sent = await response.headers_array()
+    sent = [(each["name"], each["value"]) for each in await response.headers_array()]
     server = await response.server_addr()
     headers = await request.all_headers()
     timing: Mapping[str, float] = request.timing or {}
@@ -190,13 +200,14 @@ async def from_playwright(response: Any, *, max_bytes: int | None = None, **feat
         {
             "status": response.status,
             "reason": response.status_text,
-            "headers": [(each["name"], each["value"]) for each in sent],
+            "headers": sent,
             "request_headers": [each for each in headers.items() if not each[0].startswith(":")],
             "method": asked.method,
             "final_url": response.url,
             "ip": server["ipAddress"] if server else "",
             "elapsed": max(0.0, timing.get("responseEnd", 0.0) / 1000),
             "referrer": headers.get("referer", ""),
+            "encoding": _kept(_codings(sent), {*_DECODED, "x-gzip"}),
             "max_bytes": max_bytes,
         },
         features,
@@ -215,6 +226,8 @@ async def _up_to(max_bytes: int, chunks: AsyncIterator[bytes]) -> bytes:
 
 def _parts(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
     """Merge the features that the client provides with those that the caller passed, which override the client's."""
+    if not told["encoding"] or not body or "content" in features:
+        del told["encoding"]  # an empty body and the caller's own content have no encoding of the client's
     return {"url": url, "content": body, **told, **features}
 
 
@@ -223,6 +236,44 @@ async def _made(url: str, body: bytes, told: dict[str, Any], features: dict[str,
     if len(parts["content"]) > _LARGE:  # the content may also be the caller's own
         return await in_thread(lambda: page(**parts))
     return page(**parts)
+
+
+def _codings(headers: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the content codings that the headers name, in the order in which they were applied."""
+    values = [value for name, value in headers if name.lower() == "content-encoding"]
+    codings = [coding.strip().lower() for coding in ",".join(values).split(",")] if values else []
+    return [coding for coding in codings if coding not in ("", "identity")]
+
+
+def _kept(codings: list[str], removable: Iterable[str]) -> str:
+    """Return the encoding of a body from which a client removes the last codings, up to one that it cannot remove."""
+    while codings and codings[-1] in removable:
+        codings.pop()
+    return ", ".join(codings)
+
+
+def _kept_by_aiohttp(response: Any) -> str:
+    codings = _codings(response.headers.items())
+    if not hasattr(response.content, "total_compressed_bytes"):  # an older aiohttp
+        return "" if len(codings) == 1 and codings[0] in _DECODED else ", ".join(codings)
+    # aiohttp counts the compressed bytes only if it decodes the body.
+    return ", ".join(codings) if response.content.total_compressed_bytes is None else ""
+
+
+def _kept_by_httpx(response: Any) -> str:
+    codings = _codings(response.headers.multi_items())
+    decoder = getattr(response, "_decoder", None)
+    if not codings or decoder is None:
+        return _kept(codings, _DECODED)
+    # httpx skips the codings that it does not know.
+    removed = {_HTTPX.get(type(each).__name__) for each in getattr(decoder, "children", [decoder])}
+    return ", ".join(coding for coding in codings if coding not in removed)
+
+
+def _kept_by_scrapy(headers: Any) -> str:
+    """Return the value of Content-Encoding, from which Scrapy removes the codings that it decodes."""
+    values = dict.get(headers, b"Content-Encoding") if isinstance(headers, dict) else None
+    return ", ".join(_codings([("content-encoding", value.decode("latin-1")) for value in values or ()]))
 
 
 def _peer(transport: Any) -> str:

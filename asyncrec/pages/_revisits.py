@@ -111,7 +111,7 @@ def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 def _answers_for(page: Mapping[str, Any]) -> bool:
     """Return whether a 304 may refer to this page."""
-    whole = page.get("truncated") not in ("time", "disconnect")
+    whole = page.get("truncated", "") in ("", "length")
     return whole and (page.get("status") == 200 or (page.get("status") == 304 and is_revisit(page)))
 
 

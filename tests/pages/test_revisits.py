@@ -129,6 +129,7 @@ async def test_conditions_come_from_newest_version(tmp_path: Path) -> None:
         ({"headers": [(b"ETag", b'"\x01"')]}, {}),
         ({"status": 404}, {}),
         ({"truncated": "disconnect"}, {}),
+        ({"truncated": "unspecified"}, {}),
         ({"max_bytes": 3}, {"If-None-Match": '"1"', "If-Modified-Since": "Sun, 22 Nov 2026 10:00:00 GMT"}),
     ],
 )

@@ -145,11 +145,15 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
         features["digest"] = given  # the digest of the body, which is in another record
     page = pages.page(
         _text(headers.get_header("WARC-Target-URI")),
-        body,
+        body.content,
         headers=_lines(http.headers) if http is not None else b"",
         content_type=content_type,
     )
     page.update(features, warc_headers=_lines(others))
+    if body.content or record.rec_type == "revisit":
+        page["encoding"] = body.encoding
+    if not body.whole and not page["truncated"]:
+        page["truncated"] = "unspecified"
     if extra["charset"] is not None:
         page["charset"] = _text(extra["charset"])
     return Page(page, _text(headers.get_header("WARC-Concurrent-To")))

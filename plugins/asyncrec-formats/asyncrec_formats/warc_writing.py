@@ -1,8 +1,9 @@
 """Conversion of pages to WARC, plain or with one GZIP member per record. A page becomes a response record.
 
 If a page has request headers or a method other than GET, a request record follows. If the content was stored without
-its encodings, the headers for these encodings are removed, and Content-Length is set to the stored size. Otherwise, the
-headers are written unchanged. A page with neither a status nor headers becomes a resource.
+its encodings, the headers for these encodings are removed, Content-Encoding has only the encodings that the content
+still has, and Content-Length is set to the stored size. Otherwise, the headers are written unchanged. A page with
+neither a status nor headers becomes a resource.
 """
 
 from __future__ import annotations
@@ -153,30 +154,35 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
     protocol = page["protocol"] if page["protocol"].startswith(b"HTTP/1") else b"HTTP/1.1"
     status = _BREAKS.sub(b" ", b"%s %03d %s" % (protocol, page["status"], page["reason"]))
     given = _pairs(page["headers"])
-    removed = _removed(page, given)
-    if removed and page["type"] == b"revisit":
-        removed.add(b"content-length")  # which is the length of the encoded body
-        return b"\r\n".join([status, *(b"%s: %s" % pair for pair in given if pair[0].lower() not in removed), b"", b""])
-    size = b"%d" % len(page["content"])
-    kept = [pair for pair in given if pair[0].lower() not in removed]
+    kept = _of_content(page, given)
     lengths = [value for name, value in kept if name.lower() == b"content-length"]
+    if kept != given and page["type"] == b"revisit":
+        # The length is that of the encoded body.
+        kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
+        return b"\r\n".join([status, *(b"%s: %s" % pair for pair in kept), b"", b""])
+    size = b"%d" % len(page["content"])
     whole = not page["truncated"] and page["type"] != b"revisit" and page["method"] != b"HEAD"
-    if removed or (whole and any(value != size for value in lengths)):
+    if kept != given or (whole and any(value != size for value in lengths)):
         kept = [(name, size if name.lower() == b"content-length" else value) for name, value in kept]
         if not lengths:
             kept.append((b"Content-Length", size))
     return b"\r\n".join([status, *(b"%s: %s" % pair for pair in kept), b"", b""])
 
 
-def _removed(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> set[bytes]:
-    """Return the names of the headers for encodings that were removed from the content, or a revisit's body."""
-    there = {name.lower(): value.lower() for name, value in headers}
-    removed = {b"transfer-encoding"} & there.keys()
-    # The page's encoding is the content coding that its content still has.
-    coding = there.get(b"content-encoding")
-    if coding is not None and coding != page["encoding"].lower():
-        removed.add(b"content-encoding")
-    return removed
+def _of_content(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers without those for encodings that were removed from the content, or from a revisit's body."""
+    kept = [pair for pair in headers if pair[0].lower() != b"transfer-encoding"]
+    sent = [value for name, value in kept if name.lower() == b"content-encoding"]
+    # The page's encoding has the content codings that its content still has.
+    if _codings(b",".join(sent)) == _codings(page["encoding"]):
+        return kept
+    kept = [pair for pair in kept if pair[0].lower() != b"content-encoding"]
+    return [*kept, (b"Content-Encoding", page["encoding"])] if page["encoding"] else kept
+
+
+def _codings(value: bytes) -> list[bytes]:
+    codings = [coding.strip().lower() for coding in value.split(b",")]
+    return [coding for coding in codings if coding not in (b"", b"identity")]
 
 
 def _request_head(page: Mapping[str, Any]) -> bytes:

@@ -74,8 +74,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
             writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
         )
         try:
-            # Not shielded: if this is cancelled, the next call finds out the outcome. Each clean-up has its own time
-            # limit.
+            # Not shielded: after a cancellation, the next call finds the outcome. Each clean-up has its own time limit.
             await create(folder, segment_key(name, writer, number + 1), tombstone.encode(), shield=False)
         except ObjectExistsError:
             continue

@@ -144,8 +144,7 @@ class FlushLog:
         self._to_send = anyio.Event()
         self.room.on_waiting = self._wake
 
-    # # -- called by the object writers
-    # ---------------------------------------------------------------------------------
+    # -- called by the object writers ----------------------------------------------------------------------------------
 
     def shard(self, key: str) -> ShardRecords:
         """Register an open shard. Return the object that keeps the shard's records."""
@@ -258,8 +257,7 @@ class FlushLog:
             self.ledger.forget_tail()
         self._changed()
 
-    # # -- called when the manifest changes
-    # -----------------------------------------------------------------------------
+    # -- called when the manifest changes ------------------------------------------------------------------------------
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
         """Record a commit, after which the log's records of these shards are void.

@@ -102,8 +102,7 @@ class Shard:
             extra=noting(self.output.largest),
         )
 
-    # # -- called by the publisher
-    # --------------------------------------------------------------------------------------
+    # -- called by the publisher ---------------------------------------------------------------------------------------
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
         """Open the index. It is published when the exit stack unwinds without an error."""

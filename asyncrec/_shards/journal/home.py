@@ -28,7 +28,7 @@ from asyncrec.storage._local.storage import LocalStorage, local_folder, mapped_e
 
 # The file of a small object is locked as soon as it is created, and writing it takes only milliseconds.
 _SMALL_SECONDS = 60
-# The first bytes of a header. No journal begins like this.
+# The first bytes of a header. No journal begins with these bytes.
 _BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
 # The temporary name of a header's file, before the file is linked to its final name.
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
@@ -75,7 +75,7 @@ class Home:
 
 
 class LocalHome(Home):
-    """A folder on a disk."""
+    """The home of jobs that keep their files in a folder on a disk."""
 
     folder: LocalStorage
 

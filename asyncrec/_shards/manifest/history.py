@@ -83,8 +83,7 @@ class History:
 
     @property
     def is_little(self) -> bool:
-        """Whether the history is small enough to be processed, or merged with a few segments, in under a
-        millisecond."""
+        """Whether processing the history, or merging a few segments into it, takes only tenths of a millisecond."""
         return is_warm() and len(self.shards) + len(self.commits["time"]) + len(self.progress) < _LITTLE
 
     @property

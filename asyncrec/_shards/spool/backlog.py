@@ -38,7 +38,7 @@ class Upload:
         await self._changed.wait()
 
 
-# More than an hour of a crawl at 2 MB/s, and little compared with the disk of a machine that crawls.
+# More than an hour of crawling at 2 MB/s, but little compared with a crawling machine's disk.
 SPOOL_LIMIT = 8 << 30
 
 

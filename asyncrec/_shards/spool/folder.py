@@ -56,7 +56,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard's index and keys, and then the shard, because recovery finds the others through it. Blocks."""
+        """Remove a shard's index and keys, and then the shard, because recovery needs it to find the others. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -118,7 +118,7 @@ def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
         try:
             lock = FileLock(fd, path)
         except StorageError as error:
-            if new and error.errno == errno.ENOLCK:  # no process owns the file, and it would make this a spool
+            if new and error.errno == errno.ENOLCK:  # no process owns the file, but it would mark a spool
                 os.unlink(path)
             raise
         try:

@@ -40,7 +40,7 @@ _STEP = 256 << 10
 
 
 class UploadEvents(Protocol):
-    """What an `Uploader` reports about its shards. The writer that uses it implements these methods."""
+    """The events that an `Uploader` reports about its shards. The writer that uses it implements these methods."""
 
     async def before_upload_ends(self, upload: Upload) -> None:
         """Called when all bytes of a shard have been sent. The shard is published after this returns."""
@@ -83,7 +83,7 @@ class Uploader:
         self.next_try = -math.inf
         self._clock = clock_of_loop()
 
-    # -- the object writer's side -------------------------------------------------------------------------------------
+    # -- called by the object writer -----------------------------------------------------------------------------------
 
     def begin(self, key: str) -> Upload:
         """Register a shard that is being opened in the spool, and return its upload."""

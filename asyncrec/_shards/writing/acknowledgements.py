@@ -41,7 +41,7 @@ class Acknowledgements:
     def error(self) -> BaseException | None:
         """The error of the first object writer or uploader that failed."""
         if self._error is None:
-            self._error = self._queues[0].error  # a fork sets it only in the queues
+            self._error = self._queues[0].error  # after a fork, only the queues have it
         return self._error
 
     def failed(self, error: BaseException) -> None:

@@ -119,11 +119,11 @@ async def _make_checkpoints(job: Job, path: str) -> None:
 
 
 async def _make_checkpoint(job: Job, path: str, *, behind: int | None) -> None:
-    """Compact the manifest if many segments are in no checkpoint. Log failures.
+    """Compact the manifest if many segments are not in a checkpoint. Log failures.
 
     With ``behind``, do nothing if the newest checkpoint has a different number.
     """
-    compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
+    compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # imported late: rarely needed
     try:
         done = await compaction.compact_unasked(
             job.store, job.header.name, path=path, least=MANY_SEGMENTS, most_deleted=MOST_DELETED, behind=behind

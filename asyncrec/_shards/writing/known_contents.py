@@ -2,8 +2,8 @@
 
 In a Python set, each digest would take 100 bytes, so 100 million digests would take 10 GB. They are therefore kept in
 tables on disk (`digest_tables`). The tables are built when the writer opens, from the runs of contents, and from the
-keys files of the shards that are in no run. Bodies that the writer stores itself stay in memory until there are 32,768
-of them, and are then moved to a table.
+keys files of the shards that are not in any run. Bodies that the writer stores itself stay in memory until there are
+32,768 of them, and are then moved to a table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeyS
     """Load the digests of all keys in the snapshot.
 
     A run contains the sorted keys of many shards in one object. The runs are named by the checkpoint. Each shard that
-    is in no run takes an extra request.
+    is not in any run takes an extra request.
     """
     keys = await in_thread(KeySet)  # in a thread, because this imports NumPy
     if before is None:
@@ -85,7 +85,7 @@ async def load_digests(folder: Storage, entry: ShardEntry) -> bytes:
 
 
 def _uncovered(shards: ShardList, covered: NDArray[np.bool_]) -> list[ShardEntry]:
-    """Return the shards that have keys but are in no run."""
+    """Return the shards that have keys but are not in any run."""
     rows = np.flatnonzero(shards.keyed & ~covered).tolist()
     return list(shards) if len(rows) == len(shards) else list(map(shards.__getitem__, rows))
 
@@ -96,7 +96,7 @@ Seen: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | None]
 _FEATURES = ("url", "date", "content", "digest", "type", "profile", "refers_to_url", "refers_to_date")
 # How many of this writer's own bodies are kept in memory with their URLs. They take about 20 MB in total.
 _MOST_NEW = 1 << 15
-# How many bodies are sorted at once when shards that are in no run are loaded.
+# How many bodies are sorted at once when loading shards that are not in any run.
 _AT_ONCE = 1 << 17
 # In a table, a value with this bit set is the location of a note about one of this writer's own bodies. Any other value
 # is the row of a shard and the number of a record in it.

@@ -232,7 +232,7 @@ async def _claimed(
                     "choose another name"
                 )
             taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
-            if taken is not None:  # taken by a program that makes no claims
+            if taken is not None:  # taken by a program that does not make claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":

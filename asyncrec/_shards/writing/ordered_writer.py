@@ -51,7 +51,7 @@ class FramedBatch:
         return len(self.lengths)
 
     def fitting(self, size: int) -> int:
-        """Return how many records, counted from the first one, fit in ``size`` bytes as frames."""
+        """Return how many of the first records fit in ``size`` bytes as frames."""
         return int(np.searchsorted(self._ends(), size, side="right"))
 
     def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
@@ -99,7 +99,7 @@ class KeyedBatch:
         return len(self.records)
 
     def fitting(self, size: int) -> int:
-        """Return how many records, counted from the first one, fit in ``size`` bytes as frames."""
+        """Return how many of the first records fit in ``size`` bytes as frames."""
         ends = accumulate(len(record) + FRAME_OVERHEAD for record in self.records)
         return sum(1 for _ in takewhile(size.__ge__, ends))
 

@@ -53,7 +53,7 @@ def one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
 # Flushing takes about 0.8 ms of CPU time for each open shard, or 1.5 % of one core for 16 shards
 # (docs/how-to/continue-a-crawl.md).
 _FLUSH_SECONDS = 1.0
-# At this interval, the requests of one writer cost $0.43 a month on S3 in us-east-1.
+# At this interval, one writer's requests cost $0.43 a month on S3 in us-east-1.
 _STORE_FLUSH_SECONDS = 30.0
 # The default and the minimum of ``dead_after``, in seconds. The default gives a store time to recover. The minimum is
 # the smallest difference that times in whole seconds can show.

@@ -193,7 +193,7 @@ class SourceTurns:
                 try:
                     await self._coordinator.job.manifest.say(releases=turns, progress=told)
                 except ConflictError as error:
-                    if not error.ended:  # the end of its log ended all of its turns
+                    if not error.ended:  # its turns ended when its log did
                         raise
         refuse(*(source for source in found.values() if not source.is_told))
 

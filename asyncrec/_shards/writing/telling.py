@@ -1,8 +1,8 @@
 """`telling` reports the progress of a writer that has a local disk every few seconds, for ``asyncrec watch``.
 
-Reporting adds no work per record: a separate task reads counts that exist anyway, and writes them to a file next to the
-job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer continues, and tries again
-at the time of the next report.
+Reporting adds no work per record: a separate task reads counts that are kept anyway, and writes them to a file next to
+the job's header (`asyncrec._shards.journal.status`). If a report cannot be written, the writer continues, and tries
+again at the time of the next report.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ class ShardedWriter(OfOneProcess):
         """Return the counts so far. This may be called from any thread."""
         return self._shards.stats(self._duplicates + self._sources.skipped)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internal helpers ----------------------------------------------------------------------------------------------
 
     def _next_tickets(self, count: int) -> int:
         """Issue ``count`` tickets, and return the first one."""

@@ -1,4 +1,4 @@
-"""Kill consumers of a queue, twenty of which run at once, with -9. Each message must be stored once, without a key.
+"""Kill -9 some of twenty consumers of a queue. Each message must be stored once, although the records have no keys.
 
 A substitute for Kafka (`examples/consuming/fake_kafka.py`) runs in its own process. It redelivers messages, rebalances,
 and evicts consumers without their knowledge. Each consumer is also a process, with the code of

@@ -316,7 +316,7 @@ async def test_torn_tail_is_truncated_and_synced_before_append(
 
 
 async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk accepts only half of a record, but the file has no torn record when it is read next."""
+    """The disk accepts only half of a record, but a later reader finds no torn record in the file."""
     path = tmp_path / "events"
     await append(path, b"before")
     size = path.stat().st_size

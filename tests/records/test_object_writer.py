@@ -57,7 +57,7 @@ class Host:
         self.storage = MemoryStorage()
         self.turn = anyio.Semaphore(1)
         self.commits, self.fails_at = commits, fails_at
-        self.objects: list[tuple[int, int]] = []  # records, last ticket
+        self.objects: list[tuple[int, int]] = []  # the number of records and the last ticket of each
         self.times: list[tuple[float, float]] = []
         self.heard = 0
 

@@ -1,4 +1,4 @@
-"""The storage kit's reading cases for a read-only storage: objects that they write are stored by other means."""
+"""The storage kit's read tests, for read-only storages: the objects to be read are stored by other means."""
 
 from __future__ import annotations
 

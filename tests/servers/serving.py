@@ -156,7 +156,7 @@ class Server:
 
     @contextmanager
     def answered_by_static_page(self, number: int, body: bytes) -> Iterator[None]:
-        """Do the same with headers that describe the page as a file."""
+        """Like `answered_by_another`, but with headers that describe the page as a file."""
         self.page_headers = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
         with self.answered_by_another(number, body):
             yield
@@ -178,7 +178,7 @@ class Server:
         return Counter(self.log)
 
     def wait_until_idle(self) -> None:
-        """Wait until the server has no request in progress; it notices with a short delay that a client hung up."""
+        """Wait until no request is in progress, because the server is slow to notice that a client has hung up."""
         assert self._idle.wait(5), f"{self._busy} requests are still under way"
 
     @contextmanager

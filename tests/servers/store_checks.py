@@ -49,7 +49,7 @@ async def write_much(storage: Storage, seed: int, *, unit: int, calm: Callable[[
     calm()
     listed = {info.key: info async for info in storage.list_objects()}
     assert listed == wrote
-    # Each request is tried ten times; with one in four failing, hardly any exhausts its attempts.
+    # Each request is tried ten times; with one attempt in four failing, hardly any request exhausts them.
     assert len(failed) <= 1
     return {key: bodies[key] for key in wrote}
 

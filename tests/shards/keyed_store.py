@@ -59,7 +59,7 @@ async def looked_up(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, by
 
 
 async def expected(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, bytes | None]:
-    """Return the records that the shards' own keys files alone find, searched in the order of commits."""
+    """Return the records found by using only the shards' own keys files, searched in the order of commits."""
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         records = [record async for record in dataset]

@@ -14,7 +14,7 @@ __all__ = ["Store", "Writer", "entry"]
 
 
 class Store(MemoryStorage):
-    """A store with its own clock that records requests and awaits `before` ahead of each one."""
+    """A store with its own clock that records requests, and awaits `before` before each one."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)

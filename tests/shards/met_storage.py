@@ -1,4 +1,4 @@
-"""A store that lets a test act between any two requests of a process, and make objects look older at once."""
+"""A store that lets a test act between any two requests of a process, and make objects look older without waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`Acknowledgements`: a ticket has reached a level once the slowest queue has; waits end on progress, failure, exit."""
+"""`Acknowledgements`: a ticket has reached a level once the slowest queue has; waits end on progress, failure or exit.
+"""
 
 from __future__ import annotations
 

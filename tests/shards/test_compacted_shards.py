@@ -56,7 +56,7 @@ async def sizes(storage: Storage) -> list[int]:
 
 
 async def check_nothing_left(storage: Storage) -> None:
-    """Check that no job has left any objects and that the old shards are gone once the grace has passed."""
+    """Check that no job has left any objects and that the old shards are gone after the grace period."""
     old = MetStorage(storage)
     await old.age(hours=2)
     await compact(old)

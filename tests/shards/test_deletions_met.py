@@ -38,7 +38,7 @@ async def take_marks_away(storage: Storage) -> None:
 
 
 async def test_verify_keeps_shard_committed_during_deletion() -> None:
-    """Another `verify` is about to adopt the shard, and does so before any one request of the `verify` that deletes."""
+    """Another `verify` adopts the shard just before one of the requests, each in turn, of the `verify` that deletes."""
 
     async def race(step: int) -> tuple[MetStorage, bool]:
         storage = MemoryStorage()
@@ -52,7 +52,7 @@ async def test_verify_keeps_shard_committed_during_deletion() -> None:
                 await go.wait()
 
         async def adopt_late() -> None:
-            with suppress(AsyncRecError):  # its job was ended first
+            with suppress(AsyncRecError):  # the other `verify` ended its job first
                 await adopt(MetStorage(storage, before=hold))
             committed.set()
 

@@ -56,6 +56,6 @@ async def test_writer_keeps_few_bodies_in_memory(monkeypatch: pytest.MonkeyPatch
         for number in range(20):
             contents.add(bytes([8, number]) * 8, long)
             await contents.find(bytes([9]) * 16)
-        assert await contents.find(bytes([7]) * 16) is None  # too long to note, so it is stored again
+        assert await contents.find(bytes([7]) * 16) is None  # too long to be remembered, so it is stored again
     finally:
         contents.close()

@@ -1,4 +1,4 @@
-"""`Fates`: every state and event follow the transition table, and no sequence of events breaks the invariants."""
+"""`Fates`: every event in every state follows the transition table, and no sequence of events breaks the invariants."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reached(state: State) -> Fates:
 
 
 def lived(events: list[Event]) -> list[tuple[State, Event, State]]:
-    """Return the transitions that a shard makes through these events, without the rejected ones."""
+    """Return the transitions that these events cause in a shard, leaving out rejected events."""
     fates, steps = Fates(), []
     for event in events:
         before = fates["shard"]

@@ -58,7 +58,7 @@ async def on_another_machine(storage: Storage) -> None:
 
 
 async def test_concurrent_endings_of_writer_leave_one_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second process ends the log while the first one is listing it."""
+    """A second process ends the log while the first one, which is also ending it, is listing it."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         async with mortal.killed(storage, writer_id="w") as writer:

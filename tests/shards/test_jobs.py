@@ -670,7 +670,7 @@ class TestFlushedButNotPromised:
     async def test_unacknowledged_flush_is_undone_without_publication(
         self, tmp_path: Path, options: dict[str, Any]
     ) -> None:
-        """Flushing an empty shard, or where no level is reached, does not keep index and keys from being removed."""
+        """The index and keys are removed even after a flush of an empty shard, or a flush that reaches no level."""
         chunk = 64
         storage: Storage = MemoryStorage(chunk_size=chunk)
         if "mode" in options:

@@ -41,7 +41,7 @@ async def test_header_is_found_despite_one_byte_reads(tmp_path: Path, monkeypatc
 
 async def test_interrupted_promise_can_be_repeated(tmp_path: Path) -> None:
     class Full:
-        """A replacement for `os` that writes only a part of the first promise."""
+        """A replacement for `os` that writes only a part of the first acknowledgement."""
 
         full = True
 

@@ -195,7 +195,7 @@ async def test_adopted_shard_is_listed_with_all_intact_sidecars(tmp_path: Path, 
 
 
 async def test_removal_log_number_has_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The winner, which got no answer from the store, finds that it has won."""
+    """The winner, which got no answer from the store, finds out that it has won."""
     inner = MemoryStorage()
 
     class Unanswered(FlakyStorage):

@@ -122,7 +122,7 @@ async def test_exit_error_reports_dropped_records() -> None:
 
 
 async def test_release_raises_for_lost_source() -> None:
-    """The caller would otherwise believe its records stored. After the error, it can release the remaining sources."""
+    """Otherwise, the caller would believe that its records are stored. It can still release the remaining sources."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as first:
         await write(first, "p", 0)
@@ -280,7 +280,9 @@ async def write_once(storage: Storage, source: str) -> None:
 
 @pytest.mark.parametrize("done", [False, True])
 async def test_unanswered_release_gives_up_source(done: bool) -> None:
-    """Another writer may have seen the release, so it ends no log. To write more, this one takes the source again."""
+    """The release may have taken effect, so the next owner ends no log. To write more, the writer takes the source
+    again.
+    """
     released = False
 
     async def lose(operation: str, key: str) -> None:
@@ -319,7 +321,7 @@ async def test_cancelled_release_keeps_source() -> None:
 
 
 async def test_dropped_record_is_stored_when_read_again() -> None:
-    """The dropped record's key is forgotten with it, even for a later record without a source."""
+    """The dropped record's key is forgotten too, so even a later record without a source can use it."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as first:
         for position in range(3):

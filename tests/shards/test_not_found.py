@@ -31,7 +31,8 @@ async def copied(storage: Storage) -> MemoryStorage:
 
 
 async def left_by_dead_writer(**options: Any) -> MemoryStorage:
-    """All records are flushed, half of them are also in a commit, and the writer's process has been killed."""
+    """Return a store where all records are flushed, half of them also committed, and the writer's process was killed.
+    """
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w", **options) as writer:
         await write(writer, RECORDS[:50])
@@ -43,7 +44,7 @@ async def left_by_dead_writer(**options: Any) -> MemoryStorage:
 
 
 def misses(hidden: Callable[[str], bool], *, times: int, skip: int = 0) -> Callable[[str, str], Awaitable[None]]:
-    """These reads of these objects find nothing."""
+    """Return a callback that makes ``times`` reads of the ``hidden`` objects, after ``skip`` others, find nothing."""
     reads = 0
 
     async def before(operation: str, key: str) -> None:
@@ -63,7 +64,7 @@ def is_entry(key: str) -> bool:
 async def missed_in_turn(
     calm: Storage, recover: Callable[[Storage, int], Awaitable[Any]], check: Callable[[Storage, int], Awaitable[None]]
 ) -> None:
-    """In each run, one read or look does not find its object. It fails, or it succeeds; `check` looks at the result."""
+    """Hide the object from one read or look-up per run of `recover`, which may then fail; `check` judges the result."""
     seen = FlakyStorage(await copied(calm))
     await recover(seen, -1)
     places = [n for n, (operation, _) in enumerate(seen.operations) if operation in ("open_source", "head")]
@@ -77,7 +78,7 @@ async def missed_in_turn(
 
 
 async def test_recovery_survives_any_missed_read_of_flush_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a writer on another machine, whose log is fenced first."""
+    """The writer is on another machine, so its log is fenced first."""
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         calm = await left_by_dead_writer()
 
@@ -93,7 +94,7 @@ async def test_recovery_survives_any_missed_read_of_flush_log(tmp_path: Path, mo
 
 
 async def test_recovery_survives_any_missed_read_about_spool(tmp_path: Path) -> None:
-    """The shards are fixed, and named by a claim, which is in the store."""
+    """The set of shards is fixed, and the shards are named by a claim in the store."""
     storage, spool = MemoryStorage(), tmp_path / "spool"
     async with mortal.killed(storage, spool=spool, num_shards=2) as writer:
         await write(writer, RECORDS)

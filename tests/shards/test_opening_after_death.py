@@ -57,7 +57,7 @@ async def test_records_and_keys_of_dead_writer_are_recovered(tmp_path: Path, cap
         assert await stored(tmp_path / "pages") == RECORDS
         assert all(writer.has(record) for record in RECORDS)
         caplog.clear()
-        async with asyncrec.open_sharded_writer(tmp_path / "pages"):  # one is still alive
+        async with asyncrec.open_sharded_writer(tmp_path / "pages"):  # while the first writer is open
             assert caplog.text == ""
         await writer.write(b"more")
     assert sorted(await stored(tmp_path / "pages")) == [b"more", *RECORDS]
@@ -124,7 +124,7 @@ async def test_skipping_writer_warns_about_unknown_dead_keys(tmp_path: Path, cap
     await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)
     caplog.clear()
     async with asyncrec.open_sharded_writer("pages", **options) as writer:
-        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):  # one is still alive
+        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):  # while the first writer is open
             assert caplog.text == ""
         assert all(writer.has(record) for record in RECORDS)
 

@@ -1,4 +1,5 @@
-"""`Opening`: every state and event follow the transition table, as does each answer to creating a mark or a claim."""
+"""`Opening`: every event in every state follows the transition table, as does each answer to creating a mark or claim.
+"""
 
 from __future__ import annotations
 

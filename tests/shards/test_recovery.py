@@ -93,7 +93,7 @@ class TestJournals:
                     await writer.write(page, key=page)
                 (journal,) = tmp_path.glob(".pages-*.tfrecord.*.partial")
                 with anyio.fail_after(10):
-                    while journal.stat().st_size < 500_000:  # of 1.3 million, which a thread writes in chunks
+                    while journal.stat().st_size < 500_000:  # of 1.3 million bytes, which a thread writes in chunks
                         await anyio.lowlevel.checkpoint()
                 raise RuntimeError
         recovered = (await asyncrec.recover(tmp_path / "pages")).records
@@ -226,7 +226,7 @@ def append(path: Path, data: bytes | bytearray | memoryview) -> None:
 
 
 async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
-    """Recreate the files that ``kill -9`` would leave of a writer that has not flushed, and return its staging."""
+    """Recreate the files that ``kill -9`` would leave of a writer that has not flushed, and return its journal."""
     folder = Path(storage.folder)
     saved: dict[Path, bytes] = {}
     with pytest.raises(RuntimeError):

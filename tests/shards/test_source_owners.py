@@ -88,7 +88,7 @@ async def test_position_stays_whole_if_log_is_ended(compression: Any, flushes: b
 
     async def second_chunk() -> None:
         half_sent.set()
-        await anyio.sleep(1)  # in this time, the writer learns that its log was ended
+        await anyio.sleep(1)  # meanwhile, the writer learns that its log was ended
 
     def meet(what: str, key: str, done: bool) -> Act | None:
         if not armed or done or half_sent.is_set():

@@ -37,7 +37,9 @@ REQUESTS = 18
 async def run_beside(
     *steps: tuple[Stepping, Callable[[], Awaitable[Any]], tuple[float, ...]], order: list[int]
 ) -> None:
-    """Run one process at a time, as ``order`` says, for the number of requests that is next in its own list."""
+    """Run one process at a time, in the given order; each makes the next of its numbers of requests, and is then
+    paused.
+    """
     left = [iter(counts) for _, _, counts in steps]
     async with anyio.create_task_group() as group:
         for store, act, _ in steps:

@@ -30,7 +30,7 @@ async def dead_spool(tmp_path: Path, **changes: Any) -> Path:
 
 
 def made(tmp_path: Path) -> list[str]:
-    """Return all files except the spool's and those it was copied from."""
+    """Return all files and folders except the spool, and the spool and data set from which it was made."""
     return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("live", "before", "spool"))
 
 

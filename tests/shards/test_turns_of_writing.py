@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 SHARDS = 16
 # A call of `write_many` with a hundred of these passes two batches' worth of bytes, spread evenly over the shards.
 RECORD = bytes((2 * BATCH_BYTES) // 100)
-MOST = 6  # batches framed, or chunks written, on the loop in one turn; all shards would be 16
+MOST = 6  # batches framed, or chunks written, on the loop in one turn: fewer than one for each of the 16 shards
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ async def test_unanswered_shard_is_recovered_with_keys() -> None:
 
 
 class Usurped(_Around):
-    """A store where another process has ended the log, with all the writer's shards, but cannot be read for a while."""
+    """A store where another process's end of the log names all the writer's shards, but soon becomes unreadable."""
 
     ended = False
     answers = 1  # the object can be read once, and turns out to be another process's

@@ -465,7 +465,7 @@ async def test_cached_blocks_are_read_without_thread(tmp_path: Path) -> None:
     if "pread" in system.calls:  # tmpfs does not support RWF_NOWAIT, so it is tried once
         assert system.calls.count("preadv") == 1
     else:
-        assert system.calls.count("preadv") == 1 + 12  # the first tests for support
+        assert system.calls.count("preadv") == 1 + 12  # the first one only tests whether it is supported
 
 
 async def test_sink_chunk_size_is_reduced_on_request(tmp_path: Path) -> None:

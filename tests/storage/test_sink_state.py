@@ -1,4 +1,5 @@
-"""`SinkState`: every state and event follow the transition table, and all other calls are rejected in one place."""
+"""`SinkState`: every event in every state follows the transition table, and all other calls are rejected in one place.
+"""
 
 from __future__ import annotations
 

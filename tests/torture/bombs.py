@@ -80,7 +80,7 @@ async def all_of_bad_members_read(storage: Storage) -> Problems:
 
 
 def zeros_in_gzip(size: int) -> bytes:
-    """Return a GZIP file of a record of ``size`` zeros between two short ones. The file is a thousand times smaller."""
+    """Return a GZIP file of a record of ``size`` zeros between two short ones, compressed to a thousandth of that."""
     block = bytes(_MIB)
     stream = zlib.compressobj(1, zlib.DEFLATED, 31)
     parts = [stream.compress(framed([b"before"]) + header(size))]
@@ -106,13 +106,13 @@ def members_that_are_none() -> bytes:
 
 
 def members_that_end_badly() -> bytes:
-    """Return GZIP members with wrong checksums, each of which decompresses to a record, and an intact one."""
+    """Return GZIP members with wrong checksums that each decompress to a record, followed by an intact member."""
     member = gzip.compress(framed([b"one"]), mtime=0)
     return (member[:-8] + bytes(8)) * BAD_MEMBERS + gzip.compress(framed([b"last"]))
 
 
 def lying_headers(size: int, claim: int) -> bytes:
-    """Return headers that each claim existing bytes, so that checking each of them separately would take too long."""
+    """Return headers, each claiming bytes that do exist. Checking every claim separately would take too long."""
     return b"".join((header(claim) * (size // 12), bytes(claim + _MIB), framed([b"last"])))
 
 
@@ -221,7 +221,7 @@ BOMBS = [
     Bomb(
         "5,000 GZIP members with wrong checksums", members_that_end_badly, all_of_bad_members_read, 8 * _MIB, slow=True
     ),
-    # The reader must wait for a record of 64 MiB, and has the bytes in memory twice if they are not a record.
+    # The reader must wait for all 64 MiB of a claimed record, and keeps two copies if they turn out not to be one.
     Bomb(
         "a megabyte of headers that claim 64 MiB each",
         lambda: lying_headers(_MIB, 64 * _MIB),

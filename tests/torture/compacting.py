@@ -71,7 +71,7 @@ async def _read(path: str, number: int, until: float, told: Any) -> None:
 
 async def _join(path: str, number: int, until: float, told: Any) -> None:
     while time.monotonic() < until:
-        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # lost a race, or nothing exists yet
+        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # another process was faster, or nothing exists yet
             await tools.compact(path, max_shard_bytes=20_000, grace=GRACE)
         await anyio.sleep(0.5)
 
@@ -164,7 +164,7 @@ def _alone(what: str, path: str, begun: Any) -> None:
 
 
 async def _numbers(path: str) -> tuple[Counter[int], set[str]]:
-    """Count the numbers of the records in a data set; return the counts and its objects."""
+    """Return how often each record number occurs in a data set, and the names of the data set's objects."""
     async with asyncrec.open_dataset(path) as dataset:
         found = Counter([int(asyncrec.decode_example(record)["n"][0]) async for record in dataset])
     return found, {each for shard in (await asyncrec.read_manifest(path)).shards for each in shard.objects}
@@ -194,7 +194,7 @@ async def _judge(what: str, path: str) -> list[str]:
 
 
 def _files(path: str) -> set[str]:
-    """Return the files outside the manifest's folder."""
+    """Return the files next to the manifest."""
     folder = Path(path).parent
     files = {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()}
     return {each for each in files if not each.startswith("_manifest/")}

@@ -1,4 +1,4 @@
-"""Kill -9 consumers of a queue, of which twenty run at once. Each message must be stored once, even without a key.
+"""Kill -9 some of twenty consumers of a queue. Each message must be stored once, although the records have no keys.
 
 A stand-in for Kafka (`examples/consuming/fake_kafka.py`) runs in its own process. It redelivers messages, rebalances,
 and evicts consumers without telling them. Each consumer is also a process, which runs the code of

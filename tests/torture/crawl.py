@@ -3,8 +3,8 @@
 In the end, every page must be stored exactly once, with its URL, status, headers and time. Only pages that were
 requested in the last seconds before a kill may be fetched twice. The site records the time of each request.
 
-A second crawl writes to ``s3://``, without a disk. Each restart seems to be on a new machine that knows nothing about
-the previous one, and happens once the previous machine counts as dead.
+A second crawl goes to ``s3://``, without a disk. Each restart is on a different machine, which knows nothing of the
+others, and happens once the previous machine is presumed dead.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def crawler(form: Form, port: int, target: str) -> str:
 
 
 def looked(target: Path | str, form: Form, port: int) -> list[str]:
-    """Return the faults of the stored pages."""
+    """Return the faults found in the stored pages."""
     problems = []
     found: Counter[str] = Counter()
     with blocking.open_dataset(target) as dataset:

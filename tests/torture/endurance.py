@@ -138,7 +138,7 @@ async def _slow(seconds: float, limit: int) -> list[int]:
 
 
 def slow_store(seed: int, rounds: int) -> Row:
-    minutes = max(5, rounds // 100)  # malloc's memory use settles in the first two
+    minutes = max(5, rounds // 100)  # malloc's memory use settles in the first two minutes
     lost = 0
     for loop in ("asyncio", "trio"):
         name, options = virtual_backend(loop)

@@ -1,4 +1,5 @@
-"""A simulated machine without a disk: a process with a writer to each of several data sets, and a log.
+"""A machine without a disk: one process with a writer for each of several data sets, and a log of the writers'
+acknowledgements.
 
 The log is a file that survives SIGKILL. It has a line, with the time, for each record that a writer accepted and for
 each acknowledgement.
@@ -26,7 +27,7 @@ from asyncrec.errors import ConflictError
 from asyncrec.storage import Storage
 
 DEAD_AFTER = 2.0
-# A record's number is this times the number of its machine, plus its number on that machine.
+# A record's number is its machine's number times this, plus the record's number on that machine.
 MACHINE = 1_000_000
 _LINE = struct.Struct("<cxxxIQd")
 IDLE_SECONDS = 1.5 * DEAD_AFTER
@@ -244,7 +245,7 @@ async def _recover_all(machine: Machine) -> None:
     async with asyncrec.open_storage(machine.store.url, **machine.store.options) as storage:
 
         async def one(name: str) -> None:
-            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # no job has begun, or another was faster
+            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing had begun, or another process was faster
                 await asyncrec.recover(name, storage=storage)
 
         async with anyio.create_task_group() as group:

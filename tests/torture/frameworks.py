@@ -34,7 +34,7 @@ from scrapy_project import OURS, OWN, make_project, start_crawl
 from asyncrec import ObjectNotFoundError, blocking
 
 _CRAWLEE = Path(__file__).parents[2] / "plugins/asyncrec-crawlee/tests/crawl_pages.py"
-_PAUSE = 0.5  # seconds per page: with 16 at a time, 32 pages per second
+_PAUSE = 0.5  # seconds per page: with 16 requests at a time, the site serves 32 pages per second
 _PAGES_FOR_A_KILL = 100
 _LEAST, _MOST = 0.2, 3.0  # seconds from the first page of a run to the kill
 _MOST_SECONDS = 900
@@ -49,8 +49,7 @@ class Crawl:
     Attributes:
         name: its name.
         settings: Scrapy's settings; `None` for Crawlee.
-        looked: a function that is called in the end with the crawl's folder and the expected URLs, and returns the
-            faults that it finds.
+        looked: called at the end with the crawl's folder and the expected URLs; returns the faults found.
     """
 
     name: str

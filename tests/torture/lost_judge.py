@@ -42,7 +42,7 @@ class Life:
     continued: float | None = None
 
     def loss(self, *, conflict: bool, fenced: bool) -> float | None:
-        """Return the time at which unflushed records may be lost; `None` if it is unknown or they must not be lost."""
+        """Return the time at which unflushed records may be lost; `None` if that is unknown or never happens."""
         if self.stopped is not None and (fenced or self.continued is None):
             return self.stopped
         return None if conflict else self.killed

@@ -38,7 +38,7 @@ _AT_ONCE = 7
 # A machine that takes longer counts as hung.
 _MOST_SECONDS = 300
 _BYTES_PER_SECOND = 1e6
-# One round of this test, which takes about ten seconds per store, counts as this many rounds of the others.
+# Other tests play this many rounds for each round here, which takes about ten seconds per store.
 _ROUNDS_FOR_ONE = 10
 # With at least this many rounds, SeaweedFS and Azurite are also used if they are installed.
 _ROUNDS_FOR_REAL = 100

@@ -51,7 +51,7 @@ class Original:
 
 
 def draw_records(source: random.Random, most: int) -> tuple[list[bytes], set[bytes]]:
-    """Return records, and all records that may be found, which are more because some records contain frames."""
+    """Return records, and all that may be salvaged, which are more because some records contain frames themselves."""
     records: list[bytes] = []
     known: set[bytes] = set()
     same = source.randrange(300) if source.random() < 0.2 else None  # equal sizes make ends coincide

@@ -30,7 +30,8 @@ MODULES = [
 
 
 class _Modules:
-    """Find ``torture_NAME`` in this folder, which is not a package, even in processes that `multiprocessing` starts.
+    """Import ``torture_NAME`` from this folder, which is not a package, even in processes that `multiprocessing`
+    starts.
 
     These processes import this file before they import the module of the function that they run.
     """

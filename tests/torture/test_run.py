@@ -14,7 +14,7 @@ RUN = Path(__file__).with_name("run.py")
 
 @pytest.mark.slow
 def test_processes_of_compacting_write_and_lose_nothing() -> None:
-    """A regression test: the processes failed to import the module of their function, so nothing was tried."""
+    """The processes once failed to import their function's module, so nothing was tested."""
     command = [sys.executable, RUN, "--only", "compacting", "--rounds", "1", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -243,7 +243,7 @@ async def test_block_members_share_one_read_of_remote_store() -> None:
     store = Wire()
     async with asyncrec.open_sharded_writer("pages", storage=store, compression="GZIP", writer_id="w") as writer:
         for _ in range(3):
-            await writer.write_many([random.randbytes(1000) * 40] * 120)  # each is longer than a member
+            await writer.write_many([random.randbytes(1000) * 40] * 120)  # each exceeds a member
             await writer.flush()
     async with asyncrec.open_dataset("pages", storage=store) as dataset:
         locations = {(await dataset.locate(number)).member for number in range(360)}

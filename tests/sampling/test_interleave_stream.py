@@ -384,7 +384,7 @@ async def test_cancelled_read_loses_no_records(shuffle_buffer: int) -> None:
 
 @pytest.mark.slow
 async def test_thousand_open_shards_use_bounded_memory(tmp_path: Path) -> None:
-    """The stream uses 64 KiB for each of 1,000 shards when inline, and opens no more files than the process may."""
+    """The stream uses 64 KiB for each of 1,000 shards when inline, and keeps within the limit of open files."""
     storage = MemoryStorage()
     for number in range(1000):
         await asyncrec.write_records(f"s{number}", [bytes(1000)] * 300, storage=storage)

@@ -116,7 +116,7 @@ async def test_last_committed_of_equal_versions_is_newest(steps: list[tuple[str,
 async def test_epoch_yields_each_newest_version_once(
     drawn: list[dict[str, Any]], mode: Any, data: st.DataObject
 ) -> None:
-    """This holds for any number of workers, even if a different number resumes from a state."""
+    """This holds for any number of workers, even if that number changes when a state is resumed."""
     site = await made(drawn)
     size, first, second = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
     options = {"mode": mode, "buffer_size": data.draw(st.sampled_from([2, 5, 100])), "block_bytes": 40}

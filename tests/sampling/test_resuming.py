@@ -1,7 +1,7 @@
 """A state that is accepted yields exactly what the original stream would have yielded.
 
-Every argument of every stream is changed, and every value in a state is damaged, one at a time. Each time, the rest is
-the same, or there is an error that explains why it is not.
+Every argument of every stream is changed, and every value in a state is damaged, one at a time. Each time, either the
+remaining items are the same, or an error explains why they are not.
 """
 
 from __future__ import annotations

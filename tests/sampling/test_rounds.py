@@ -38,7 +38,7 @@ def test_rounds_follow_interleave_order_and_shard_positions(
 ) -> None:
     inputs, rounds, block = case
     begun = InterleaveOrder(len(inputs), cycle_length=len(inputs), block_length=block)
-    for _ in range(start % len(inputs) + len(inputs)):  # until all slots are filled and the round begins at any of them
+    for _ in range(start % len(inputs) + len(inputs)):  # fills all slots, and varies the slot at which the round begins
         begun.next()
         begun.took(block, ended=False)
     places = begun.round()

@@ -1,6 +1,6 @@
 """A shard is read only if it is the one that was committed.
 
-Another one of the same size under its name is rejected by every way of reading; a copy is accepted wherever it is.
+Every way of reading rejects another shard of equal size under its name, and accepts a copy stored anywhere.
 """
 
 from __future__ import annotations

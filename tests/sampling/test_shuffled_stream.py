@@ -91,7 +91,7 @@ async def test_stream_resumes_identically_at_every_position(mode: Any, unit: str
         for k, state in enumerate(states):
             async with dataset.shuffled(**options) as stream:
                 stream.load_state_dict(json.loads(state))
-                if k % 25:  # usually only what follows immediately, and sometimes everything
+                if k % 25:  # usually compare only the next batches
                     assert await batches(stream, size, 3) == whole[k : k + 3]
                 else:
                     assert await batches(stream, size) == whole[k:]
@@ -112,7 +112,7 @@ async def test_workers_of_changing_number_yield_every_record_once(mode: Any, cou
                 async with dataset.shuffled(mode=mode, worker=(worker, workers), **SMALL) as stream:
                     if state is not None:
                         stream.load_state_dict(state)
-                    # 8 batches from all workers together, and in the last phase everything up to the end.
+                    # The workers take 8 batches in total, except in the last phase, when they take all that are left.
                     parts.append(await batches(stream, 10, -1 if phase == len(counts) else 8 // workers))
                     states.append(stream.state_dict())
             assert all(each == states[0] for each in states)
@@ -211,8 +211,8 @@ async def test_neighbours_rarely_share_shards() -> None:
 
 @pytest.mark.parametrize(("mode", "blocks", "spread"), [("block", 15, 1.7), ("buffer", 15, 1.7), ("global", 39, 1.2)])
 async def test_batch_mixes_as_many_blocks_as_documented(mode: Any, blocks: int, spread: float) -> None:
-    """Batches of 64 mix as many of 64 blocks as documented (a true permutation: 40.6). For a value that 100 neighbours
-    share, the variance of a batch's mean is as many times larger as documented."""
+    """A batch of 64 has records from as many of the 64 blocks as documented; a true permutation would average 40.6. If
+    100 neighbours share a value, the variance of batch means exceeds that of a permutation by the documented factor."""
     count = 65_536
     async with asyncrec.open_dataset("pages", storage=await stored(count, shards=64)) as dataset:
         async with dataset.shuffled(seed=1, mode=mode) as stream:
@@ -363,7 +363,7 @@ async def test_index_of_another_shard_raises_despite_skip() -> None:
 
 
 async def test_abandoned_stream_cancels_read_ahead() -> None:
-    """The context manager waits for its tasks when it exits: the test would hang if one of them did."""
+    """When the context manager exits, it waits for its tasks: if one of them hung, so would this test."""
     storage = await stored(500)
     slow = SlowStorage(storage, latency=3600)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

@@ -12,7 +12,7 @@ from asyncrec._sampling.epochs.worker_batches import WorkerBatches, WorkerOfRank
 
 
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
-    """Return a worker's batches, each with its position after it."""
+    """Return a worker's batches, each with the position that follows it."""
     defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
     options = {**defaults, **options}
     batches = WorkerBatches(count, worker=(worker, workers), **options)

@@ -32,7 +32,7 @@ class Site:
     records: list[Page] = field(default_factory=list)
 
     async def commit(self, pages: list[Page], writer: str, *, per_shard: int = 3, compression: str = "") -> None:
-        """Write pages by a writer of its own."""
+        """Write pages with a separate writer, and commit them."""
         async with asyncrec.open_sharded_writer(
             "pages", storage=self.storage, writer_id=writer, max_shard_records=per_shard, on_duplicate="write",
             compression=compression,
@@ -40,7 +40,7 @@ class Site:
             await self.write(opened, pages)
 
     async def write(self, writer: asyncrec.ShardedWriter, pages: list[Page]) -> None:
-        """Write pages, which have to be committed before any others are written."""
+        """Write pages; the caller commits them before writing any others."""
         for page in pages:
             dated = {} if page.date is None else {"date": page.date}
             await writer.write(asyncrec.encode_example({"n": len(self.records), **dated}), key=page.key)

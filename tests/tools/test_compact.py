@@ -278,13 +278,13 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 async def test_first_committed_record_of_key_stays_first(anyio_backend: str, given: list[Any]) -> None:
-    """This holds whatever is joined and however often: the order of records is by name, not by time of commit."""
+    """This holds whatever is joined and however often: records are in the order of shard names, not of commits."""
     storage = MemoryStorage()
     first: dict[str, bytes] = {}
     everything: list[tuple[str, bytes]] = []
     for number, (what, argument, keys) in enumerate(given):
         if what == "write":
-            # Writers that are opened later have names that sort earlier.
+            # Writers opened later get names that sort earlier.
             records = [(key, b"%d %d" % (number, at)) for at, key in enumerate(keys)]
             await write(storage, f"{argument}{100 - number}", records)
             everything += records

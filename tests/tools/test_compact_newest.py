@@ -94,7 +94,7 @@ async def test_compaction_keeps_versions_returned_by_newest_readers(
 async def test_concurrent_compaction_rules_keep_version_of_each_key(
     monkeypatch: pytest.MonkeyPatch, newest: str | None, others: str | None
 ) -> None:
-    """One compaction has made its plan when the other one commits, so records that it meant to keep may be gone."""
+    """One compaction has already made its plan when the other commits, so records it meant to keep may be gone."""
     monkeypatch.setattr("asyncrec.tools._joining._PIECE_SHARDS", 1)
     storage = MemoryStorage()
     await write(storage, "a", [("x", 2), ("y", 1)])

@@ -1,4 +1,4 @@
-"""`convert` into a data set that was replaced after the conversion: the files are converted again, and only then."""
+"""`convert` converts a file again if, and only if, the data set has been replaced since its first conversion."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def replace(storage: Storage, path: str = "set", *, records: tuple[int, ..
 async def test_files_of_replaced_data_set_are_converted_again(
     storage: Storage, rewrite: str, records: tuple[int, ...]
 ) -> None:
-    """Even if their shards had other names by then, because `compact` or `delete` had rewritten them."""
+    """This holds even if `compact` or `delete` had rewritten their shards under other names before that."""
     await storage.put("in/a.jsonl", FILE)
     await storage.put("in/b.jsonl", b'{"n": 3}\n')
     await convert(storage)

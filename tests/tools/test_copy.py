@@ -170,7 +170,7 @@ async def test_existing_folder_is_rejected_as_copy_target(tmp_path: Path) -> Non
 
 
 async def test_copy_reports_objects_compared_only_by_size(tmp_path: Path) -> None:
-    """A disk provides no checksums, so damage that keeps the size is not noticed, and the report does not deny it."""
+    """A disk provides no checksums, so damage that keeps the size goes unnoticed; the report lists these objects."""
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, "a/pages")
         await tools.copy(tmp_path / "a/pages", tmp_path / "b/pages")

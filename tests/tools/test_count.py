@@ -1,4 +1,4 @@
-"""`count` uses manifests, indexes and the lengths of frames."""
+"""`count` counts records by means of manifests, indexes and frame lengths."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def stored(storage: Storage) -> list[bytes]:
 
 
 async def objects(storage: Storage) -> dict[str, bytes]:
-    """Return the content of every object, and what compressed ones decompress to."""
+    """Return the content of every object, and also the decompressed content of compressed ones."""
     found = {}
     async for info in storage.list_objects():
         content = await storage.get(info.key)

@@ -25,7 +25,7 @@ def versions(url: str, *changes: bytes) -> list[dict[str, Any]]:
     return made
 
 
-# Of what is read of the second and the third, nobody knows beforehand whether they are pages.
+# With the second and the third, only reading a record shows whether it is a page.
 SCHEMAS = [pages.PAGE, asyncrec.Schema(pages.PAGE.features, allow_extra=True), None]
 of_any_schema = pytest.mark.parametrize("schema", SCHEMAS, ids=["pages", "pages and more", "no schema"])
 

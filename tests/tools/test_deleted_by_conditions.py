@@ -1,4 +1,4 @@
-"""Conditions that do not fit the records delete nothing, even if only the records show it."""
+"""Conditions that do not fit the records delete nothing, even if only reading the records shows the mismatch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from asyncrec.tools import Where
 
 pytestmark = pytest.mark.anyio
 
-# Neither lists the features that records may have.
+# Neither case restricts which features records may have.
 of_unknown_features = pytest.mark.parametrize(
     "schema", [None, asyncrec.Schema(SCHEMA.features, allow_extra=True)], ids=["no schema", "more features"]
 )
 
 
 async def refused(storage: Storage, *where: str, **options: Any) -> str:
-    """Delete by conditions, which fails and leaves each object as it was. Return the message."""
+    """Check that deleting by these conditions fails and changes no object; return the error message."""
     before = {info.key: await storage.get(info.key) async for info in storage.list_objects()}
     with pytest.raises(ArgumentValueError) as caught:
         await tools.delete("pages", where=[Where.parse(each) for each in where], storage=storage, **options)

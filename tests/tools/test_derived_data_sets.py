@@ -283,7 +283,7 @@ async def test_data_sets_with_different_labels_are_not_merged(storage: Storage) 
 
 
 async def test_records_with_empty_feature_are_never_equal(storage: Storage) -> None:
-    """A feature without values is like an absent one."""
+    """A feature without values counts as absent."""
     lists: list[object] = [np.array([], np.int64), np.array([], np.float32), [], None, [1], [1]]
     records = [{"n": n} if tag is None else {"n": n, "tag": tag} for n, tag in enumerate(lists * 2)]
     await asyncrec.write_records("x.tfrecord", map(asyncrec.encode_example, records), storage=storage)

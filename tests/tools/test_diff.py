@@ -1,4 +1,4 @@
-"""diff counts the records that two paths do not share, and names them by the numbers that `get_record` accepts."""
+"""diff counts the records that two paths do not share, and identifies them by the numbers that `get_record` accepts."""
 
 from __future__ import annotations
 

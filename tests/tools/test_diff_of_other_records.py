@@ -1,4 +1,4 @@
-"""diff of records that are not Examples, or not only: nothing that differs is passed over."""
+"""`diff` misses no difference between records when some or all of them are not Examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATED = [asyncrec.encode_example({"date": n, "url": "a"}) for n in range(2)]
 async def compared(
     storage: Storage, first: Sequence[bytes], second: Sequence[bytes], *, keyed: bool = False
 ) -> tools.DiffReport:
-    """A diff of records that ignores the feature ``date``, which a further record of each side has."""
+    """Return a diff that ignores the feature ``date``, after adding to each side a record that has it."""
     for name, records in (("a", [*first, DATED[0]]), ("b", [*second, DATED[1]])):
         async with asyncrec.open_sharded_writer(name, storage=storage, max_shard_records=3) as writer:
             for number, record in enumerate(records):
@@ -59,7 +59,7 @@ async def test_ignored_feature_hides_no_difference_elsewhere(
 
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_ignored_feature_of_sequence_examples_may_differ(storage: Storage, keyed: bool) -> None:
-    """The order of the lists on the wire differs, too, which means nothing."""
+    """The serialized order of the lists also differs, but that does not count as a difference."""
     lists = {"f": [np.array([1.5])], "g": [[b"x"], []]}
     first = asyncrec.encode_sequence_example({"date": 1, "id": 1}, lists)
     second = asyncrec.encode_sequence_example({"date": 2, "id": 1}, dict(reversed(lists.items())))

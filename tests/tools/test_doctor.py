@@ -79,7 +79,7 @@ async def test_doctor_detects_lax_store_despite_one_lucky_race() -> None:
 
 
 class Unpinned(MemoryStorage):
-    """A store that notices another version when a source is opened, but not while it is being read."""
+    """A store that notices a changed object when a source is opened, but not while it is being read."""
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -142,7 +142,7 @@ async def test_doctor_detects_store_without_exclusive_creation() -> None:
 
 
 class Asked(LaxStorage):
-    """A store that knows whether it is exclusive, while the race happens to turn out well."""
+    """A store that knows that its uploads in parts are not exclusive, although it passes the test race by chance."""
 
     asked: str = ""
 
@@ -168,7 +168,7 @@ async def test_doctor_without_write_permission_still_tries_listing(storage: Stor
 @pytest.mark.usefixtures("no_waiting")
 async def test_doctor_retries_silent_store_only_a_few_times(storage: Storage) -> None:
     class Silent(FlakyStorage):
-        """Retries, as a backend does."""
+        """Retries each request, as a real backend does."""
 
         async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
             ask = functools.partial(super().perform, operation, key, call, short=short)

@@ -1,4 +1,4 @@
-"""No tool takes what is under the name of a committed shard for that shard: it is refused, and nothing is written."""
+"""If a committed shard's name now refers to a different object, every tool rejects it and writes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = [Where("label", "0", ">=")]
 
 @pytest.fixture(autouse=True)
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`compact` sorts only shards that are older than its grace."""
+    """Move the clock of `compact` forward: it sorts only shards that are older than its grace period."""
     monkeypatch.setattr("asyncrec.tools._compact.time", SimpleNamespace(time=lambda: time.time() + 100_000))
 
 
@@ -83,7 +83,7 @@ async def empty(storage: Storage, paths: list[str]) -> None:
 
 
 async def cut(storage: Storage, paths: list[str]) -> None:
-    """Only six whole records are left."""
+    """Replace the shard with one that contains only six of its records."""
     await asyncrec.write_records("cut", [example(number) for number in range(10, 16)], storage=storage)
     await storage.put(paths[1], await storage.get("cut"))
     await storage.delete("cut")
@@ -96,7 +96,7 @@ async def swap(storage: Storage, paths: list[str]) -> None:
 
 
 async def objects(storage: Storage) -> dict[str, bytes]:
-    """All but what a job leaves that ended without a data set."""
+    """Return all objects except those that an unsuccessful job leaves behind."""
     keys = [info.key async for info in storage.list_objects()]
     return {key: await storage.get(key) for key in keys if not key.startswith("_manifest/made/")}
 
@@ -149,7 +149,7 @@ async def test_info_describes_set_with_exchanged_shard(storage: Storage) -> None
 
 
 class Untold(MemoryStorage):
-    """A distant store that keeps no checksums."""
+    """A remote store that keeps no checksums."""
 
     read_ahead = 1 << 20
 
@@ -164,7 +164,7 @@ class Untold(MemoryStorage):
 
 
 async def write_long(storage: Storage, path: str, labels: tuple[int, int], compression: str) -> None:
-    """Two records with keys, in one shard."""
+    """Write two records with keys to one shard."""
     async with asyncrec.open_sharded_writer(path, storage=storage, compression=compression) as writer:
         for label in labels:
             record = asyncrec.encode_example({"label": label, "text": random.Random(label).randbytes(9999)})
@@ -187,7 +187,7 @@ async def write_long(storage: Storage, path: str, labels: tuple[int, int], compr
 async def test_shard_with_equal_end_is_refused(
     storage: Storage, way: Callable[[Storage], Any], compression: str, untold: bool
 ) -> None:
-    """Neither the size nor the end tells them apart, and no store does: only the whole shard does."""
+    """Neither the size, the last bytes nor the store's metadata tell the shards apart: only their full contents do."""
     store = Untold() if untold else storage
     await write_long(store, "pages", (0, 1), compression)
     if compression:

@@ -1,4 +1,4 @@
-"""A deletion moves the body of a page to a remaining revisit, whatever its key, or deletes all pages that share it."""
+"""Deleting a page moves its body to a remaining revisit with any key, or deletes all pages that share the body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a race of exclusive writers, the outcome is what the store reports and what it contains."""
+"""When exclusive writers race, the result names the winners and agrees with what the store contains."""
 
 from __future__ import annotations
 

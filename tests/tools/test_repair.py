@@ -141,7 +141,7 @@ async def test_repair_never_overwrites_source_under_another_path(
 
 
 async def test_repair_never_overwrites_source_in_other_storage() -> None:
-    """Of two storages that are open, one may be a part of the other."""
+    """One of the two open storages may be a part of the other."""
     whole = MemoryStorage()
     part = PrefixedStorage(whole, "a")
     await whole.put("a/x", framed(RECORDS)[:-1])

@@ -1,4 +1,4 @@
-"""Tools keep the digests of contents with the keys, for the records that they keep."""
+"""For the records that they keep, tools also keep the content digests that are stored with the keys."""
 
 from __future__ import annotations
 

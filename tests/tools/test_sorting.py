@@ -1,4 +1,4 @@
-"""Sort positions are unique, keep groups together, and follow the original order or one drawn by a seed."""
+"""Sort positions are unique, keep groups together, and follow the original order or a seeded random one."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def test_verify_reports_conflicting_store_metadata() -> None:
 
 
 async def test_verify_of_listed_shards_requests_no_owners() -> None:
-    """Looking up owners takes requests for each job, and reads the manifest once more."""
+    """Looking up owners would take requests for each job, and read the manifest once more."""
     storage = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:
         await writer.write_many([b"1", b"2", b"3", b"4"])

@@ -38,7 +38,7 @@ ELSEWHERE = {
     # Exceptions used between a plugin's own modules; all except the pure signals are subclasses of errors in the tree.
     "plugins/asyncrec-formats/asyncrec_formats/http_body.py": {"TooLargeError"},
     "asyncrec/storage/_disk_cache.py": {"NotCachedError"},
-    "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError", "HeaderUnknownError"},
+    "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError", "HeaderUnknownError", "NoNewTokenError"},
     "plugins/asyncrec-gcs/asyncrec_gcs/errors.py": {"SessionGoneError"},
     "plugins/asyncrec-s3/asyncrec_s3/errors.py": {"CompletingError", "InvalidPartError", "UploadGoneError"},
 }  # fmt: skip

@@ -103,7 +103,7 @@ def test_unfilled_buffer_yields_from_second_item_on() -> None:
 
 
 def test_sixteen_shards_mix_like_perfect_shuffle() -> None:
-    """Neighbours share a shard at most 1.2 times as often as in a perfect shuffle (all shards in cycle, buffer 4,096)."""
+    """Neighbours share a shard at most 1.2 times as often as in a perfect shuffle (all shards open, buffer 4,096)."""
     shards = [shard for _ in range(2000) for shard in range(16)]
     found = [shard - 1 for shard in shuffled([shard + 1 for shard in shards], ShuffleBuffer(4096, 11))]
     same = [a == b for a, b in itertools.pairwise(found)]

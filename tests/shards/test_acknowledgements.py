@@ -1,5 +1,4 @@
-"""`Acknowledgements`: a ticket has reached a level once the slowest queue has; waits end on progress, failure or exit.
-"""
+"""A ticket reaches a level once the slowest queue has reached it. A wait ends with progress, a failure or an exit."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class FlushLedger:
             self._waiting_bytes += section.content
 
     def ask(self) -> SentEntry:
-        """Return the entry to be created now: the one in doubt, or the next one, with what waits and is repeated."""
+        """Return the entry to create: the one in doubt, or else a new one with the waiting and repeated sections."""
         if self.doubt is not None:
             return self.doubt
         number = self.last + 1

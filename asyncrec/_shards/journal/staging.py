@@ -247,7 +247,7 @@ class LocalStaging(Staging):
             self.acknowledged = True
 
     def holds_promises(self) -> bool:
-        # The records of a rolling writer's journals are nowhere else, and none of its flushes leaves a line.
+        # A rolling writer's journals have the only copy of their records, and its flushes leave no line in the header.
         return self.acknowledged or (self.header.kind == "rolling" and bool(self.files.shards()))
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:

@@ -170,7 +170,7 @@ class Finishing:
             wanted = [
                 shard
                 for shard in sorted(self._flushed.records)
-                if not (shard in entries or self._is_listed(shard))  # of a void one, the records are here alone
+                if not (shard in entries or self._is_listed(shard))  # a void shard's records are only here
             ]
             adopted, cut = await publish_flushed(self._target, self._header, self._flushed, wanted, self._manifest)
             self._ending.cut_bytes += cut

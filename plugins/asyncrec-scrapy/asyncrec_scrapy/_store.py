@@ -29,6 +29,8 @@ _SHARD_BYTES = 64 << 20
 _OPENING = ("storage", "storage_options")
 # The maximum number of iterations of the event loop between the engine's start signal and its running state.
 _MOST_TURNS = 1000
+# The reason of a crawl that a failed store has stopped.
+_FAILED = "asyncrec_failed"
 
 
 def store_of(crawler: Any) -> Store:
@@ -175,10 +177,16 @@ class Store:
             extra={"spider": self._crawler.spidercls.name},
         )
         engine = self._crawler.engine
-        if not self._end.is_set() and engine is not None:
-            task = asyncio.get_running_loop().create_task(self._stop(engine))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._stopping = task
+        if self._end.is_set() or engine is None:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # with a reactor that is not asyncio's
+            _stop_without_asyncio(engine, _MOST_TURNS)
+            return
+        task = loop.create_task(self._stop(engine))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._stopping = task
 
     async def _stop(self, engine: Any) -> None:
         """Close the spider once the engine is running. Runs in a task, because the engine waits for the failed handler.
@@ -191,9 +199,9 @@ class Store:
                 break
             await asyncio.sleep(0)
         if hasattr(engine, "close_spider_async"):
-            await engine.close_spider_async(reason="asyncrec_failed")
+            await engine.close_spider_async(reason=_FAILED)
         else:  # before 2.14
-            engine.close_spider(self._crawler.spider, "asyncrec_failed")
+            engine.close_spider(self._crawler.spider, _FAILED)
 
     def _note_start(self) -> None:
         self._started.set()
@@ -207,3 +215,16 @@ class Store:
         """Remove the crawler's spider after an error, so that Scrapy's commands exit with status 1."""
         if self.error is not None:
             self._crawler.spider = None
+
+
+def _stop_without_asyncio(engine: Any, turns: int) -> None:
+    """Close the spider once the engine is running, as `Store._stop` does, with a reactor that has no asyncio loop."""
+    from twisted.internet import reactor  # the import would install a reactor if Scrapy had not done so
+    from twisted.internet.defer import ensureDeferred
+
+    if not engine.running and turns:
+        reactor.callLater(0, _stop_without_asyncio, engine, turns - 1)  # type: ignore[arg-type]  # zope's own types
+    elif hasattr(engine, "close_spider_async"):
+        ensureDeferred(engine.close_spider_async(reason=_FAILED))
+    else:  # before 2.14
+        engine.close_spider(engine.spider, _FAILED)

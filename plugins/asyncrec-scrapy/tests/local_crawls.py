@@ -70,6 +70,7 @@ class Crawl:
         self.site = site
         self.spider = SPIDER
         self.prelude = ""  # of the spider's module
+        self.arguments: list[str] = []  # of the command
         self.settings = {**SETTINGS, "ASYNCREC_PAGES": "crawl/pages", **settings}
 
     def start(self, **settings: Any) -> tuple[Child, IO[str]]:
@@ -79,7 +80,9 @@ class Crawl:
         reader, writer = os.pipe()
         with open(os.devnull, "rb") as nothing, open(writer, "wb") as log:
             descriptors = {"stdin": nothing.fileno(), "stdout": log.fileno(), "stderr": log.fileno()}
-            child = self._warm.start("scrapy", "runspider", "spider.py", folder=self.folder, **descriptors)
+            child = self._warm.start(
+                "scrapy", "runspider", "spider.py", *self.arguments, folder=self.folder, **descriptors
+            )
         return child, open(reader, encoding="utf-8")
 
     def run(self, **settings: Any) -> tuple[int, str]:

@@ -168,6 +168,17 @@ def test_failing_store_stops_crawl_with_exit_status(crawl: Crawl, tmp_path: Path
     assert sum(crawl.site.asked.values()) <= 1
 
 
+def test_reactor_without_asyncio_stops_crawl(crawl: Crawl) -> None:
+    reactor = "twisted.internet.selectreactor.SelectReactor"
+    crawl.arguments = ["-s", f"TWISTED_REACTOR={reactor}"]
+    status, output = crawl.run(TWISTED_REACTOR=reactor)
+    assert status == 1
+    assert "asyncrec requires Scrapy's asyncio reactor" in output
+    assert "(asyncrec_failed)" in output
+    assert "no running event loop" not in output
+    assert "Error downloading" not in output
+
+
 @pytest.mark.slow
 def test_store_failing_midway_stops_crawl(crawl: Crawl, tmp_path: Path) -> None:
     spider = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nimport signal\n"

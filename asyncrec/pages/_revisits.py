@@ -4,6 +4,10 @@ When a crawl requests its pages again, most pages are unchanged. A page made wit
 becomes a revisit if the server reports no change (304) or if the body is the same. Instead of content, a revisit has
 the URL and the date of the page that has the body. A revisit of a revisit also refers to the page that has the body, so
 every body is one look-up away.
+
+A 304 has no description of its body, such as the status and most headers. They are those of the stored version. If that
+version is the page with the body, `resolved` takes them from there. If it is a page with the same body as an older one,
+the older one may have a different description, so the 304 is stored with the version's own.
 """
 
 from __future__ import annotations
@@ -58,6 +62,8 @@ def referring(page: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]
         if not _answers_for(before) or page["final_url"] != before.get("final_url", ""):
             return page  # a redirect led to a different resource, to which the 304 applies
         profile = NOT_MODIFIED
+        if before["status"] != 304 and is_revisit(before):
+            page = _described(page, before, page["headers"])
     elif page["content"] and page["digest"] == digest and _may_repeat(page, before):
         profile = SAME_BODY
     else:
@@ -83,8 +89,8 @@ def validators(page: Mapping[str, Any]) -> dict[str, str]:
 def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
     """Return the page that a revisit represents: the revisit's features with the body of the original.
 
-    If the revisit was a 304 or had no response, the page has the status and the headers of the original, updated with
-    the headers of the revisit.
+    If the revisit has the status 304 or had no response, the page has the status and the headers of the original,
+    updated with the headers of the revisit.
     """
     page = {
         **revisit,
@@ -92,10 +98,13 @@ def resolved(revisit: Mapping[str, Any], original: Mapping[str, Any]) -> dict[st
         "type": original.get("type", "response"),
         **dict.fromkeys((*REFERS_TO, "profile"), ""),
     }
-    if revisit["status"] in (0, 304):
-        page.update({name: original[name] for name in _OF_BODY if name in original})
-        page["headers"] = _freshened(original.get("headers", b""), revisit.get("headers", b""))
-    return page
+    return _described(page, original, revisit.get("headers", b"")) if revisit["status"] in (0, 304) else page
+
+
+def _described(page: Mapping[str, Any], by: Mapping[str, Any], sent: bytes) -> dict[str, Any]:
+    """Return a page with the description of its body from ``by``, updated with the headers ``sent`` with a 304."""
+    described = {name: by[name] for name in _OF_BODY if name in by}
+    return {**page, **described, "headers": _freshened(by.get("headers", b""), sent)}
 
 
 def _target(page: Mapping[str, Any]) -> tuple[str, str, str] | None:

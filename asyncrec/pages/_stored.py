@@ -104,7 +104,10 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
     (original,) = await _originals(dataset, [page])
     if original is None:
         return Conditions({}, None)
-    return Conditions(validators(page) or validators(original), page)
+    found = validators(page)
+    if not found and page["status"] == 304:
+        found = validators(original)  # which the 304 has confirmed; any other answer has its own
+    return Conditions(found, page)
 
 
 @overload
@@ -117,8 +120,8 @@ async def resolve(
     """Return a page with its body, or a list of pages with their bodies.
 
     A revisit is returned as the page that was crawled, as if it had been stored whole. Any other page is returned
-    unchanged. For a 304, the status, the headers and the features of the body are those of the original, except for
-    headers that the 304 has updated.
+    unchanged. For a 304, the status, the headers and the features of the body are those of the version that the server
+    has confirmed, except for headers that the 304 has updated.
 
     Args:
         dataset: an open `Dataset` that has the body: the page's own data set, or several opened as one by a pattern.

@@ -35,8 +35,7 @@ The features of `PAGE`:
     elapsed           the number of seconds until the response had arrived, if the client provides it (aiohttp does not)
     charset           the charset of a text
     encoding          the Content-Encoding that the content still has; empty if it has none
-    truncated         the reason for incomplete content: length, time, disconnect or, of a page from a WARC file,
-                      unspecified (WARC-Truncated); otherwise empty
+    truncated         the reason for incomplete content (WARC-Truncated): length, time, disconnect, unspecified
     depth             the number of links from the start of the crawl
     referrer          the page that links to this page
     request_headers   the headers of the request, in the form of ``headers``

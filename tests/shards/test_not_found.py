@@ -31,8 +31,7 @@ async def copied(storage: Storage) -> MemoryStorage:
 
 
 async def left_by_dead_writer(**options: Any) -> MemoryStorage:
-    """Return a store where all records are flushed, half of them also committed, and the writer's process was killed.
-    """
+    """Return a store where all records are flushed and half are also committed, but the writer was killed."""
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w", **options) as writer:
         await write(writer, RECORDS[:50])

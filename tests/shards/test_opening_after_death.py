@@ -124,7 +124,7 @@ async def test_skipping_writer_warns_about_unknown_dead_keys(tmp_path: Path, cap
     await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)
     caplog.clear()
     async with asyncrec.open_sharded_writer("pages", **options) as writer:
-        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):  # while the first writer is open
+        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):  # beside the first
             assert caplog.text == ""
         assert all(writer.has(record) for record in RECORDS)
 

@@ -71,7 +71,9 @@ async def _read(path: str, number: int, until: float, told: Any) -> None:
 
 async def _join(path: str, number: int, until: float, told: Any) -> None:
     while time.monotonic() < until:
-        with contextlib.suppress(ConflictError, ObjectNotFoundError):  # another process was faster, or nothing exists yet
+        with contextlib.suppress(
+            ConflictError, ObjectNotFoundError
+        ):  # another process was faster, or nothing exists yet
             await tools.compact(path, max_shard_bytes=20_000, grace=GRACE)
         await anyio.sleep(0.5)
 

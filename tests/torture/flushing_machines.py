@@ -245,7 +245,9 @@ async def _recover_all(machine: Machine) -> None:
     async with asyncrec.open_storage(machine.store.url, **machine.store.options) as storage:
 
         async def one(name: str) -> None:
-            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing had begun, or another process was faster
+            with suppress(
+                asyncrec.ObjectNotFoundError, ConflictError
+            ):  # nothing had begun, or another process was faster
                 await asyncrec.recover(name, storage=storage)
 
         async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""`Opening`: every event in every state follows the transition table, as does each answer to creating a mark or claim."""
+"""`Opening`: every event in every state follows the transition table, and so does each answer to a mark or claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SinkState`: every event in every state follows the transition table, and all other calls are rejected in one place."""
+"""`SinkState`: every event in every state follows the transition table. One place rejects all other calls."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _READ_COMPRESSED = 1 << 20
 _INFLATE_STEP = 256 << 10
 
 
-def _nobody(size: int) -> None:
+def _no_progress(size: int) -> None:
     """Ignore the progress of the scan."""
 
 
@@ -129,7 +129,7 @@ async def scan_source(
     verify: bool,
     sizes: bool = True,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    advance: Advance = _nobody,
+    advance: Advance = _no_progress,
 ) -> FrameScan:
     """Scan a source to its end. The arguments and errors are those of `scan_object`."""
     head = b""
@@ -158,7 +158,7 @@ async def scan_object(
     sizes: bool = True,
     max_record_bytes: int = MAX_RECORD_BYTES,
     check: Callable[[ObjectInfo], None] = _any,
-    advance: Advance = _nobody,
+    advance: Advance = _no_progress,
 ) -> tuple[FrameScan, ObjectInfo]:
     """Scan an entire object. Return the scan, and the store's description of the object.
 

@@ -24,7 +24,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._conditions import Conditions, Where
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
-from asyncrec.tools._shard_reading import check_count, open_shard
+from asyncrec.tools._shard_reading import check_count, open_committed
 
 # The number of shards to count at once in a remote store. Counting the records of a shard with an index is cheap.
 _FAR = 16
@@ -177,7 +177,7 @@ class CountsBy:
             DatasetError, ObjectChangedError: the shard is not the one in the manifest.
         """
         found = read = 0
-        async with open_shard(self._selection, shard) as reader:
+        async with open_committed(self._selection, shard) as reader:
             while batch := await reader.next_batch():
                 read += len(batch.records)
                 records, counts, seen = await in_thread(lambda: self._look(batch.records))

@@ -15,7 +15,7 @@ from asyncrec._records.reading.reader import RecordReader
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._selection import SelectedShard, Selection, selected
-from asyncrec.tools._shard_reading import check_count, open_shard
+from asyncrec.tools._shard_reading import check_count, open_committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RecordStream:
                     if self._conditions is not None:
                         self._conditions.end()
                     raise StopAsyncIteration
-                self._reader = await self._stack.enter_async_context(open_shard(self.selection, self._next))
+                self._reader = await self._stack.enter_async_context(open_committed(self.selection, self._next))
                 self._shard, self._next = self._next, None
             if self._read is None:
                 batch = await self._reader.next_batch()

@@ -27,7 +27,7 @@ from asyncrec.tools._json_values import is_example
 from asyncrec.tools._orphans import Orphan, find_orphans
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
-from asyncrec.tools._shard_reading import open_shard
+from asyncrec.tools._shard_reading import open_committed
 
 # Files without an index are read to count their records if all files together have at most this size. Reading takes a
 # fraction of a second from a disk, or a few seconds from a store.
@@ -283,7 +283,7 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
         return
     records: list[bytes] = []
     try:
-        async with open_shard(selection, first) as reader:
+        async with open_committed(selection, first) as reader:
             while len(records) < _LOOKED_AT and (batch := await reader.next_batch()):
                 records += batch.records
     except (FormatError, ObjectChangedError) as error:

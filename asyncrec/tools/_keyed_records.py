@@ -36,7 +36,7 @@ from asyncrec.tools._read_through import ChecksummedStorage
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
-from asyncrec.tools._shard_reading import ShardKeys, key_bytes_of, open_shard
+from asyncrec.tools._shard_reading import ShardKeys, key_bytes_of, open_committed
 from asyncrec.tools._shards_in_turn import ShardsInTurn
 
 KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | int | CompressionOptions | None
@@ -281,7 +281,7 @@ class KeyedRecords(ShardsInTurn):
         if self._losses is None:
             self._passing = ChecksummedStorage(self._selection.storage)
             through = replace(self._selection, storage=self._passing)
-            self._reader = await self._stack.enter_async_context(open_shard(through, shard))
+            self._reader = await self._stack.enter_async_context(open_committed(through, shard))
             return
         self._salvaged = await self._stack.enter_async_context(open_salvaged(self._selection, shard))
         self._reader = self._salvaged.reader

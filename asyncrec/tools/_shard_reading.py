@@ -1,6 +1,7 @@
 """`open_shard` reads one shard of a `Selection`, from its beginning or, with the index, starting at any record.
 
-`ShardKeys` reads the keys of a shard.
+`open_committed` reads only the shard that was committed, and `check_read` compares it at its end. `ShardKeys` reads the
+keys of a shard.
 """
 
 from __future__ import annotations
@@ -34,18 +35,13 @@ async def open_shard(
 ) -> AsyncIterator[RecordReader]:
     """Open a reader of one shard. Its errors contain the shard's display path.
 
-    Unless damage is skipped, a shard in a manifest must be the one that was committed, as far as its size and the
-    checksum that the store returns show (on a local disk, the checksum of its end).
+    What is read is not compared with the manifest, so that the intact records of a damaged shard can be read.
 
     Args:
         first: the number of the first record to read; any number except 0 requires the index.
         index: the index of the shard, as returned by `shard_index`.
         options: options of `asyncrec.open_reader`, such as ``on_corrupt`` and ``verify``. By default,
             ``max_record_bytes`` is the limit of the shard.
-
-    Raises:
-        ObjectChangedError: another shard has the name of the shard in the manifest.
-        StorageError: the shard cannot be opened.
     """
     options.setdefault("max_record_bytes", shard.max_record_bytes)
     with nullcontext() if shard.entry is None else naming_lost_shards():
@@ -53,11 +49,22 @@ async def open_shard(
             selection.storage, shard.key, _position(first, index), path=shard.display_path, warns=False, **options
         )
     try:
-        if options.get("on_corrupt", "raise") == "raise":
-            await check_opened(selection.storage, shard, reader.info)
         yield reader
     finally:
         await reader.aclose()
+
+
+@asynccontextmanager
+async def open_committed(selection: Selection, shard: SelectedShard) -> AsyncIterator[RecordReader]:
+    """Open a reader of one shard that must be the one in the manifest, if a manifest lists it.
+
+    Raises:
+        ObjectChangedError: as for `check_opened`.
+        StorageError: the shard cannot be opened.
+    """
+    async with open_shard(selection, shard) as reader:
+        await check_opened(selection.storage, shard, reader.info)
+        yield reader
 
 
 async def check_opened(storage: Storage, shard: SelectedShard, info: ObjectInfo) -> None:

@@ -39,6 +39,10 @@ def message(body: bytes, headers: bytes = b"") -> Any:
     return next(iter(ArchiveIterator(io.BytesIO(warc))))
 
 
+def gzipped(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)  # the processes of pytest-xdist must collect the same parameters
+
+
 BODIES = [
     (TEXT, b""),
     (b"", b""),
@@ -46,18 +50,18 @@ BODIES = [
     (TEXT, b"Transfer-Encoding: chunked\r\n"),
     (b"-5\r\n" + TEXT, b"Transfer-Encoding: chunked\r\n"),
     (b"FFFFFFFFFFFF\r\n" + TEXT, b"Transfer-Encoding: chunked\r\n"),
-    (gzip.compress(TEXT, mtime=0), b"Content-Encoding: gzip\r\n"),
-    (gzip.compress(TEXT, mtime=0), b"Content-Encoding: GZip\r\n"),
-    (gzip.compress(TEXT, mtime=0) + b"what follows", b"Content-Encoding: gzip\r\n"),
-    (gzip.compress(TEXT, mtime=0)[:-10], b"Content-Encoding: gzip\r\n"),
-    (gzip.compress(b"", mtime=0), b"Content-Encoding: gzip\r\n"),
+    (gzipped(TEXT), b"Content-Encoding: gzip\r\n"),
+    (gzipped(TEXT), b"Content-Encoding: GZip\r\n"),
+    (gzipped(TEXT) + b"what follows", b"Content-Encoding: gzip\r\n"),
+    (gzipped(TEXT)[:-10], b"Content-Encoding: gzip\r\n"),
+    (gzipped(b""), b"Content-Encoding: gzip\r\n"),
     (b"", b"Content-Encoding: gzip\r\n"),
     (TEXT, b"Content-Encoding: gzip\r\n"),
     (zlib.compress(TEXT), b"Content-Encoding: deflate\r\n"),
     (DEFLATED, b"Content-Encoding: deflate\r\n"),
     (TEXT, b"Content-Encoding: identity\r\n"),
     (TEXT, b"Content-Encoding: gzip, br\r\n"),
-    (chunked(gzip.compress(TEXT, mtime=0), 7), b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"),
+    (chunked(gzipped(TEXT), 7), b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"),
 ]
 
 
@@ -66,19 +70,19 @@ def test_body_matches_warcio_decoding(body: bytes, headers: bytes) -> None:
     assert body_of(message(body, headers), 1 << 20).content == message(body, headers).content_stream().read()
 
 
-TWICE = gzip.compress(gzip.compress(TEXT))
+TWICE = gzipped(gzipped(TEXT))
 SPELT = [
     (chunked(TEXT), b"Transfer-Encoding: Chunked\r\n"),
-    (chunked(gzip.compress(TEXT)), b"Transfer-Encoding: gzip, chunked\r\n"),
+    (chunked(gzipped(TEXT)), b"Transfer-Encoding: gzip, chunked\r\n"),
     (chunked(TWICE), b"Transfer-Encoding: gzip\r\nTransfer-Encoding: CHUNKED\r\nContent-Encoding: gzip\r\n"),
-    (gzip.compress(TEXT), b"Content-Encoding: X-Gzip\r\n"),
-    (gzip.compress(TEXT), b"Content-Encoding: identity, gzip\r\n"),
+    (gzipped(TEXT), b"Content-Encoding: X-Gzip\r\n"),
+    (gzipped(TEXT), b"Content-Encoding: identity, gzip\r\n"),
     (TWICE, b"Content-Encoding: gzip, gzip\r\n"),
     (TWICE, b"Content-Encoding: gzip\r\ncontent-encoding: x-gzip\r\n"),
-    (gzip.compress(zlib.compress(TEXT)), b"Content-Encoding: deflate,gzip\r\n"),
-    (gzip.compress(TEXT), b"Content-Encoding: gzip, gzip\r\n"),
-    (gzip.compress(TEXT[:99]) + gzip.compress(b"") + gzip.compress(TEXT[99:]), b"Content-Encoding: gzip\r\n"),
-    (b"".join(gzip.compress(TEXT[at : at + 7]) for at in range(0, len(TEXT), 7)), b"Content-Encoding: gzip\r\n"),
+    (gzipped(zlib.compress(TEXT)), b"Content-Encoding: deflate,gzip\r\n"),
+    (gzipped(TEXT), b"Content-Encoding: gzip, gzip\r\n"),
+    (gzipped(TEXT[:99]) + gzipped(b"") + gzipped(TEXT[99:]), b"Content-Encoding: gzip\r\n"),
+    (b"".join(gzipped(TEXT[at : at + 7]) for at in range(0, len(TEXT), 7)), b"Content-Encoding: gzip\r\n"),
 ]
 
 
@@ -91,8 +95,8 @@ def test_codings_are_removed_however_they_are_written(body: bytes, headers: byte
     ("body", "headers", "content", "encoding"),
     [
         (TEXT, b"Content-Encoding: compress\r\n", TEXT, "compress"),
-        (gzip.compress(TEXT), b"Content-Encoding: gzip, Compress\r\n", gzip.compress(TEXT), "gzip, compress"),
-        (gzip.compress(TEXT), b"Content-Encoding: compress, gzip\r\n", TEXT, "compress"),
+        (gzipped(TEXT), b"Content-Encoding: gzip, Compress\r\n", gzipped(TEXT), "gzip, compress"),
+        (gzipped(TEXT), b"Content-Encoding: compress, gzip\r\n", TEXT, "compress"),
         (chunked(TEXT), b"Content-Encoding: gzip\r\nTransfer-Encoding: compress, chunked\r\n", TEXT, "gzip, compress"),
         (TEXT, b"Content-Encoding: " + b"gzip, " * 5 + b"gzip\r\n", TEXT, "gzip, " * 5 + "gzip"),
         (b"", b"Content-Encoding: compress, gzip\r\n", b"", "compress"),

@@ -29,7 +29,7 @@ async def records(storage: Storage) -> list[bytes]:
 
 
 class Fixed:
-    """A writer of two fixed shards that stays open, without writing, in its own task until it is told to leave."""
+    """A writer of two fixed shards that stays open in its own task, without writing, until ``leave`` is called."""
 
     def __init__(self, group: TaskGroup, storage: Storage) -> None:
         self.decided, self.leave, self.ended = anyio.Event(), anyio.Event(), anyio.Event()

@@ -40,7 +40,7 @@ async def found(storage: Storage) -> dict[str, bytes]:
 
 
 class Repeating(_Around):
-    """A store whose client publishes a shard, gets no answer, retries, and is told that the shard already exists."""
+    """A store whose client publishes a shard, gets no answer, and retries, which fails because the shard exists."""
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         done = await call()

@@ -61,7 +61,7 @@ class TestLikeCeph(_Lax):
 
 
 async def race(store: Storage, data: bytes) -> int:
-    """Return how many of two exclusive writers are told that they won; both send everything before either publishes."""
+    """Return how many of two exclusive writers get no error, if both send everything before either publishes."""
     async with store.open_sink("k", exclusive=True) as first:
         await send_all(first, data)
         won = 1

@@ -111,18 +111,3 @@ async def test_derived_data_set_lacks_files_that_were_replaced(storage: Storage,
     assert (await convert(storage, "in", "other")).records == 2
     await replace(storage, "other")
     assert (await convert(storage, "more", "other")).records == 1
-
-
-async def test_replacement_by_earlier_release_is_recognized(storage: Storage) -> None:
-    """Its closing segment does not say that it replaces, but its shards have new names."""
-    await storage.put("in/a.jsonl", FILE)
-    await convert(storage)
-    await replace(storage, num_shards=2, max_shard_records=None)
-    marked = 0
-    async for info in storage.list_objects("_manifest/set/"):
-        content = await storage.get(info.key)
-        if b'"replaces":true' in content:
-            marked += 1
-            await storage.put(info.key, content.replace(b',"replaces":true', b""))
-    assert marked == 1
-    assert (await convert(storage)).records == 2

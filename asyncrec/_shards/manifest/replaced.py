@@ -7,18 +7,13 @@ manifest. The commits of `compact` and `delete` also remove shards, but keep or 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
 
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.names import rewriter_of
 from asyncrec._shards.manifest.origins import origins_of
 from asyncrec._shards.manifest.segment import ShardEntry
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-# An optional member of the closing segment of a job that replaced a data set that had shards. Earlier releases omit it.
+# A member of the closing segment of a job that replaced an existing data set.
 REPLACES = "replaces"
 
 
@@ -27,7 +22,9 @@ def replaced_writers(history: History, name: str, among: Collection[str]) -> fro
 
     Shards that were committed while the replacing job ran are not replaced. Blocks for some microseconds per shard.
     """
-    removed = np.flatnonzero(np.isin(history.removed_by, _replacing(history)))
+    marked = [number for number, value in enumerate(history.values) if value.get(REPLACES) is True]
+    replacing = np.flatnonzero(np.isin(history.commits["extra"], marked))
+    removed = np.flatnonzero(np.isin(history.removed_by, replacing))
     if not among or not len(removed):
         return frozenset()
     paths = {history.removed.raw(row) for row in removed.tolist()}
@@ -37,22 +34,6 @@ def replaced_writers(history: History, name: str, among: Collection[str]) -> fro
     own = np.flatnonzero(np.isin(writers, [number for number, each in enumerate(history.writers) if each in among]))
     pairs = zip(writers[own].tolist(), history.entries(own), strict=True)
     return frozenset(history.writers[number] for number, entry in pairs if not gone.isdisjoint(_originals(entry, name)))
-
-
-def _replacing(history: History) -> NDArray[np.int64]:
-    """Return the commits of jobs that replaced the data set.
-
-    Without the member in `REPLACES`, a job replaced the data set if it made a shard that does not have the name of an
-    old one. If it made no shard, then `delete` has probably deleted all records.
-    """
-    commits, numbers = history.commits, history.shards.numbers
-    marked = [number for number, value in enumerate(history.values) if value.get(REPLACES) is True]
-    removing = np.flatnonzero(commits["removal"] >= 0)
-    found: list[Any] = removing[np.isin(commits["extra"][removing], marked)].tolist()
-    for row in np.flatnonzero(np.isin(numbers["commit"], removing)).tolist():
-        if rewriter_of(history.shards.paths[row]) != history.writer_of(row):
-            found.append(numbers["commit"][row])
-    return np.array(found, np.int64)
 
 
 def _originals(entry: ShardEntry, name: str) -> list[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
+
+Operation: TypeAlias = Callable[[str], Awaitable[None]]
 
 # An HTML page, an empty body, and the empty responses of other kinds of services.
 _BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
@@ -41,15 +44,7 @@ class StrangerCases(StorageHooks):
         The error must not be an `ObjectNotFoundError`, because the object exists.
         """
         async with self.open_storage() as storage:
-            data = content(70_000)
-            await self.raw_put(storage, "s/read", data)
-
-            async def looked(key: str) -> None:
-                assert (await storage.head(key)).size == len(data)
-
-            async def read(key: str) -> None:
-                check_equal(await storage.get(key), data, key)
-
+            looked, read = await self._reads(storage, "s/read")
             for body in _BODIES:
                 for number in (1, 2):
                     await self._answered(storage, number, body, looked, "s/read")
@@ -61,20 +56,25 @@ class StrangerCases(StorageHooks):
         By then, the storage has seen how the store marks its own responses.
         """
         async with self.open_storage() as storage:
-            data = content(70_000)
-            await self.raw_put(storage, "s/page", data)
-
-            async def looked(key: str) -> None:
-                assert (await storage.head(key)).size == len(data)
-
-            async def read(key: str) -> None:
-                check_equal(await storage.get(key), data, key)
-
+            looked, read = await self._reads(storage, "s/page")
             for operation in (looked, read):
                 await operation("s/page")
                 for number in (1, 2):
                     answered = self.answered_by_static_page(storage, number, _BODIES[0])
                     await self._operated(answered, "answered_by_static_page", operation, "s/page")
+
+    async def _reads(self, storage: Storage, key: str) -> tuple[Operation, Operation]:
+        """Store an object, and return operations that check what the storage finds and reads."""
+        data = content(70_000)
+        await self.raw_put(storage, key, data)
+
+        async def looked(key: str) -> None:
+            assert (await storage.head(key)).size == len(data)
+
+        async def read(key: str) -> None:
+            check_equal(await storage.get(key), data, key)
+
+        return looked, read
 
     async def test_delete_answered_by_another(self) -> None:
         """If `delete` returns without an error, the object is deleted, even if a proxy answered a request."""
@@ -105,9 +105,7 @@ class StrangerCases(StorageHooks):
                         )
             assert not await self.raw_unfinished(storage)
 
-    async def _answered(
-        self, storage: Storage, number: int, body: bytes, operation: Callable[[str], Awaitable[None]], key: str
-    ) -> None:
+    async def _answered(self, storage: Storage, number: int, body: bytes, operation: Operation, key: str) -> None:
         answered = self.answered_by_another(storage, number, body)
         await self._operated(answered, "answered_by_another", operation, key)
 
@@ -115,7 +113,7 @@ class StrangerCases(StorageHooks):
         self,
         answered: AbstractContextManager[object] | None,
         hook: str,
-        operation: Callable[[str], Awaitable[None]],
+        operation: Operation,
         key: str,
     ) -> None:
         if answered is None:

@@ -1,4 +1,4 @@
-"""The times of a column have one unit, or kind, in the whole data set, whoever writes and reads them."""
+"""All times of a column have the same unit and kind, in every shard of the data set and for every reader."""
 
 from __future__ import annotations
 

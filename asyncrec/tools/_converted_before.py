@@ -92,8 +92,7 @@ class ConvertedBefore:
     def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
         """Return the report on a file if its current version has been converted; otherwise `None`."""
         for version in self._versions.get(file, ()):
-            # Entries written by earlier releases have no etag.
-            if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):
+            if version.get("bytes") == info.size and version.get("etag") == info.etag:
                 report = ConvertReport(source=file, target=self.target, done_before=[file])
                 bad = version.get("bad")
                 if isinstance(bad, int) and bad > 0:

@@ -134,7 +134,6 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
         if number in listed.pointers and over and not stays:
             keys.append(checkpoint_pointer_key(name, number))
-    # Delete each pointer after its checkpoint: the next call finds a pointer without a checkpoint, but not the reverse.
     for key in keys:
         await folder.delete(key)
     return keys

@@ -108,16 +108,6 @@ async def test_concurrent_conversions_write_one_version_of_file(
     assert [each["n"] for each in await decoded(storage, "set")] == [2]
 
 
-async def test_file_recorded_only_by_size_counts_as_converted(storage: Storage) -> None:
-    noted = {"source c0123456789ab": {"file": "a.jsonl", "bytes": 9, "format": "jsonl"}}
-    await write_pages(storage, "set", metadata=noted)
-    await storage.put("a.jsonl", b'{"n": 1}\n')
-    assert (await convert(storage, "a.jsonl", "set")).done_before == ["a.jsonl"]
-    await storage.put("a.jsonl", b'{"n": 10}\n')
-    with pytest.raises(DatasetError, match="had 9 bytes, and now has 10 bytes"):
-        await convert(storage, "a.jsonl", "set")
-
-
 @pytest.mark.parametrize("target", ["out.jsonl", "out.csv", "out.tfrecord"])
 async def test_existing_file_is_not_overwritten(storage: Storage, target: str) -> None:
     await storage.put("a.jsonl", b'{"a": 1}\n')

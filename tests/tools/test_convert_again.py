@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tool_data import data_names, names, write_pages
+from tool_data import data_names, names
 
 import asyncrec
 from asyncrec import tools

@@ -104,7 +104,7 @@ if KIND == "seaweedfs":
             keys = ["b/z/z", "b/z-1", "b/a", "c/2", "c/10"]
             async with self.open_storage() as storage:
                 await self.raw_put_many(storage, keys)
-                with pytest.raises(StorageError, match=r"'.*b/z-1' came after '.*b/z/z'"):
+                with pytest.raises(StorageError, match=r"'.*b/z-1' was listed after '.*b/z/z'"):
                     await keys_of(storage)
                 assert await keys_of(storage, "c/") == ["c/10", "c/2"]
 

@@ -1,5 +1,5 @@
-# Every target does its own set-up. A fresh machine needs git, GNU make and Python 3.11 or newer, nothing else.
-# `make` alone lists the targets that everybody needs, `make more` the rest.
+# Every target does its own set-up. A fresh machine only needs git, GNU make and Python 3.11 or newer.
+# `make` alone lists the common targets, `make more` the others.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -8,36 +8,36 @@ SHELL := /bin/sh
 	demo-s3 simulate model torture sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
 	check-docs pictures lock proto release
 
-# The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
+# The oldest supported Python comes first, because the lock is made with it. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-# Versions and hashes of what tests, checks and builds asyncrec; users never see these. `make test LOCK=` tries the newest.
+# Versions and hashes of the tools that test, check and build asyncrec. `make test LOCK=` tries the newest versions.
 LOCK ?= requirements/locked
 
-# Handed on to what the target runs: `make test ARGS="-k frames"`, `make demo ARGS="--pages 200"`.
+# Passed on to the target's program: `make test ARGS="-k frames"`, `make demo ARGS="--pages 200"`.
 ARGS ?=
 
-# pytest in as many processes as tests/conftest.py says, 8 at most.
+# pytest in the number of processes that tests/conftest.py returns, at most 8.
 AT_ONCE := -n auto --maxprocesses 8 --dist worksteal
 
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
 PROJECTS := pyproject.toml setup.py $(wildcard asyncrec/_native/*.[ch]) $(PLUGINS:%=%/pyproject.toml) requirements/ours.txt
 
-# A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
+# Each environment has a stamp file, which is older than the environment's inputs if the environment must be updated.
 READY := .venv/.ready
 DEMO_READY := .venv/.demo
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
-# Older Scrapys that the plugin promises; the newest is in `make test`.
+# Older versions of Scrapy that the plugin supports; `make test` has the newest.
 SCRAPYS := $(patsubst requirements/scrapy-%.txt,%,$(wildcard requirements/scrapy-*.txt))
 ORIGINALS := .venv-interop/originals
 AXE := .venv-docs/node_modules/axe-core/axe.min.js
 AZURITE_READY := .venv-azurite/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start hundreds of processes, and each would compile all that it imports where Python may not keep what it did.
+# Tests start hundreds of processes, and each would compile every module again if Python could not cache bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Text after "##" is for `make`, text after "#:" for `make more`.
@@ -50,11 +50,11 @@ help:
 more:
 	@$(call list,[#]:)
 
-demo: $(DEMO_READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
+demo: $(DEMO_READY) ## crawl thousands of local documents into a sharded data set in ./demo-data, and read it back
 	@.venv/bin/python examples/crawl_site.py $(ARGS)
 
-# Worlds run until four minutes are over, and for 40 s at least, from the same seed each time.
-test: $(READY) ## 4 minutes: what tells within a second, then worlds of the simulation; ARGS="-k name" for pytest, then no worlds
+# Worlds run until four minutes have passed, and for at least 40 s, always from the same seed.
+test: $(READY) ## 4 minutes: tests that take less than a second, then worlds of the simulation; ARGS="-k name" for pytest, then no worlds
 	@begun=$$(date +%s); \
 	.venv/bin/python -m pytest -q --short $(AT_ONCE) $(ARGS) $(if $(ARGS),,&& \
 	seconds=$$((begun + 240 - $$(date +%s))) && \
@@ -96,8 +96,8 @@ model: $(READY) #: the protocol of a data set in every order of its steps: ten m
 torture: $(READY) #: kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)
 
-# A build of its own, with what finds a read or a write outside its bounds, and what C leaves undefined. malloc is used
-# for every object, so that the bounds of each are known. Python itself leaks a little on purpose.
+# A separate build with the sanitizers for addresses and for undefined behaviour. Python uses malloc for every object,
+# so that the sanitizer knows the bounds of each. Leaks are ignored, because Python itself leaks a little on purpose.
 sanitize: $(READY) #: the C under sanitizers, against the Python beside it; ARGS="--cases 1000000 --only cut_frames"
 	@mkdir -p .cache
 	@$(CC) -shared -fPIC -g -O1 -std=c11 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -107,12 +107,12 @@ sanitize: $(READY) #: the C under sanitizers, against the Python beside it; ARGS
 	@LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=tests \
 		.venv/bin/python -m native.fuzz --module .cache/sanitized.abi3.so $(ARGS)
 
-# The store is a program; nothing of the tests is installed beside it.
+# This environment has only the store, which is a program; the tests run in .venv.
 test-seaweedfs: $(READY) .venv-seaweedfs/.ready #: the tests of the S3 plugin on a real store (a download of 50 MB, once)
 	@PATH="$(CURDIR)/.venv-seaweedfs/bin:$$PATH" ASYNCREC_TEST_S3=seaweedfs \
 		.venv/bin/python -m pytest -q plugins/asyncrec-s3/tests $(ARGS)
 
-# Microsoft's emulator: a program of Node, which `make test` does not need.
+# Microsoft's emulator is a Node program. `make test` does not need Node.
 test-azurite: $(READY) $(AZURITE_READY) #: the Azure plugin's conformance on Azurite (needs Node and npm; a download of 50 MB, once)
 	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
 		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
@@ -120,8 +120,8 @@ test-azurite: $(READY) $(AZURITE_READY) #: the Azure plugin's conformance on Azu
 scale: $(READY) #: what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--writers 200"
 	@PYTHONPATH=tests .venv/bin/python -m scale.run $(ARGS)
 
-# One process a file: TensorFlow and tfrecord register the same protobuf names, and cannot be imported together. 5 is
-# pytest's word for "nothing selected".
+# Each file has its own process, because TensorFlow and tfrecord register the same protobuf names and cannot be imported
+# together. pytest exits with 5 if it selected no test.
 interop: $(ORIGINALS)/.ready #: both directions against TensorFlow, tfrecord and tensorboardX (a large download, once)
 	@failed=0; for file in tests/interop/test_*.py; do \
 		echo "$$file"; \
@@ -129,8 +129,8 @@ interop: $(ORIGINALS)/.ready #: both directions against TensorFlow, tfrecord and
 		case $$? in 0 | 5) ;; *) failed=1 ;; esac; \
 	done; exit $$failed
 
-# Ray is as it was a year ago and as it is now: its classes for others' sources may change with any release.
-# 5 is pytest's word for "nothing selected".
+# The tests run on a year-old Ray and on the newest, because Ray may change its data source classes in any release.
+# pytest exits with 5 if it selected no test.
 engines: .venv-engines/.ready .venv-engines-ray-2.51/.ready .venv-engines-spark/.ready #: Ray, Spark, Beam, pandas, Polars, DuckDB on our data sets (large downloads, once); ARGS="-k fails"
 	@java -version >/dev/null 2>&1 || { echo "Spark needs Java 17 or newer, and there is no java on the PATH; the tests of Ray alone: .venv-engines/bin/python -m pytest --ignore tests/engines/spark tests/engines" >&2; exit 1; }
 	@failed=0; for environment in .venv-engines .venv-engines-ray-2.51; do \
@@ -147,7 +147,7 @@ engines: .venv-engines/.ready .venv-engines-ray-2.51/.ready .venv-engines-spark/
 loaders: .venv-loaders/.ready #: grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
 	@.venv-loaders/bin/python -m pytest -q -W default tests/loaders $(ARGS)
 
-# 5 is pytest's word for "nothing selected". The browser is the distribution's: without one that test is skipped.
+# pytest exits with 5 if it selected no test. The browser comes from the system: without one, its test is skipped.
 frameworks: $(SCRAPYS:%=.venv-scrapy-%/.ready) .venv-playwright/.ready #: the plugin on older Scrapys, pages of Playwright (a download for each, once); ARGS="-k kill"
 	@failed=0; for version in $(SCRAPYS); do \
 		echo "Scrapy $$version"; \
@@ -167,11 +167,11 @@ pictures: $(DOCS_READY) #: draw docs/pictures anew, from real runs; needs Chromi
 proto: .venv-proto/.ready #: generate asyncrec/example/proto/*_pb2.py anew
 	@.venv-proto/bin/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. asyncrec/example/proto/*.proto
 
-# For every Python and system that asyncrec supports, with the hashes of the files. 3.11.3 is what a plugin's client needs.
+# Resolves for all supported Pythons and systems, with hashes. asyncrec-gcs needs Python 3.11.3.
 RESOLVE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11.3 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --no-emit-package asyncrec $(PLUGINS:plugins/%=--no-emit-package %)
 
-lock: #: resolve what tests, checks and builds asyncrec afresh, and write versions and hashes to requirements/locked
+lock: #: resolve the tools that test, check and build asyncrec again, and write versions and hashes to requirements/locked
 	@$(call environment,.venv-lock,uv)
 	@rm -rf requirements/locked.new && mkdir requirements/locked.new
 	@$(RESOLVE) --output-file requirements/locked.new/ci.txt --group test --group lint requirements/ours.txt
@@ -185,7 +185,7 @@ release: #: VERSION=0.2.0: the version and the changelog's heading, a commit and
 	@$(PYTHON) tests/packages/release.py $(VERSION)
 
 # $(call environment,folder,pip arguments): make the virtual environment unless it is there, and install.
-# --group needs pip 25.1. An environment whose Python has gone away is made anew.
+# --group needs pip 25.1. An environment whose Python no longer runs is replaced.
 define environment
 set -e; \
 if ! $(1)/bin/python -c '' 2>/dev/null; then \
@@ -197,9 +197,9 @@ $(1)/bin/python -m pip install --quiet --no-compile $(if $(wildcard requirements
 $(1)/bin/python -m pip install --quiet $(2)
 endef
 
-# $(call development,file of what is ours,file in the lock,pip arguments without a lock): .venv, and sooner. pip need not
-# resolve what is locked, would make an environment for each of our projects to build it in, and would compile what it
-# installs on one processor. What does not compile is a template.
+# $(call development,file of our projects,file in the lock,pip arguments without a lock): like environment, but faster.
+# pip does not resolve locked versions, makes no build environment for each of our projects, and does not compile on one
+# processor. Files that do not compile are templates.
 define development
 $(call environment,.venv,--no-compile $(if $(LOCK),--require-hashes --no-deps -r $(LOCK)/$(2),$(3))); \
 .venv/bin/python -m pip install --quiet --no-build-isolation --no-deps -r $(1); \
@@ -210,7 +210,7 @@ $(READY): $(PROJECTS) $(if $(LOCK),$(LOCK)/ci.txt)
 	@$(call development,requirements/ours.txt,ci.txt,--group test --group lint -r requirements/ours.txt)
 	@touch $@ $(DEMO_READY)
 
-# A part of that, in the same place: what the demo runs with and the tutorial calls, and no framework.
+# The part of .venv that the demo and the tutorial need, without frameworks.
 $(DEMO_READY): $(PROJECTS) requirements/demo.txt $(if $(LOCK),$(LOCK)/demo.txt)
 	@$(call development,requirements/demo.txt,demo.txt,-r requirements/demo.txt)
 	@touch $@
@@ -223,22 +223,22 @@ $(DOCS_READY): $(PROJECTS)
 	@$(call environment,.venv-docs,--group docs -r requirements/ours.txt)
 	@touch $@
 
-# Every other environment is a file of requirements.
+# Every other environment is made from a file of requirements.
 .venv-%/.ready: requirements/%.txt $(PROJECTS)
 	@$(call environment,.venv-$*,--group runner -r $<)
 	@touch $@
 
 $(ORIGINALS)/.ready: .venv-interop/.ready
-	@# By itself: it asks for the whole of TensorFlow with CUDA, and for an older NumPy than TensorFlow's own.
+	@# Without dependencies: datum requires TensorFlow with CUDA, and an older NumPy than TensorFlow does.
 	@.venv-interop/bin/python -m pip install --quiet --no-deps 'datum==1.13.*'
-	@# Its own tests are in the source distribution alone, of the version that is installed.
+	@# Only tensorboardX's source distribution has its tests; the version must be the installed one.
 	@rm -rf $(ORIGINALS) && mkdir -p $(ORIGINALS)/tensorboardX
 	@.venv-interop/bin/python -m pip download --quiet --no-deps --no-binary tensorboardX --dest $(ORIGINALS) \
 		"tensorboardX==$$(.venv-interop/bin/python -c 'from importlib.metadata import version; print(version("tensorboardX"))')"
 	@tar -xzf $(ORIGINALS)/tensorboardx-*.tar.gz --strip-components 1 -C $(ORIGINALS)/tensorboardX
 	@touch $@
 
-# 3.35 is the last that runs on Node 20.
+# Azurite 3.35 is the last version that runs on Node 20.
 $(AZURITE_READY):
 	@command -v npm >/dev/null || { echo "Azurite needs Node 20 or newer, with npm; neither is needed otherwise." >&2; exit 1; }
 	@mkdir -p .venv-azurite

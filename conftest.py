@@ -1,4 +1,4 @@
-"""What the tests of the library and of its plugins share."""
+"""Fixtures and pytest hooks shared by the tests of the library and of its plugins."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ROOT = Path(__file__).parent
 
 
 class _PlainRunner(TestRunner):
-    """Runs a test as a program runs, by `trio.run`, unless a fixture is async and has to be on the same loop.
+    """Runs a test with `trio.run`, as a program would, unless an async fixture must share its loop.
 
-    anyio's own has trio as the guest of another loop: whenever there is nothing to do but to wait, a thread is told to
-    wait, and tells when it has. That is a tenth of the processor time of tests on trio, and no program runs like that.
+    anyio's own runner runs trio as the guest of another loop, and each wait then passes through a thread. That costs a
+    tenth of the processor time of tests on trio, and no program runs like that.
     """
 
     _shared = False
@@ -45,8 +45,8 @@ class _PlainRunner(TestRunner):
 TrioBackend.create_test_runner = classmethod(lambda cls, options: _PlainRunner(**options))  # type: ignore[method-assign]
 
 
-# Where asyncio and trio can come to different ends: tasks, cancellation, threads, bridges from one loop to the other.
-# With --short, only these folders and files run on trio, too.
+# Tests of code that may behave differently on asyncio and on trio: tasks, cancellation, threads, bridges between loops.
+# With --short, only these folders and files also run on trio.
 LOOPS_DIFFER = (
     "tests/blocking/",
     "tests/concurrency/",
@@ -58,11 +58,11 @@ LOOPS_DIFFER = (
     "tests/test_tasks.py",
 )
 
-# A test that takes more processor seconds than this, its set-up aside, is to be marked slow. Half of that is left to
-# what a test may happen to be the first to import, and to a busy machine.
+# A test that takes more processor seconds than this, without its set-up, must be marked slow. The documented limit is
+# half of this, because a test may be the first to import a module, and the machine may be busy.
 TOO_LONG = 2.0
 
-# What takes longest comes first, so that no worker is at it when the others have ended.
+# The longest tests run first, so that no worker is still running one when the others have finished.
 LONGEST = [
     "tests/shards/test_torture.py",
     "tests/simulation/test_simulation.py",
@@ -75,13 +75,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--short",
         action="store_true",
-        help="as `make test` does: no test that is marked slow, and trio only where the loops differ (conftest.py)",
+        help="run no test that is marked slow, and use trio only where the loops differ, as `make test` does",
     )
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
-    """Each async test runs on asyncio and on trio; if it is marked ``virtual_clock``, its waits take no time."""
+    """Run each async test on asyncio and on trio. If it is marked ``virtual_clock``, its waits take no time."""
     if request.node.get_closest_marker("virtual_clock"):
         from asyncrec.testing import virtual_backend
 
@@ -90,10 +90,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where all is asked for, let each worker begin to collect elsewhere.
+    """If all tests are collected, let each worker start with a different folder.
 
-    What one has compiled, with its assertions rewritten, the others load: in a new checkout, all of them would compile
-    everything at the same time.
+    The workers share compiled test modules. In a new checkout, workers that started with the same folder would all
+    compile the same modules at the same time.
     """
     worker = getattr(config, "workerinput", None)
     if worker is not None and config.args_source is config.ArgsSource.TESTPATHS:
@@ -104,7 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The same order in all workers: the longest first, then by folder and file, whichever was collected first."""
+    """Sort the tests in the same order in all workers: the longest first, then by folder and file."""
     if config.option.short:
         config.hook.pytest_deselected(items=[item for item in items if not _is_short(item)])
         items[:] = filter(_is_short, items)
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_short(item: pytest.Item) -> bool:
-    """Whether --short runs it. A test that names its loops by ``parametrize`` runs on those."""
+    """Return whether --short runs the test. A test that names its loops by ``parametrize`` runs on all of them."""
     slow = item.get_closest_marker("slow")
     if slow and not any(each in item.name for each in slow.kwargs.get("but", ())):
         return False
@@ -125,7 +125,7 @@ def _is_short(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Note the processor time of each test, and of the processes that it started and that have ended."""
+    """Record the processor time of each test, including that of child processes that have ended."""
     begun = _processor_seconds()
     try:
         return (yield)
@@ -138,19 +138,19 @@ def _processor_seconds() -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """With --short, name the tests that belong in the long run, so that the short one stays short."""
+    """With --short, list the tests that should be marked slow, so that the short run stays short."""
     if config.option.short:
         took = [
             (dict(each.user_properties).get("cpu", 0.0), each.nodeid) for each in terminalreporter.getreports("passed")
         ]
         if found := sorted((each for each in took if each[0] > TOO_LONG), reverse=True):
-            terminalreporter.section(f"more than {TOO_LONG:.0f} s of processor time: to be marked slow")
+            terminalreporter.section(f"more than {TOO_LONG:.0f} s of processor time: mark them slow")
             for seconds, name in found:
                 terminalreporter.write_line(f"{seconds:6.1f}  {name}")
 
 
 def _parts(config: pytest.Config) -> list[Path]:
-    """The folders and files of tests right below those that are collected."""
+    """Return the folders and files of tests directly below the collected folders."""
     return [path for folder in config.args for path in sorted(Path(folder).iterdir()) if _has_tests(path, config)]
 
 

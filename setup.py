@@ -1,7 +1,7 @@
-"""What pyproject.toml cannot say: the C module, which is left out where there is no compiler, and the README's links.
+"""Build the optional C module, and make the README's links absolute, which pyproject.toml cannot express.
 
-The README is read beside the sources and on a package index. There, what it links to is not beside it: links become
-those of the repository's pages, pictures those of its files.
+Without a compiler, the C module is left out. On a package index the README's relative links would be broken, so they
+become links to the repository's pages and files.
 """
 
 import re
@@ -27,7 +27,7 @@ def readme() -> str:
     return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", absolute, (HERE / "README.md").read_text("utf-8"))
 
 
-# One binary serves 3.11 and all later ones. Builds of Python without a GIL have no such ABI; there it is made anew.
+# One binary serves Python 3.11 and all later versions. Free-threaded builds have no stable ABI and need their own.
 stable_abi = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 native = Extension(

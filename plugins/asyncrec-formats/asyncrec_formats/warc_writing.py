@@ -2,8 +2,8 @@
 
 If a page has request headers or a method other than GET, a request record follows. If the content was stored without
 its encodings, the headers for these encodings are removed, Content-Encoding has only the encodings that the content
-still has, and Content-Length is set to the stored size. Otherwise, the headers are written unchanged. A page with
-neither a status nor headers becomes a resource.
+still has, and Content-Length is set to the stored size. Otherwise, the headers are written unchanged, as are those of
+a HEAD or a 304, which describe a body that was not sent. A page with neither a status nor headers becomes a resource.
 """
 
 from __future__ import annotations
@@ -154,14 +154,15 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
     protocol = page["protocol"] if page["protocol"].startswith(b"HTTP/1") else b"HTTP/1.1"
     status = _BREAKS.sub(b" ", b"%s %03d %s" % (protocol, page["status"], page["reason"]))
     given = _pairs(page["headers"])
-    kept = _of_content(page, given)
+    bodiless = not page["content"] and (page["method"] == b"HEAD" or page["status"] == 304)
+    kept = given if bodiless and page["type"] != b"revisit" else _of_content(page, given)
     lengths = [value for name, value in kept if name.lower() == b"content-length"]
     if kept != given and page["type"] == b"revisit":
         # The length is that of the encoded body.
         kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
         return b"\r\n".join([status, *(b"%s: %s" % pair for pair in kept), b"", b""])
     size = b"%d" % len(page["content"])
-    whole = not page["truncated"] and page["type"] != b"revisit" and page["method"] != b"HEAD"
+    whole = not page["truncated"] and page["type"] != b"revisit" and not bodiless
     if kept != given or (whole and any(value != size for value in lengths)):
         kept = [(name, size if name.lower() == b"content-length" else value) for name, value in kept]
         if not lengths:

@@ -134,11 +134,7 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
         status = http.get_statuscode()
         features["status"] = int(status) if status and status.isdigit() else 0
         features["reason"] = _text(http.statusline.partition(" ")[2])
-        features["protocol"] = _text(http.protocol)
-        spoken = [value for name, value in others if name.lower() == "warc-protocol"]
-        if len(spoken) == 1 and spoken[0] in PROTOCOLS:
-            features["protocol"] = PROTOCOLS[spoken[0]]
-            others = [(name, value) for name, value in others if name.lower() != "warc-protocol"]
+        features["protocol"], others = _spoken(_text(http.protocol), others)
     body = body_of(record, most)
     given = _text(headers.get_header("WARC-Payload-Digest"))
     if record.rec_type == "revisit":
@@ -180,6 +176,20 @@ def _check_head(data: bytes) -> None:
         and not _HEAD_END.search(data, begin, begin + _HEAD_BYTES)
     ):
         raise TooLargeError(f"the HTTP headers have more than {_HEAD_BYTES:,} bytes")
+
+
+def _spoken(protocol: str, headers: list[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
+    """Return the protocol, and the headers without its name. WARC-Protocol may also name the version of TLS."""
+    others = []
+    for name, value in headers:
+        names = [each.strip() for each in value.split(",")] if name.lower() == "warc-protocol" else []
+        spoken = [PROTOCOLS[each] for each in names if each in PROTOCOLS]
+        rest = ",".join(each for each in names if each not in PROTOCOLS)
+        if spoken:
+            protocol = spoken[0]
+        if rest or not spoken:
+            others.append((name, rest if spoken else value))
+    return protocol, others
 
 
 def _text(value: Any) -> str:

@@ -33,7 +33,8 @@ _STORED = Schema(
     allow_extra=True,
 )
 _OWN_HEADERS = {name.encode() for name in OWN_HEADERS}
-_SPOKEN = {name: short for short, name in PROTOCOLS.items()}
+# The names of protocols without a status line, as clients spell them, and in WARC-Protocol.
+_SPOKEN = {spelt: short for short, name in PROTOCOLS.items() for spelt in (short, name, f"{name}.0")}
 _BREAKS = re.compile(rb"[\r\n]+[ \t]*")
 # The path and the query of a URL.
 _TARGET = re.compile(rb"://[^/?#]*([^#]*)")

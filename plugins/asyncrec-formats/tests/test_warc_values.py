@@ -42,6 +42,29 @@ def through(tmp_path: Path, clean: Callable[[Path], None]) -> Through:
     return convert
 
 
+@pytest.mark.parametrize("number", ["2", "3"])
+@pytest.mark.parametrize("spelt", ["h{}", "HTTP/{}", "HTTP/{}.0"])
+async def test_protocol_without_status_line_is_written_beside_it(through: Through, spelt: str, number: str) -> None:
+    changed, record = await through(protocol=spelt.format(number), headers={"A": "b"})
+    assert changed.get("protocol", spelt.format(number)) == f"HTTP/{number}"
+    assert record.http_headers.protocol == "HTTP/1.1"
+    assert record.rec_headers.get_header("WARC-Protocol") == f"h{number}"
+
+
+@pytest.mark.parametrize("headers", [["h2", "tls/1.3"], ["tls/1.3", "h2"], ["h2,tls/1.3"], ["tls/1.3, h2"]])
+async def test_http_protocol_is_found_beside_that_of_tls(tmp_path: Path, headers: list[str]) -> None:
+    http = b"HTTP/1.1 200 OK\r\n\r\nbody"
+    more = "".join(f"WARC-Protocol: {each}\r\n" for each in headers).encode()
+    (tmp_path / "in.warc").write_bytes(RECORD % (more, len(http), http))
+    for source, target in (("in", "one"), ("one", "two")):
+        await tools.convert(tmp_path / f"{source}.warc", tmp_path / target)
+        async with asyncrec.open_dataset(tmp_path / target) as dataset:
+            (page,) = [page async for page in dataset.examples()]
+        assert (page["protocol"], page["warc_headers"]) == ("HTTP/2", b"WARC-Protocol: tls/1.3")
+        await tools.convert(tmp_path / target, tmp_path / f"{target}.warc")
+        assert (tmp_path / f"{target}.warc").read_bytes().count(b"WARC-Protocol: h2\r\n") == 1
+
+
 @pytest.mark.parametrize("features", [{"method": "HEAD"}, {"status": 304}])
 @pytest.mark.parametrize("coding", ["Content-Encoding: gzip\n", "Transfer-Encoding: chunked\n", ""])
 async def test_response_without_body_keeps_headers_of_body(

@@ -65,6 +65,23 @@ async def test_http_protocol_is_found_beside_that_of_tls(tmp_path: Path, headers
         assert (tmp_path / f"{target}.warc").read_bytes().count(b"WARC-Protocol: h2\r\n") == 1
 
 
+async def test_header_bytes_beyond_ascii_survive(through: Through) -> None:
+    latin, utf, broken = bytes(range(0x80, 0x100)), "é€\xa0".encode(), "€".encode()[:2] + b" \x85"
+    headers = [(b"A", latin), (b"B", utf), (b"C", broken), (b"D\xe9", b"x")]
+    changed, record = await through(headers=headers, request_headers=headers, reason="Où")
+    assert changed == {}
+    assert record.http_headers.statusline == "200 Où"
+
+
+async def test_text_that_is_not_utf8_is_read_as_latin1(tmp_path: Path) -> None:
+    http = b"HTTP/1.1 200 O\xf9\r\nContent-Type: text/\xe9\r\n\r\nbody"
+    (tmp_path / "in.warc").write_bytes(RECORD % (b"", len(http), http))
+    await tools.convert(tmp_path / "in.warc", tmp_path / "pages")
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        (page,) = [page async for page in dataset.examples()]
+    assert (page["reason"], page["content_type"], page["headers"]) == ("Où", "text/é", b"Content-Type: text/\xe9")
+
+
 @pytest.mark.parametrize("features", [{"method": "HEAD"}, {"status": 304}])
 @pytest.mark.parametrize("coding", ["Content-Encoding: gzip\n", "Transfer-Encoding: chunked\n", ""])
 async def test_response_without_body_keeps_headers_of_body(
@@ -74,3 +91,27 @@ async def test_response_without_body_keeps_headers_of_body(
     assert changed == {}
     assert record.content_stream().read() == b""
     assert record.http_headers.get_header("Content-Length") == "500"
+
+
+@pytest.mark.parametrize(
+    ("url", "uri"),
+    [
+        ("http://a/b c?d e", "http://a/b%20c?d%20e"),
+        (" http://a/\t", "http://a/"),
+        ("http://a/\xa0", "http://a/%C2%A0"),
+        ("http://a/\u2028?\x1f", "http://a/%E2%80%A8?%1F"),
+        ("HTTP://a/B", "http://a/B"),
+    ],
+)
+async def test_url_is_written_without_spaces(
+    through: Through, url: str, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed, _ = await through(url, b"", headers={"A": "b"}, type="revisit", refers_to_url=url)
+    assert changed == {"url": uri, "refers_to_url": uri}
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("url", ["http://ä.org/ö?ü|{}#%", "ftp://a/", "file:///a", "a/b:C"])
+async def test_response_with_other_url_is_unchanged(through: Through, url: str) -> None:
+    changed, _ = await through(url, headers={"A": "b"}, method="POST", request_headers={"C": "d"})
+    assert changed == {}

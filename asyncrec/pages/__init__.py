@@ -30,7 +30,7 @@ The features of `PAGE`:
     final_url         the URL of the response, if redirects were followed; otherwise empty
     digest            sha1:BASE32 of the stored content, or of a revisit's body (WARC-Payload-Digest)
     reason            the reason phrase of the status line
-    protocol          HTTP/1.1, h2 (WARC-Protocol spells them differently)
+    protocol          HTTP/1.1, HTTP/2 (WARC-Protocol: h2), in the client's spelling (Scrapy's is h2)
     ip                the IP address of the server (WARC-IP-Address), if the client provides it (Crawlee does not)
     elapsed           the number of seconds until the response had arrived, if the client provides it (aiohttp does not)
     charset           the charset of a text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -43,7 +44,7 @@ class AsyncrecStorageClient(StorageClient):
             `page_key`.
         others: the client for request queues and key-value stores; by default, Crawlee's file-based client.
         options: options of `asyncrec.open_sharded_writer`, such as ``compression`` or, if ``folder`` is in a store,
-            ``spool``.
+            ``spool``, in which each dataset has a folder of its name.
     """
 
     def __init__(
@@ -130,6 +131,8 @@ class AsyncrecStorageClient(StorageClient):
         schema = self._schemas.get(dataset)
         key = self._keys.get(dataset, page_key if schema == PAGE else None)
         options = {"schema": schema, "on_duplicate": "write" if key is None else "skip", **self._options}
+        if spool := options.get("spool"):
+            options["spool"] = os.path.join(spool, dataset)  # a spool belongs to one writer
         opened = self._open[dataset] = _OpenWriter(f"{self._folder}/{dataset}", options)
         try:
             writer, before = await opened.begin()
@@ -220,13 +223,14 @@ class _OpenWriter:
 
     async def _own(self, opened: asyncio.Future[tuple[asyncrec.ShardedWriter, int]]) -> None:
         opening = {option: value for option, value in self._options.items() if option in _OPENING}
-        try:
+        before = 0
+        with suppress(asyncrec.ObjectNotFoundError):  # the first run
             await asyncrec.recover(self._path, **opening)
-            before = (await asyncrec.read_manifest(self._path, **opening)).records
-        except asyncrec.ObjectNotFoundError:
-            before = 0
         async with asyncrec.open_sharded_writer(self._path, **self._options) as writer:
             await writer.flush(require="spooled")  # raises if flushed records would not survive the process
+            with suppress(asyncrec.ObjectNotFoundError):  # the first run
+                # The records are counted now, because the writer may have committed more from its spool.
+                before = (await asyncrec.read_manifest(self._path, **opening)).records
             if not opened.done():  # otherwise, the caller was cancelled
                 opened.set_result((writer, before))
             await self._ending.wait()

@@ -143,6 +143,41 @@ async def test_client_rejects_remote_store_without_flush_interval(tmp_path: Path
         assert (await asyncrec.read_manifest("crawl/default", storage=store)).records == 7
 
 
+async def test_datasets_of_client_share_spool_folder(tmp_path: Path) -> None:
+    async with client(tmp_path / "crawl", spool=tmp_path / "spool") as storage:
+        for name in ("a", "b"):
+            data = await storage.create_dataset_client(name=name)
+            await data.push_data(ITEMS)
+    for name in ("a", "b"):
+        assert (await asyncrec.read_manifest(tmp_path / "crawl" / name)).records == 7
+
+
+async def test_item_count_includes_items_left_in_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as store:
+        options: dict[str, Any] = {"storage": store, "spool": tmp_path / "spool", "keys": {"default": "url"}}
+
+        open_sink = store.open_sink
+
+        def fail_for_shards(key: str, **exclusive: bool) -> Any:
+            if ".tfrecord" in key:
+                raise OSError("no more")
+            return open_sink(key, **exclusive)
+
+        async def counts(items: list[dict[str, Any]]) -> tuple[int, int]:
+            async with client("crawl", **options) as storage:
+                data = await storage.create_dataset_client()
+                before = (await data.get_metadata()).item_count
+                await data.push_data(items)
+                return before, (await data.get_metadata()).item_count
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "open_sink", fail_for_shards)
+            with pytest.raises(OSError, match="no more"):
+                await counts(ITEMS[:5])
+        assert await counts(ITEMS) == (5, 7)
+        assert await counts(ITEMS[:2]) == (7, 7)
+
+
 async def test_client_requires_context_and_cleans_up_failed_open(tmp_path: Path) -> None:
     storage = client(tmp_path, compression="BZIP")
     with pytest.raises(RuntimeError, match="async with"):

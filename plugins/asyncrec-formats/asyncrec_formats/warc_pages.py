@@ -37,6 +37,7 @@ _HEAD_BYTES = 1 << 20
 _WITH_HEAD = re.compile(rb"\nwarc-type:[ \t]*(?:response|request|revisit)", re.IGNORECASE)
 _HEAD_END = re.compile(rb"\n\r?\n")
 _WANTED = ("response", "resource", "revisit")
+_WITH_HTTP = ("response", "request", "revisit")
 # The headers, in lower case, that have a feature or are computed again, and so are not in ``warc_headers``.
 OWN_HEADERS = {
     "warc-type",
@@ -99,9 +100,9 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
 
     _check_head(data)
 
-    record = next(iter(ArchiveIterator(io.BytesIO(data))))
+    record = next(iter(ArchiveIterator(io.BytesIO(data), no_record_parse=True)))
     headers = record.rec_headers
-    http = record.http_headers
+    http = record.http_headers = _http_head(record)
     if record.rec_type == "request" and http is not None:
         return Request(
             url=_text(headers.get_header("WARC-Target-URI")),
@@ -134,11 +135,7 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
         status = http.get_statuscode()
         features["status"] = int(status) if status and status.isdigit() else 0
         features["reason"] = _text(http.statusline.partition(" ")[2])
-        features["protocol"] = _text(http.protocol)
-        spoken = [value for name, value in others if name.lower() == "warc-protocol"]
-        if len(spoken) == 1 and spoken[0] in PROTOCOLS:
-            features["protocol"] = PROTOCOLS[spoken[0]]
-            others = [(name, value) for name, value in others if name.lower() != "warc-protocol"]
+        features["protocol"], others = _spoken(_text(http.protocol), others)
     body = body_of(record, most)
     given = _text(headers.get_header("WARC-Payload-Digest"))
     if record.rec_type == "revisit":
@@ -182,9 +179,45 @@ def _check_head(data: bytes) -> None:
         raise TooLargeError(f"the HTTP headers have more than {_HEAD_BYTES:,} bytes")
 
 
+def _http_head(record: Any) -> Any:
+    """Parse the status line and the headers of a record. Return `None` if it has none.
+
+    warcio would decode the lines, and so lose which bytes they had. Here, bytes that are not ASCII are escaped.
+    """
+    from warcio.statusandheaders import StatusAndHeadersParser
+
+    uri, kind = (_text(record.rec_headers.get_header(name)).lower() for name in ("WARC-Target-URI", "Content-Type"))
+    if record.rec_type not in _WITH_HTTP or not record.length:
+        return None
+    # warcio parses the HTTP headers only if the URL is one of HTTP.
+    if not uri.startswith(("http:", "https:")) and not kind.startswith("application/http"):
+        return None
+    parser = StatusAndHeadersParser([], verify=False)
+    parser.decode_header = lambda line: line.decode("ascii", "surrogateescape")
+    return parser.parse(record.raw_stream)
+
+
+def _spoken(protocol: str, headers: list[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
+    """Return the protocol, and the headers without its name. WARC-Protocol may also name the version of TLS."""
+    others = []
+    for name, value in headers:
+        names = [each.strip() for each in value.split(",")] if name.lower() == "warc-protocol" else []
+        spoken = [PROTOCOLS[each] for each in names if each in PROTOCOLS]
+        rest = ",".join(each for each in names if each not in PROTOCOLS)
+        if spoken:
+            protocol = spoken[0]
+        if rest or not spoken:
+            others.append((name, rest if spoken else value))
+    return protocol, others
+
+
 def _text(value: Any) -> str:
-    """Return a value as valid text, in which bytes that are not UTF-8 are replaced."""
-    return str(value or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return a value as valid text. Bytes that are not UTF-8 are decoded as Latin-1, as in warcio."""
+    data = str(value or "").encode("utf-8", "surrogateescape")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def _lines(headers: list[tuple[str, str]]) -> bytes:

@@ -2,8 +2,8 @@
 
 If a page has request headers or a method other than GET, a request record follows. If the content was stored without
 its encodings, the headers for these encodings are removed, Content-Encoding has only the encodings that the content
-still has, and Content-Length is set to the stored size. Otherwise, the headers are written unchanged. A page with
-neither a status nor headers becomes a resource.
+still has, and Content-Length is set to the stored size. Otherwise, the headers are written unchanged, as are those of
+a HEAD or a 304, which describe a body that was not sent. A page with neither a status nor headers becomes a resource.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from asyncrec import FixedLen, Schema, decode_sequence_example, pages
 from asyncrec.errors import ExampleError, SchemaError
@@ -33,10 +34,14 @@ _STORED = Schema(
     allow_extra=True,
 )
 _OWN_HEADERS = {name.encode() for name in OWN_HEADERS}
-_SPOKEN = {name: short for short, name in PROTOCOLS.items()}
+# The names of protocols without a status line, as clients spell them, and in WARC-Protocol.
+_SPOKEN = {spelt: short for short, name in PROTOCOLS.items() for spelt in (short, name, f"{name}.0")}
 _BREAKS = re.compile(rb"[\r\n]+[ \t]*")
+# Characters that warcio replaces or strips in a URI.
+_SPACE = re.compile(r"[\s\x00-\x1f\x7f]")
 # The path and the query of a URL.
 _TARGET = re.compile(rb"://[^/?#]*([^#]*)")
+_HTTP = re.compile(rb"https?:", re.IGNORECASE)
 # Values that require WARC 1.1: a date with a fraction of a second, and a profile of 1.1.
 _FRACTION = b"."
 _PROFILE_1_1 = b"/warc/1.1/"
@@ -97,6 +102,7 @@ class WarcEncoder:
             )
         url, date, content = page["url"], page["date"], page["content"]
         kind = page["type"] or b"response"
+        uri = _uri(url)
         http = kind != b"resource" and bool(page["status"] or page["headers"])
         if not http and kind == b"response":
             kind = b"resource"
@@ -104,18 +110,21 @@ class WarcEncoder:
         name = b" ".join((url, date, digest, b"%d" % self._number)).decode("utf-8", "surrogateescape")
         own = str(uuid.uuid5(uuid.NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
         identity = page["record_id"] or b"<urn:uuid:%s>" % own.encode()
-        headers = [(b"WARC-Type", kind), (b"WARC-Record-ID", identity), (b"WARC-Date", date), (b"WARC-Target-URI", url)]
+        headers = [(b"WARC-Type", kind), (b"WARC-Record-ID", identity), (b"WARC-Date", date), (b"WARC-Target-URI", uri)]
         headers += _told(
             (b"WARC-IP-Address", page["ip"]),
             (b"WARC-Truncated", page["truncated"]),
             (b"WARC-Protocol", _spoken(page["protocol"]) if http else b""),
-            (b"WARC-Payload-Digest", digest),
         )
+        if not http or kind == b"revisit" or _HTTP.match(uri):
+            # For other URLs, warcio takes the HTTP headers for a part of the payload.
+            headers += _told((b"WARC-Payload-Digest", digest))
         headers += _told(*((EXTRA[name].encode(), _plain(page[name])) for name in EXTRA if name != "charset"))
         if page["charset"] != _charset_of(page["content_type"]):
             headers.append((EXTRA["charset"].encode(), page["charset"]))
         written = _OWN_HEADERS
         if kind == b"revisit":
+            page["refers_to_url"] = _uri(page["refers_to_url"])
             reference = _told(*((header.encode(), page[name]) for name, header in REFERENCE.items()))
             headers += reference
             written = written.union(name.lower() for name, _ in reference)
@@ -132,11 +141,11 @@ class WarcEncoder:
                 (b"WARC-Type", b"request"),
                 (b"WARC-Record-ID", b"<urn:uuid:%s>" % str(uuid.uuid5(uuid.NAMESPACE_URL, f"{own} request")).encode()),
                 (b"WARC-Date", date),
-                (b"WARC-Target-URI", url),
+                (b"WARC-Target-URI", uri),
                 (b"WARC-Concurrent-To", identity),
                 (b"Content-Type", b"application/http; msgtype=request"),
             ]
-            made.append(_record(headers, _request_head(page), date))
+            made.append(_record(headers, _request_head(page, uri), date))
         return made
 
 
@@ -154,14 +163,15 @@ def _response_head(page: Mapping[str, Any]) -> bytes:
     protocol = page["protocol"] if page["protocol"].startswith(b"HTTP/1") else b"HTTP/1.1"
     status = _BREAKS.sub(b" ", b"%s %03d %s" % (protocol, page["status"], page["reason"]))
     given = _pairs(page["headers"])
-    kept = _of_content(page, given)
+    bodiless = not page["content"] and (page["method"] == b"HEAD" or page["status"] == 304)
+    kept = given if bodiless and page["type"] != b"revisit" else _of_content(page, given)
     lengths = [value for name, value in kept if name.lower() == b"content-length"]
     if kept != given and page["type"] == b"revisit":
         # The length is that of the encoded body.
         kept = [pair for pair in kept if pair[0].lower() != b"content-length"]
         return b"\r\n".join([status, *(b"%s: %s" % pair for pair in kept), b"", b""])
     size = b"%d" % len(page["content"])
-    whole = not page["truncated"] and page["type"] != b"revisit" and page["method"] != b"HEAD"
+    whole = not page["truncated"] and page["type"] != b"revisit" and not bodiless
     if kept != given or (whole and any(value != size for value in lengths)):
         kept = [(name, size if name.lower() == b"content-length" else value) for name, value in kept]
         if not lengths:
@@ -185,12 +195,11 @@ def _codings(value: bytes) -> list[bytes]:
     return [coding for coding in codings if coding not in (b"", b"identity")]
 
 
-def _request_head(page: Mapping[str, Any]) -> bytes:
-    found = _TARGET.search(page["url"])
+def _request_head(page: Mapping[str, Any], uri: bytes) -> bytes:
+    found = _TARGET.search(uri)
     target = found[1] if found is not None else b"/"
     if not target.startswith(b"/"):
         target = b"/" + target
-    target = _BREAKS.sub(b"", target).replace(b" ", b"%20")
     first = _BREAKS.sub(b" ", b"%s %s HTTP/1.1" % (page["method"] or b"GET", target))
     return b"\r\n".join([first, *(b"%s: %s" % pair for pair in _pairs(page["request_headers"])), b"", b""])
 
@@ -202,6 +211,14 @@ def _pairs(lines: bytes) -> list[tuple[bytes, bytes]]:
         if colon and name.strip():
             pairs.append((name.strip(), value.strip()))
     return pairs
+
+
+def _uri(url: bytes) -> bytes:
+    """Return a URL whose spaces are percent-encoded, and whose scheme is in lower case if it is HTTP."""
+    text = url.strip().decode("utf-8", "surrogateescape")
+    uri = _SPACE.sub(lambda space: quote(space[0]), text).encode("utf-8", "surrogateescape")
+    scheme = _HTTP.match(uri)
+    return uri if scheme is None else scheme[0].lower() + uri[scheme.end() :]
 
 
 def _told(*pairs: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:

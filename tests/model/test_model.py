@@ -41,6 +41,7 @@ def test_configuration_breaks_without_its_rule(rule: str) -> None:
     assert on(rule)
 
 
+@pytest.mark.slow(but=["second-attempt", "folder-follower", "sidecars", "two-fixed"])
 @pytest.mark.parametrize(
     ("name", "actor", "outcomes"),
     [

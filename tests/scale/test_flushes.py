@@ -37,6 +37,7 @@ async def test_slow_writer_sends_records_at_most_three_times() -> None:
     assert (await flushes.crawl(100_000, seconds=3600)).times <= 3.1
 
 
+@pytest.mark.slow(but=["GZIP"])
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 async def test_chunk_filling_writer_sends_records_at_most_twice(compression: asyncrec.Compression) -> None:
     """The chunk is a part for S3 of 8 MiB, filled within the 30 seconds of `flush_seconds`."""

@@ -89,6 +89,7 @@ class VirtualTime(datetime):
         return cls(2026, 11, 28, tzinfo=tz) + timedelta(seconds=anyio.current_time())
 
 
+@pytest.mark.slow
 async def test_day_of_commits_opens_in_15_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writers make the checkpoints. The last commits, which no checkpoint covers, take additional requests."""
     monkeypatch.setattr("asyncrec._shards.writing.checkpoints.SHARDS_FOR_A_LOOK", SHARDS_FOR_A_LOOK)

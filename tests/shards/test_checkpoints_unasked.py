@@ -153,16 +153,17 @@ async def test_new_checkpoint_costs_other_writers_one_listing_each(monkeypatch: 
     assert await checkpoints(store) == ["_manifest/pages/~checkpoint-000001.json"]
 
 
-async def test_writer_of_many_shards_merges_repeatedly() -> None:
+async def test_writer_of_many_shards_merges_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec._shards.writing.checkpoints.SHARDS_FOR_A_LOOK", 100)
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1) as writer:
         for _ in range(3):
-            for number in range(1100):
+            for number in range(110):
                 await writer.write(b"%d" % number)
             await writer.commit()
             await anyio.sleep(2 * SOON)
         assert len(await checkpoints(storage)) >= 3
-    assert len(await records(storage)) == 3300
+    assert len(await records(storage)) == 330
 
 
 async def test_old_covered_segments_are_deleted_in_thousands() -> None:

@@ -62,10 +62,12 @@ async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
     assert await found(storage) == kept
 
 
-@pytest.mark.slow(but=["store-compacted"])
+@pytest.mark.slow(but=["store-11-compacted"])
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
-@pytest.mark.parametrize("kind", ["disk", "store"])
-async def test_deletion_resumes_after_kill_at_any_step(tmp_path: Path, kind: str, compacted: bool) -> None:
+@pytest.mark.parametrize(("kind", "stride"), [("disk", 7), ("store", 1), ("store", 11)])
+async def test_deletion_resumes_after_kill_at_any_step(
+    tmp_path: Path, kind: str, stride: int, compacted: bool
+) -> None:
     """The first call is killed at each of its requests or disk changes; the next call does the remaining work."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
@@ -73,7 +75,7 @@ async def test_deletion_resumes_after_kill_at_any_step(tmp_path: Path, kind: str
     if compacted:
         await tools.compact("pages", storage=first, manifest_only=True)
     before = {info.key: await first.get(info.key) async for info in first.list_objects()}
-    for step in itertools.count(0, 7 if kind == "disk" else 1):
+    for step in itertools.count(0, stride):
         storage = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()
         for key, content in before.items():
             await storage.put(key, content)

@@ -83,6 +83,7 @@ async def test_concurrent_endings_of_writer_leave_one_fence(tmp_path: Path, monk
         await asyncrec.recover("pages", storage=copy)
 
 
+@pytest.mark.slow(but=[f"({place}, {place + 3})" for place in range(11)])
 @pytest.mark.parametrize("commits_at_once", [False, True])
 @pytest.mark.parametrize("places", list(itertools.combinations(range(14), 2)), ids=str)
 async def test_fence_follows_entries_deleted_during_its_creation(

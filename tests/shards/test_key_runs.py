@@ -63,6 +63,7 @@ async def test_skipping_writer_opens_after_checkpoint_in_few_requests() -> None:
         assert not writer.has("none")
 
 
+@pytest.mark.slow(but=["-0]"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_key_run_lookups_match_lookups_in_shard_keys(seed: int, small: None) -> None:
     """Keys repeat within and across shards; some records have no key; some shards are newer than the checkpoint."""

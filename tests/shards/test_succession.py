@@ -48,6 +48,7 @@ async def test_ended_writer_continues_in_new_log(
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
+@pytest.mark.slow(but=[f"-{place}]" for place in range(0, 40, 3)])
 @pytest.mark.parametrize("place", range(40))
 @pytest.mark.parametrize("done", [False, True])
 async def test_writer_continues_after_being_ended_at_any_step(place: int, done: bool) -> None:

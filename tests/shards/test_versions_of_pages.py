@@ -41,6 +41,7 @@ async def commit(storage: MemoryStorage, versions: list[dict[str, Any]], writer_
             await writer.write(page)
 
 
+@pytest.mark.slow(but=["-0]"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_page_lookup_finds_newest_version_and_revisited_bodies(storage: MemoryStorage, seed: int) -> None:
     """Writer ids, and therefore shard names, are not in chronological order."""

@@ -65,9 +65,7 @@ async def check_gone(storage: Storage, kept: Counter[bytes] = KEPT) -> None:
 @pytest.mark.slow(but=["store-11-compacted"])
 @pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
 @pytest.mark.parametrize(("kind", "stride"), [("disk", 7), ("store", 1), ("store", 11)])
-async def test_deletion_resumes_after_kill_at_any_step(
-    tmp_path: Path, kind: str, stride: int, compacted: bool
-) -> None:
+async def test_deletion_resumes_after_kill_at_any_step(tmp_path: Path, kind: str, stride: int, compacted: bool) -> None:
     """The first call is killed at each of its requests or disk changes; the next call does the remaining work."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
     first = LocalStorage(next(folders)) if kind == "disk" else MemoryStorage()

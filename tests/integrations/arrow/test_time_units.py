@@ -243,7 +243,7 @@ async def test_reader_rejects_times_of_another_width(tmp_path: Path) -> None:
         await table_of(tmp_path / "d", schema=pa.schema({"when": pa.date32()}))
 
 
-async def test_splits_and_data_sets_with_same_unit_are_read_as_times(tmp_path: Path) -> None:
+async def test_data_sets_with_same_unit_read_as_times(tmp_path: Path) -> None:
     for name, text in (("a", pa.string()), ("b", pa.large_string())):
         write_batches(tmp_path / name, times(US, SECOND).append_column("text", pa.array(["x"], text)))
     assert (await table_of(tmp_path, split="a+b[:0]")).to_pydict() == {"when": [SECOND], "text": ["x"]}

@@ -71,6 +71,16 @@ class StateValues:
             raise self._error(name, wanted)
         return found
 
+    def digest(self, name: str, *, position: int) -> str | None:
+        """Return a digest of the records that the position refers to, or `None` if it is missing.
+
+        It may be missing only at position 0, because a state may be taken before its object is entered.
+        """
+        found = self._state.get(name)
+        if not isinstance(found, str) and (found is not None or position):
+            raise self._error(name, "text")
+        return found
+
     def plain(self, name: str) -> Any:
         """Return a value without checking it, for a comparison, or `None` if it is missing."""
         return self._state.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
+from struct import Struct
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -112,15 +113,24 @@ def _integer(dtype: str) -> Convert:
 
 def _number(dtype: str) -> Convert:
     largest = float(np.finfo(dtype).max)
+    packed = Struct("<e" if dtype == "float16" else "<f")  # a float64 is stored in 32 bits, too
+    exact = 1 << (11 if dtype == "float16" else 24)  # every integer up to this number can be stored unchanged
 
     def convert(value: Any) -> Raw:
-        if type(value) is not float:
+        if type(value) is int and -exact <= value <= exact:
+            value = float(value)
+        elif type(value) is not float:
             if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
                 raise Unfit("pass a number")
             try:
-                value = float(value)
+                number = float(value)
+                if isinstance(value, int | np.integer):
+                    (rounded,) = packed.unpack(packed.pack(number))
+                    if rounded != int(value):
+                        raise Unfit(f"it would be stored as {rounded!r}; pass a float to round it")
             except OverflowError:
-                raise Unfit("the value is out of range for float32") from None
+                raise Unfit(f"the value is out of range for {'float16' if dtype == 'float16' else 'float32'}") from None
+            value = number
         if dtype == "float16":
             if abs(value) > largest and abs(value) != np.inf:
                 raise Unfit("the value is out of range for float16")
@@ -153,7 +163,7 @@ def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
             assert isinstance(payload, list), "text becomes a list"
             texts += payload
         return BYTES, texts
-    array = _array(value, dtype, shape)
+    array = _array(value, "float32" if dtype == "float64" else dtype, shape)  # as an Example stores it
     if not array.size:
         return (INT64 if array.dtype.kind in "iub" else FLOAT), b""
     return raw_of(array)
@@ -220,6 +230,9 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
             wrong = made.astype(array.dtype) != array if array.dtype.kind != "b" else np.zeros(array.shape, bool)
             if array.dtype.kind in "iu" and np.dtype(dtype).kind in "iu":
                 wrong = wrong | ((made < 0) != (array < 0))
+        elif array.dtype.kind in "iu":  # an integer must not be rounded
+            beyond = 2.0 ** (8 * array.itemsize - (array.dtype.kind == "i"))  # cannot be converted back
+            wrong = (made.astype(array.dtype) != array) | (made >= beyond) | (made < -beyond)
         else:
             wrong = np.isinf(made) & ~np.isinf(array.astype(np.float64))
     if wrong.any():

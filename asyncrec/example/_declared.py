@@ -21,7 +21,7 @@ A class has the fields of its parents, followed by its own, in the order of decl
 position. Fields are stored under the names of the attributes, in the form that ``Schema`` reads:
 
     TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        checked against the range of the type
-    TYPE_FLOAT                          one float        rounded to float32
+    TYPE_FLOAT                          one float        rounded to float32; an integer must fit float32 exactly
     TYPE_DOUBLE                         one bytes value  its eight bytes, little-endian, without rounding
     TYPE_STRING, TYPE_BYTES             one bytes value  str as UTF-8; bytes unchanged (an encoded image)
     TYPE_ARRAY_FLOAT32, _INT32          one bytes value  the array's bytes, little-endian, in C order, with

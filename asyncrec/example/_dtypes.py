@@ -111,8 +111,10 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
         fits = array.dtype.kind in numeric
         with np.errstate(all="ignore"):  # the comparison below finds values that do not fit
             values = array.astype(dtype) if fits else array
-        if fits and kind_of(dtype) == INT64:
+        if fits and (kind_of(dtype) == INT64 or array.dtype.kind in "iu"):
             fits = values.tolist() == array.tolist()
+        elif fits:
+            fits = not (np.isinf(values) & ~np.isinf(array)).any()
     if not fits:
         raise SchemaError(f"the default {default!r} is not a valid {dtype}")
     return np.array(values)

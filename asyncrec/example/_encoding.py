@@ -6,7 +6,7 @@ An `Encoder` is created once per schema, with one conversion function per featur
     FixedLen((), "str")        text
     FixedLen((), "bool")       True or False
     FixedLen((), an integer)   a whole number within the type's range
-    FixedLen((), a float)      a number
+    FixedLen((), a float)      a float, or an integer that the stored type can represent
     FixedLen((), t)            also a zero-dimensional NumPy or JAX array of such a value
     FixedLen(shape, t)         an array or nested lists of that shape, with values as above
     VarLen(t)                  a list, a tuple or a one-dimensional array, of any length

@@ -102,8 +102,15 @@ def stored(value: Any, dtype: FieldType) -> Any:
         return int(value)
     if dtype in (FieldType.TYPE_FLOAT, FieldType.TYPE_DOUBLE):
         _expect(value, "a float", float, np.floating, int, np.integer)
-        if float(value) != value and value == value:
-            raise SchemaError(f"{value} cannot be stored exactly as float64")
+        whole = isinstance(value, int | np.integer)
+        value = int(value) if whole else value  # Python compares an int and a float exactly
+        name, form = ("float32", "<f") if whole and dtype == FieldType.TYPE_FLOAT else ("float64", "<d")
+        try:
+            changed = struct.unpack(form, struct.pack(form, value))[0] != value and value == value
+        except (OverflowError, struct.error):
+            changed = True
+        if changed:
+            raise SchemaError(f"{value} cannot be stored exactly as {name}")
         return float(value) if dtype == FieldType.TYPE_FLOAT else struct.pack("<d", value)
     if dtype == FieldType.TYPE_STRING:
         _expect(value, "a str", str)

@@ -82,7 +82,7 @@ class Schema:
 
         A feature with a default, a VarLen, a Sparse, or a Sequence of VarLen may be missing or None.
         ``schema.decode(schema.encode(values))`` returns the values, with missing values filled in, and with 64-bit
-        floats rounded to 32 bits unless the entry is raw.
+        floats rounded to 32 bits unless the entry is raw. An integer that a float feature would round does not fit.
 
         Raises SchemaError, naming the feature, the value and the expected entry, if a value is missing, does not fit or
         is not in the schema. Raises TypeError if ``values`` is not a mapping.

@@ -95,6 +95,8 @@ def test_entry_for_absent_feature_adds_no_values(entry: Entry, expected: Entry |
         (lambda: FixedLen((), "int8", default=300), "the default 300 is not a valid int8"),
         (lambda: FixedLen((), "bool", default=1), "the default 1 is not a valid bool"),
         (lambda: FixedLen((), "float32", default="x"), "the default 'x' is not a valid float32"),
+        (lambda: FixedLen((), "float32", default=16777217), "the default 16777217 is not a valid float32"),
+        (lambda: FixedLen((2,), "float32", default=[1e300, 0]), r"the default \[1e\+300, 0\] is not a valid float32"),
         (lambda: FixedLen((), "bytes", default="x"), "the default 'x' is not a valid bytes"),
         (lambda: FixedLen((), "bytes", raw=True), "bytes values are already bytes; use raw=True only for numbers"),
         (lambda: Tensor("str", raw=True), "str values are already bytes; use raw=True only for numbers"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from asyncrec import FixedLen, Schema, VarLen, encode_example
 from asyncrec.errors import SchemaError
+from asyncrec.example import Sequence, Tensor
 
 
 class Unreadable:
@@ -49,3 +51,28 @@ def test_wrong_type_error_advises_expected_value(entry: Any, value: Any, said: s
         Schema({"a": entry}).encode({"a": value})
     assert str(raised.value).startswith("feature 'a': expected ")
     assert str(raised.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("entry", "largest", "value"),
+    [
+        (FixedLen((), "float32"), 1 << 24, int),
+        (FixedLen((), "float32"), 1 << 24, np.int64),
+        (FixedLen((), "float32"), 1 << 24, np.array),
+        (FixedLen((), "float16"), 1 << 11, int),
+        (FixedLen((), "float64"), 1 << 24, int),
+        (FixedLen((), "float64", raw=True), 1 << 53, int),
+        (FixedLen((1,), "float32"), 1 << 24, lambda number: [number]),
+        (VarLen("float32"), 1 << 63, lambda number: np.array([number], np.uint64)),
+        (VarLen("float64"), 1 << 24, lambda number: [number]),
+        (Tensor("float64", raw=True), 1 << 53, lambda number: [[number]]),
+        (Sequence(FixedLen((), "float32")), 1 << 24, lambda number: [number]),
+    ],
+)
+def test_integer_that_float_feature_would_change_is_rejected(entry: Any, largest: int, value: Any) -> None:
+    schema = Schema({"a": entry})
+    for number in (largest, 4 * largest if largest < 1 << 63 else largest):
+        read = schema.decode(schema.encode({"a": value(number)}))["a"]
+        assert np.ravel(getattr(read, "values", read)).tolist() == [number]
+    with pytest.raises(SchemaError, match=rf"^feature 'a'.*: expected .*{largest + 1}"):
+        schema.encode({"a": value(largest + 1)})

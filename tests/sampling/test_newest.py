@@ -235,6 +235,30 @@ async def test_damaged_place_in_state_is_rejected(entered: bool) -> None:
                 await stream.__aenter__()
 
 
+@pytest.mark.parametrize("entered", [False, True])
+async def test_state_without_its_newest_records_is_rejected(entered: bool) -> None:
+    """A stream that has not been entered does not know them, but it is at its beginning."""
+    site = Site(MemoryStorage())
+    await site.commit([Page(f"k{n}", 1) for n in range(9)], "w")
+    async with asyncrec.open_dataset("pages", storage=site.storage, newest="date") as dataset:
+        beginning = dataset.shuffled(seed=1).state_dict()
+        async with dataset.shuffled(seed=1) as stream:
+            first = await anext(stream)
+            state = stream.state_dict()
+        stream = dataset.shuffled(seed=1)
+        if entered:
+            await stream.__aenter__()
+        lost = {name: value for name, value in state.items() if name != "newest_records"}
+        for damaged in (lost, {**state, "newest_records": 5}):
+            with pytest.raises(ValueError, match=r"newest_records=(None|5), but .*: the state is damaged"):
+                stream.load_state_dict(damaged)
+        stream.load_state_dict(beginning)
+        if not entered:
+            await stream.__aenter__()
+        assert await anext(stream) == first
+        await stream.__aexit__(None, None, None)
+
+
 async def test_newest_option_requires_keys() -> None:
     site = Site(MemoryStorage())
     await site.commit([Page(None, 1)], "w")

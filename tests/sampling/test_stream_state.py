@@ -130,3 +130,24 @@ async def test_missing_shard_is_detected_before_first_record(tmp_path: Path) -> 
 async def test_state_lists_versions_of_current_shards_only(tmp_path: Path) -> None:
     state, _ = await taken_of(tmp_path, "interleave")
     assert [each[0] for each in state["versions"]] == [0, 1]
+
+
+async def test_state_without_digest_of_classes_is_rejected() -> None:
+    """A sampler that has not been entered does not know the classes, but it is at its beginning."""
+    storage = MemoryStorage()
+    await asyncrec.write_records("pages.tfrecord", [b"%d" % number for number in range(200)], storage=storage)
+    async with asyncrec.open_dataset("pages.tfrecord", storage=storage) as dataset:
+
+        def made() -> asyncrec.ClassBalancedSampler:
+            return asyncrec.ClassBalancedSampler(dataset, 3, 2, class_fn=len, seed=1)
+
+        beginning = made().state_dict()
+        async with made() as sampler:
+            first = await anext(sampler)
+            state = sampler.state_dict()
+        del state["classes"]
+        async with made() as sampler:
+            with pytest.raises(ValueError, match=r"the state has classes=None, but .*: the state is damaged"):
+                sampler.load_state_dict(state)
+            sampler.load_state_dict(beginning)
+            assert await anext(sampler) == first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,11 +46,15 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The records that a split instruction selects, the schema that decodes them, and datum's table of features."""
+    """The records that a split instruction selects, the schema that decodes them, and datum's table of features.
+
+    ``metadata`` is that of each split's manifest.
+    """
 
     slices: list[Slice]
     schema: Schema | None
     table: FeatureTable
+    metadata: list[Mapping[str, Any]]
 
 
 class SplitReader:
@@ -186,6 +190,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     shards: dict[str, list[Slice]] = {}
     schemas: list[Schema | None] = []
     tables: list[FeatureTable] = []
+    metadata: list[Mapping[str, Any]] = []
     foreign: dict[str, dict[str, int]] | None = None
     table: FeatureTable = {}
     for name in split.names:
@@ -193,6 +198,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
         if manifest is not None:
             shards[name] = await in_thread(_slices, manifest)
             schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
+            metadata.append(manifest.metadata)
             tables.append(manifest.metadata.get("features") or {})
             continue
         if foreign is None:
@@ -201,6 +207,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
             shards[name] = [Slice(file, None, "auto", 0, count, 0) for file, count in sorted(foreign[name].items())]
             schemas.append(schema_of_table(table) if table else None)
             tables.append(table)
+            metadata.append({})
     counts = {name: sum(shard.take for shard in found) for name, found in shards.items()}
     if counts.keys() != set(split.names):
         for name in await _names(folder):
@@ -223,7 +230,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     table = merged_tables(tables)
     for name, feature in table.items():
         feature["dense"] = feature["dense"] and all(name in each for each in tables)
-    return Found(slices, schema, table)
+    return Found(slices, schema, table, metadata)
 
 
 async def _names(folder: Storage) -> set[str]:

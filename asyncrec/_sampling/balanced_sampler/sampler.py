@@ -201,8 +201,9 @@ class ClassBalancedSampler:
         if self._chosen and isinstance(state, Mapping) and (seed := check_seed(state.get("seed"))) is not None:
             identity = {**identity, "seed": seed}
         self._dataset.versions.check_state(state, _KIND, identity)
-        position = StateValues(state).whole("position")
-        classes = state.get("classes")  # absent with class_feature, or if the saved sampler had not been entered
+        values = StateValues(state)
+        position = values.whole("position")
+        classes = None if self._class_fn is None else values.digest("classes", position=position)
         if None not in (classes, self._classes_digest) and classes != self._classes_digest:
             raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
         self._classes_digest = self._classes_digest or classes

@@ -254,7 +254,7 @@ class ShuffledStream:
         values = StateValues(state)
         epoch, position = values.whole("epoch"), values.whole("position")
         run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
-        digest = None if self._dataset.newest is None else values.plain("newest_records")
+        digest = None if self._dataset.newest is None else values.digest("newest_records", position=position)
         if self._order.chosen is not None:
             _check_digest(self._dataset.manifest.path, digest, self._digest)
         self._batches.go_on(epoch, position, run)

@@ -36,10 +36,11 @@ def numbers_of(column: Array, dtype: str, *, narrow: bool = True, raw: bool = Fa
     if kind_of(dtype) != FLOAT:
         wanted = pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))
         return _array(column.cast(wanted))
-    whole = pa.types.is_integer(column.type) and dtype != "float64"
-    if not pa.types.is_floating(column.type):
-        column = column.cast(pa.float32() if whole else pa.float64())  # rejects an integer that would change
     stored = np.dtype("float32" if dtype == "float64" and not raw else dtype)
+    whole = pa.types.is_integer(column.type)
+    if not pa.types.is_floating(column.type):
+        # This rejects an integer that would change.
+        column = column.cast(pa.float64() if stored.itemsize == 8 else pa.float32())
     return _narrowed(_array(column), stored, rounds=narrow and not whole, whole=whole)
 
 

@@ -22,7 +22,7 @@ from asyncrec._sampling.record_set import RecordSet
 from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._from_records import BatchMaker
-from asyncrec.integrations.arrow._types import arrow_schema, known_arrow, restored
+from asyncrec.integrations.arrow._types import ARROW_SCHEMA, arrow_schema, encode_arrow, known_arrow, restored
 from asyncrec.integrations.arrow._units import kind_of_time, leaf_of, with_leaf
 from asyncrec.storage._base import Storage
 from asyncrec.tools._newest import newest_records
@@ -127,13 +127,11 @@ async def make_plan(
     if part_bytes is not None and part_bytes < 1:
         raise ArgumentValueError(f"part_bytes={part_bytes}: must be at least 1")
     wanted = None if columns is None else list(columns)
-    metadata: Mapping[str, Any] = {}
     if split is None:
         async with selected(path, storage=storage, storage_options=storage_options) as selection:
             base = selection.base if storage is None else ""
             found = None if selection.schema is None else Schema.from_json(selection.schema)
-            if len(selection.datasets) == 1:
-                metadata = selection.datasets[0].manifest.metadata
+            metadata = [dataset.manifest.metadata for dataset in selection.datasets]
             maker = _maker(path, schema if schema is not None else found, wanted, metadata)
             chosen = None if newest is None else await newest_records(selection, newest)
             parts = await in_thread(_parts_of, selection, storage is not None, chosen, worker)
@@ -144,10 +142,10 @@ async def make_plan(
         raise ArgumentValueError("storage= cannot be combined with a split; pass the split's path and storage_options=")
     else:
         base = os.fspath(path).rstrip("/") + "/" if os.fspath(path) else ""
-        parts, found = await _parts_of_split(path, base, split, storage_options)
+        parts, found, metadata = await _parts_of_split(path, base, split, storage_options)
         async with open_folder(path, None, storage_options) as folder:
             parts = await _cut_all(share(parts, worker), part_bytes, folder, base)
-        maker = _maker(path, schema if schema is not None else found, wanted, {})
+        maker = _maker(path, schema if schema is not None else found, wanted, metadata)
     return Plan(parts=tuple(parts), maker=maker)
 
 
@@ -208,7 +206,7 @@ def _parts_of(selection: Selection, opened: bool, chosen: RecordSet | None, work
 
 async def _parts_of_split(
     path: str | os.PathLike[str], base: str, split: str, storage_options: dict[str, Any] | None
-) -> tuple[list[Part], Schema | None]:
+) -> tuple[list[Part], Schema | None, list[Mapping[str, Any]]]:
     found = await find_split(path, split, storage_options=storage_options)
     parts = [
         Part(
@@ -222,7 +220,7 @@ async def _parts_of_split(
         )
         for each in found.slices
     ]
-    return parts, found.schema
+    return parts, found.schema, found.metadata
 
 
 async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
@@ -286,17 +284,44 @@ def _next(begins: NDArray[np.intp], record: int) -> int:
 
 
 def _maker(
-    path: str | os.PathLike[str], schema: Schema | Any, columns: list[str] | None, metadata: Mapping[str, Any]
+    path: str | os.PathLike[str], schema: Schema | Any, columns: list[str] | None, metadata: list[Mapping[str, Any]]
 ) -> BatchMaker:
     if schema is None:
         raise SchemaError(
             f"{os.fspath(path)}: the data set has no schema; pass schema=, for example Schema.infer(records)"
         )
-    if isinstance(schema, Schema):
-        maker = BatchMaker(schema, columns=columns)
-        return BatchMaker(maker.schema, arrow=restored(arrow_schema(maker.schema), metadata))
     maker = BatchMaker(schema, columns=columns)
-    return BatchMaker(schema, columns=columns, stored=_other_units(path, maker.arrow, known_arrow(metadata)))
+    if isinstance(schema, Schema):
+        plain = arrow_schema(maker.schema)
+        return BatchMaker(maker.schema, arrow=restored(plain, _common(path, metadata, plain.names)))
+    times = [field.name for field in maker.arrow if kind_of_time(leaf_of(field.type)) is not None]
+    known = known_arrow(_common(path, metadata, times))
+    return BatchMaker(schema, columns=columns, stored=_other_units(path, maker.arrow, known))
+
+
+def _common(path: str | os.PathLike[str], metadata: list[Mapping[str, Any]], names: list[str]) -> Mapping[str, Any]:
+    """Return metadata with the Arrow types of these columns that all the data sets have in common.
+
+    Raises:
+        SchemaError: two data sets store different kinds or units of time in a column, as integers of the same type.
+    """
+    texts = {each.get(ARROW_SCHEMA) for each in metadata if isinstance(each.get(ARROW_SCHEMA), str | None)}
+    if len(metadata) < 2 or len(texts) < 2:
+        return metadata[0] if metadata else {}
+    known = [known_arrow(each) or pa.schema([]) for each in metadata]
+    fields = []
+    for name in names:
+        found = [each.field(name) for each in known if each.get_field_index(name) >= 0]
+        times = [field.type for field in found if kind_of_time(leaf_of(field.type)) is not None]
+        for other in times[1:]:
+            if leaf_of(other) != leaf_of(times[0]):
+                raise SchemaError(
+                    f"{os.fspath(path)}: column {name!r} is {times[0]} in one data set, but {other} in another; read "
+                    "the data sets one by one, and cast the column, or leave it out with columns="
+                )
+        if len(found) == len(known) and all(field.type == found[0].type for field in found):
+            fields.append(found[0])
+    return {ARROW_SCHEMA: encode_arrow(pa.schema(fields))}
 
 
 def _other_units(path: str | os.PathLike[str], wanted: Any, stored: Any) -> dict[str, Any]:

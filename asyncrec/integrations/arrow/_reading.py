@@ -80,7 +80,8 @@ async def open_batches(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        SchemaError: no schema is stored or passed; or, while reading, a record does not match the schema.
+        SchemaError: no schema is stored or passed; the data sets at ``path`` store a column in different units of time;
+            or, while reading, a record does not match the schema.
         ValueError: a column or split does not exist, a number is out of range, the values of the feature ``newest``
             have no order, or ``newest`` is combined with a split.
         CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after all records before the

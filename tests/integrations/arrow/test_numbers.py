@@ -78,6 +78,14 @@ def test_integer_that_float16_would_change_is_rejected(kind: Any) -> None:
             stored(pa.array([1, number], kind), FixedLen((), "float16"))
 
 
+def test_integer_that_float64_feature_would_change_is_rejected() -> None:
+    for raw, largest in ((False, 1 << 24), (True, 1 << 53)):
+        entry = FixedLen((), "float64", raw=raw)
+        assert stored(pa.array([largest]), entry) == [largest]
+        with pytest.raises(SchemaError, match=rf"column 'x': .*{largest + 1}"):
+            stored(pa.array([1, largest + 1]), entry)
+
+
 def test_raw_doubles_keep_all_bits() -> None:
     for narrow in (True, False):
         assert stored(pa.array([0.1, 1e300]), FixedLen((), "float64", raw=True), narrow=narrow) == [0.1, 1e300]

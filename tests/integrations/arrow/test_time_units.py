@@ -241,3 +241,27 @@ async def test_reader_rejects_times_of_another_width(tmp_path: Path) -> None:
         await writer.write(times(pa.date64(), 86_400_000))
     with pytest.raises(SchemaError, match=r"d: column 'when' is stored as date64\[ms\].*request date64\[ms\]"):
         await table_of(tmp_path / "d", schema=pa.schema({"when": pa.date32()}))
+
+
+async def test_data_sets_with_same_unit_read_as_times(tmp_path: Path) -> None:
+    for name, text in (("a", pa.string()), ("b", pa.large_string())):
+        write_batches(tmp_path / name, times(US, SECOND).append_column("text", pa.array(["x"], text)))
+    assert (await table_of(tmp_path, split="a+b[:0]")).to_pydict() == {"when": [SECOND], "text": ["x"]}
+    assert (await table_of(tmp_path, split="a+b")).to_pydict() == {"when": [SECOND] * 2, "text": ["x"] * 2}
+    for name in ("c", "d/e", "d/f"):
+        write_batches(tmp_path / name, times(US, SECOND))
+    assert (await table_of(tmp_path, split="c")).column("when").combine_chunks().equals(pa.array([SECOND], US))
+    assert (await table_of(tmp_path / "d")).column("when").combine_chunks().equals(pa.array([SECOND] * 2, US))
+    assert (await table_of(tmp_path / "d", split="e+f")).to_pydict() == {"when": [SECOND] * 2}
+
+
+@pytest.mark.parametrize("other", [MS, pa.timestamp("us", "UTC"), pa.duration("us")], ids=str)
+async def test_data_sets_with_other_times_are_not_read_together(tmp_path: Path, other: Any) -> None:
+    for name, kind in (("a", US), ("b", other)):
+        table = pa.table({"when": pa.array([5], pa.int64()).cast(kind), "n": [1]})
+        write_batches(tmp_path / name, table)
+    for options in ({}, {"split": "a+b"}, {"schema": pa.schema({"when": US})}):
+        with pytest.raises(SchemaError, match=r"column 'when' is timestamp\[us\] in one data set, but .*in another;"):
+            await table_of(tmp_path, **options)
+    assert (await table_of(tmp_path, columns=["n"])).to_pydict() == {"n": [1, 1]}
+    assert (await table_of(tmp_path, schema=pa.schema({"when": pa.int64()}))).to_pydict() == {"when": [5, 5]}

@@ -10,6 +10,8 @@ Values that JSON cannot represent are marked:
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        the bytes of a record that is not an Example
 
+An Example whose features have exactly the names of such an object becomes ``{"$context": {...}, "$lists": {}}``.
+
 ``to_json`` and ``from_json`` are inverses, except for details that are lost when an Example is decoded (the kind of an
 empty list, the order and packing of the features on the wire), and for the payload of a NaN.
 """
@@ -26,6 +28,9 @@ import numpy as np
 
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import Decoded, decode_sequence_example, encode_example, encode_sequence_example
+
+# The names of the members by which ``from_json`` recognizes an object that is not the features of an Example.
+_RECORD, _SEQUENCE = _RESERVED = ({"$record"}, {"$context", "$lists"})
 
 
 def is_example(record: bytes) -> bool:
@@ -59,7 +64,7 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
     if not context and not sequences:
         return {"$record": _bytes(record)}
     features = {name: _feature(value, name in lists) for name, value in context.items() if only is None or name in only}
-    if not sequences:
+    if not sequences and features.keys() not in _RESERVED:
         return features
     return {
         "$context": features,
@@ -82,13 +87,15 @@ def from_json(value: object) -> bytes:
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
-    if value.keys() == {"$record"}:
+    if value.keys() == _RECORD:
         record = _value(value["$record"])
         return record.encode() if isinstance(record, str) else _only_bytes(record)
-    if value.keys() == {"$context", "$lists"}:
+    if value.keys() == _SEQUENCE:
         context, lists = value["$context"], value["$lists"]
         if not isinstance(context, Mapping) or not isinstance(lists, Mapping):
             raise SchemaError("$context and $lists must be objects")
+        if not lists:
+            return encode_example(_features(context), narrow=True)
         return encode_sequence_example(
             _features(context), {name: [_plain(step) for step in steps] for name, steps in lists.items()}, narrow=True
         )

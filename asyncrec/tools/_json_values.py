@@ -63,13 +63,17 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
         return {"$record": _bytes(record)}
     if not context and not sequences:
         return {"$record": _bytes(record)}
-    features = {name: _feature(value, name in lists) for name, value in context.items() if only is None or name in only}
+    features = {
+        name: feature_to_json(value, always_list=name in lists)
+        for name, value in context.items()
+        if only is None or name in only
+    }
     if not sequences and features.keys() not in _RESERVED:
         return features
     return {
         "$context": features,
         "$lists": {
-            name: [_feature(step, False) for step in steps]
+            name: [feature_to_json(step) for step in steps]
             for name, steps in sequences.items()
             if only is None or name in only
         },
@@ -149,7 +153,8 @@ def _only_bytes(value: object) -> bytes:
     return value
 
 
-def _feature(value: Decoded, always_list: bool) -> Any:
+def feature_to_json(value: Decoded, *, always_list: bool = False) -> Any:
+    """Return the JSON value of a feature. Different values have different JSON texts, except for NaNs."""
     values = list(map(_encoder(value), value.tolist() if isinstance(value, np.ndarray) else value))
     return values[0] if len(values) == 1 and not always_list else values
 

@@ -86,8 +86,8 @@ def from_json(value: object) -> bytes:
     `True` and `False` become int64; `None` means that the feature is absent.
 
     Raises:
-        SchemaError: the value is not an object, or a member cannot be a feature, such as an unmarked object or a list
-            of mixed types.
+        SchemaError: the value is not an object, or a member cannot be a feature, such as an unmarked object, an
+            unmarked infinity or a list of mixed types.
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
@@ -144,6 +144,8 @@ def _value(value: Any) -> Any:
         raise SchemaError(f"an object cannot be the value of a feature: {str(value)[:80]}")
     if isinstance(value, list):
         raise SchemaError("a nested list cannot be the value of a feature; flatten it")
+    if isinstance(value, float) and math.isinf(value):  # Python's parser returns infinity for a number such as 1e400
+        raise SchemaError("a number is out of range for float32; infinity is written as {'$float': 'inf'}")
     return value
 
 

@@ -30,7 +30,7 @@ from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import Decoded, decode_sequence_example, encode_example, encode_sequence_example
 
 # The names of the members by which ``from_json`` recognizes an object that is not the features of an Example.
-_RECORD, _SEQUENCE = _RESERVED = ({"$record"}, {"$context", "$lists"})
+RECORD, SEQUENCE = _RESERVED = ({"$record"}, {"$context", "$lists"})
 
 
 def is_example(record: bytes) -> bool:
@@ -91,10 +91,10 @@ def from_json(value: object) -> bytes:
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
-    if value.keys() == _RECORD:
+    if value.keys() == RECORD:
         record = _value(value["$record"])
         return record.encode() if isinstance(record, str) else _only_bytes(record)
-    if value.keys() == _SEQUENCE:
+    if value.keys() == SEQUENCE:
         context, lists = value["$context"], value["$lists"]
         if not isinstance(context, Mapping) or not isinstance(lists, Mapping):
             raise SchemaError("$context and $lists must be objects")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json as json_format
+import re
+from typing import Annotated, Any
 
 import typer
 
 from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, StorageOptions, feature_option, run_async
-from asyncrec.cli._output import print_json, say, table
+from asyncrec.cli._output import clean, print_json, say, table
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Wheres, conditions
 from asyncrec.cli._values import opened
+
+# Texts that look like another value, or that differ from another text only in white space or an escape sequence.
+_AMBIGUOUS = re.compile(r'(\(absent\)|-?[\d,.]+(e[+-]?\d+)?|["[{\s].*|.*\s|.*\\.*|)', re.DOTALL)
 
 
 def command(
@@ -46,9 +51,16 @@ def command(
         if shards:
             table(["shard", "records"], report.shards)
         if report.by is not None:
-            rows = (("(absent)" if value is None else value, n) for value, n in report.by.items())
-            table([by or "", "records"], rows)
+            table([by or "", "records"], [(_told(value), n) for value, n in report.by])
         say(f"{report.records} in total")
     else:
         say(str(report.records))
     return 0
+
+
+def _told(value: Any) -> int | str:
+    """Return a cell of the table, which is different for each value. Text is quoted only if it could be misread."""
+    if value is None:
+        return "(absent)"
+    plain = isinstance(value, str) and clean(value, line=True) == value and not _AMBIGUOUS.fullmatch(value)
+    return value if plain or isinstance(value, int) else json_format.dumps(value, ensure_ascii=False)

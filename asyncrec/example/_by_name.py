@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from asyncrec.errors import ArgumentValueError, DecodeError, SchemaError
+from asyncrec.example._codec import Decoded
 from asyncrec.example._compound import Sequence as FeatureList
 from asyncrec.example._schema import Schema
 from asyncrec.example._varints import int64_values
-from asyncrec.example._wire import INT64, Raw, parse_example
+from asyncrec.example._wire import INT64, NONE, Raw, parse_example
 
 # The maximum number of names in an error message.
 MOST_NAMED = 30
@@ -55,7 +56,15 @@ def unknown_feature(name: str, features: Collection[str], path: str) -> Argument
 
 def values_of(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
     """Return the values of a feature from its wire format."""
+    values = decoded_of(kind, payload)
+    found: list[Any] = values if isinstance(values, list) else values.tolist()
+    return found
+
+
+def decoded_of(kind: int, payload: bytes | list[bytes]) -> Decoded:
+    """Return the values of a feature from its wire format, like ``decode_example``. An array may be read-only."""
     if isinstance(payload, list):
         return payload
-    found: list[Any] = (int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")).tolist()
-    return found
+    if kind == NONE:
+        return []
+    return int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")

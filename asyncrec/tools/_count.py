@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from asyncrec._arguments import Size
 from asyncrec._concurrency.map import side_by_side
@@ -17,11 +18,12 @@ from asyncrec._sampling.random_access.indexes import read_index, scan_shard
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ArgumentValueError, DecodeError
-from asyncrec.example._by_name import features_of, unknown_feature, values_of
+from asyncrec.example._by_name import decoded_of, features_of, unknown_feature
 from asyncrec.example._wire import NONE, parse_example
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._conditions import Conditions, Where
+from asyncrec.tools._json_values import feature_to_json
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import check_count, open_committed
@@ -35,13 +37,14 @@ class CountReport:
     """The result of `count`: the number of records in total, and in each shard.
 
     Attributes:
-        by: the number of records with each value of the feature, the most frequent first; `None` counts the records
-            without the feature.
+        by: the values of the feature, the most frequent first, each with its number of records. A value has the form
+            of JSON lines: an integer, a float, text, a list of several, or an object for values that JSON cannot
+            represent; `None` counts the records without the feature.
     """
 
     path: str
     shards: list[tuple[str, int]] = field(default_factory=list)
-    by: Mapping[CountedValue, int] | None = None
+    by: list[tuple[Any, int]] | None = None
 
     @property
     def records(self) -> int:
@@ -52,7 +55,7 @@ class CountReport:
             "path": self.path,
             "records": self.records,
             "shards": [{"path": path, "records": records} for path, records in self.shards],
-            "by": None if self.by is None else [{"value": value, "records": n} for value, n in self.by.items()],
+            "by": None if self.by is None else [{"value": value, "records": n} for value, n in self.by],
         }
 
 
@@ -145,9 +148,6 @@ MOST_VALUES = 10_000
 # The maximum number of feature names that an error message lists if there is no schema.
 _MOST_NAMED = 30
 
-# The value under which a record is counted: `None` if it lacks the feature, or a list as text if it has several values.
-CountedValue: TypeAlias = int | float | str | None
-
 
 class CountsBy:
     """Counts the records of a selection that meet all conditions, grouped by the feature ``by``, in bounded memory.
@@ -167,7 +167,7 @@ class CountsBy:
             raise unknown_feature(by, self._known, selection.path)
         self._conditions = Conditions(where, self._known, selection.path) if where else None
         self.side_by_side = self._conditions is None or self._known is not None
-        self._counts: Counter[CountedValue] = Counter()
+        self._counts: Counter[str | None] = Counter()  # by the JSON text of the value
         self._seen: dict[str, None] = {}
 
     async def count(self, shard: SelectedShard) -> int:
@@ -193,8 +193,8 @@ class CountsBy:
         check_count(shard, read)
         return found
 
-    def end(self) -> Mapping[CountedValue, int] | None:
-        """Return the counts, with the most frequent value first, or `None` if ``by`` is `None`.
+    def end(self) -> list[tuple[Any, int]] | None:
+        """Return each value and its count, with the most frequent value first, or `None` if ``by`` is `None`.
 
         Raises:
             ValueError: there were records, but none had the feature.
@@ -205,13 +205,14 @@ class CountsBy:
             return None
         if self._counts and set(self._counts) == {None} and self._known is None:
             raise unknown_feature(self._by, self._seen, self._selection.path)
-        return dict(sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0]))))
+        rows = sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0])))
+        return [(None if text is None else json.loads(text), records) for text, records in rows]
 
-    def _look(self, records: list[bytes]) -> tuple[int, Counter[CountedValue], dict[str, None]]:
+    def _look(self, records: list[bytes]) -> tuple[int, Counter[str | None], dict[str, None]]:
         """Parse and count the records. Blocks."""
         if self._conditions is not None:
             records = [records[at] for at in self._conditions.chosen(records)]
-        counts: Counter[CountedValue] = Counter()
+        counts: Counter[str | None] = Counter()
         seen: dict[str, None] = {}
         for record in records if self._by is not None else ():
             try:
@@ -220,16 +221,6 @@ class CountsBy:
                 features = {}
             if len(seen) < _MOST_NAMED:
                 seen |= dict.fromkeys(features)
-            kind, payload = features.get(self._by or "", (NONE, b""))
-            values = [] if kind == NONE else [_shown(value) for value in values_of(kind, payload)]
-            counts[None if not values else values[0] if len(values) == 1 else str(values)] += 1
+            values = decoded_of(*features.get(self._by or "", (NONE, b"")))
+            counts[json.dumps(feature_to_json(values)) if len(values) else None] += 1
         return len(records), counts, seen
-
-
-def _shown(value: object) -> int | float | str:
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return str(value)  # JSON has no NaN or infinity, and all NaNs share one key
-    assert isinstance(value, int | float), "a feature has bytes, integers or floats"
-    return value

@@ -10,6 +10,8 @@ Values that JSON cannot represent are marked:
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        the bytes of a record that is not an Example
 
+An Example whose features have exactly the names of such an object becomes ``{"$context": {...}, "$lists": {}}``.
+
 ``to_json`` and ``from_json`` are inverses, except for details that are lost when an Example is decoded (the kind of an
 empty list, the order and packing of the features on the wire), and for the payload of a NaN.
 """
@@ -26,6 +28,9 @@ import numpy as np
 
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import Decoded, decode_sequence_example, encode_example, encode_sequence_example
+
+# The names of the members by which ``from_json`` recognizes an object that is not the features of an Example.
+RECORD, SEQUENCE = _RESERVED = ({"$record"}, {"$context", "$lists"})
 
 
 def is_example(record: bytes) -> bool:
@@ -58,13 +63,17 @@ def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str]
         return {"$record": _bytes(record)}
     if not context and not sequences:
         return {"$record": _bytes(record)}
-    features = {name: _feature(value, name in lists) for name, value in context.items() if only is None or name in only}
-    if not sequences:
+    features = {
+        name: feature_to_json(value, always_list=name in lists)
+        for name, value in context.items()
+        if only is None or name in only
+    }
+    if not sequences and features.keys() not in _RESERVED:
         return features
     return {
         "$context": features,
         "$lists": {
-            name: [_feature(step, False) for step in steps]
+            name: [feature_to_json(step) for step in steps]
             for name, steps in sequences.items()
             if only is None or name in only
         },
@@ -77,18 +86,20 @@ def from_json(value: object) -> bytes:
     `True` and `False` become int64; `None` means that the feature is absent.
 
     Raises:
-        SchemaError: the value is not an object, or a member cannot be a feature, such as an unmarked object or a list
-            of mixed types.
+        SchemaError: the value is not an object, or a member cannot be a feature, such as an unmarked object, an
+            unmarked infinity or a list of mixed types.
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
-    if value.keys() == {"$record"}:
+    if value.keys() == RECORD:
         record = _value(value["$record"])
         return record.encode() if isinstance(record, str) else _only_bytes(record)
-    if value.keys() == {"$context", "$lists"}:
+    if value.keys() == SEQUENCE:
         context, lists = value["$context"], value["$lists"]
         if not isinstance(context, Mapping) or not isinstance(lists, Mapping):
             raise SchemaError("$context and $lists must be objects")
+        if not lists:
+            return encode_example(_features(context), narrow=True)
         return encode_sequence_example(
             _features(context), {name: [_plain(step) for step in steps] for name, steps in lists.items()}, narrow=True
         )
@@ -133,6 +144,8 @@ def _value(value: Any) -> Any:
         raise SchemaError(f"an object cannot be the value of a feature: {str(value)[:80]}")
     if isinstance(value, list):
         raise SchemaError("a nested list cannot be the value of a feature; flatten it")
+    if isinstance(value, float) and math.isinf(value):  # Python's parser returns infinity for a number such as 1e400
+        raise SchemaError("a number is out of range for float32; infinity is written as {'$float': 'inf'}")
     return value
 
 
@@ -142,7 +155,8 @@ def _only_bytes(value: object) -> bytes:
     return value
 
 
-def _feature(value: Decoded, always_list: bool) -> Any:
+def feature_to_json(value: Decoded, *, always_list: bool = False) -> Any:
+    """Return the JSON value of a feature. Different values have different JSON texts, except for NaNs."""
     values = list(map(_encoder(value), value.tolist() if isinstance(value, np.ndarray) else value))
     return values[0] if len(values) == 1 and not always_list else values
 

@@ -344,6 +344,18 @@ def test_count_groups_records_by_feature(run: Run, data: Path) -> None:
     assert run("count", "data/pages", "--by", "nothing").code == 2
 
 
+def test_count_shows_each_value_differently(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values: list[object] = [1, 1.0, b"1", b"1.0", 1000, b"1,000", 0.001, 0.002, [1, 2], b"[1, 2]", b"\xff", b"\\xff"]
+    values += [b"", b" ", b"a", b"a ", b"a\n", b"a\\n", b'"a"', b"(absent)", float("nan"), b"nan", b'{"$float": "nan"}']
+    records = [asyncrec.encode_example({"a": value}) for value in values]
+    asyncrec.blocking.write_records("x.tfrecord", [*records, asyncrec.encode_example({"b": 1})])
+    _, *rows, _ = run("count", "x.tfrecord", "--by", "a").ok().splitlines()
+    shown = [row.rsplit(maxsplit=1)[0] for row in rows]
+    assert len(set(shown)) == len(values) + 1
+    assert {"a", "nan", '"1"', "1", "1.0", '"a "', "(absent)", '"(absent)"'} <= set(shown)
+
+
 def test_schema_command_shows_stored_or_inferred_schema(run: Run, data: Path) -> None:
     assert "from the manifest" in run("schema", "data/pages").ok()
     inferred = json.loads(run("schema", "data/pages", "--infer", "--json").ok())

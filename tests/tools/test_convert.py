@@ -111,6 +111,15 @@ async def test_json_lines_error_names_invalid_line(storage: Storage) -> None:
     assert [bad.where for bad in report.bad] == ["line 3", "line 4"]
 
 
+async def test_json_number_beyond_float32_does_not_become_infinity(storage: Storage) -> None:
+    lines = [b'{"a": 1e400}', b'{"a": [-1e400, 1]}', b'{"a": 1e39}', b'{"a": [Infinity, -Infinity]}', b'{"a": NaN}']
+    await storage.put("x.jsonl", b"\n".join(lines))
+    report = await convert(storage, "x.jsonl", "set")
+    assert [bad.where for bad in report.bad] == ["line 1", "line 2", "line 3"]
+    values = [each["a"].tolist() for each in await decoded(storage, "set")]
+    assert str(values) == "[[inf, -inf], [nan]]"
+
+
 async def test_json_lines_end_at_damaged_compression(storage: Storage) -> None:
     content = gzip.compress(b'{"a": 1}\n' * 100_000)
     await storage.put("x.jsonl.gz", content[: len(content) // 2])

@@ -177,3 +177,11 @@ def test_line_values_are_counted_before_parsing(value: str) -> None:
 def test_line_with_most_allowed_values_is_read() -> None:
     numbers = ",".join(["0.5"] * 16_000)
     assert len(_Parser("x", max_record_bytes=1 << 20).feed(f'{{"a":[{numbers}]}}\n'.encode()).records) == 1
+
+
+@pytest.mark.parametrize("names", [["$record"], ["$context", "$lists"], ["$lists", "a"], ["$record", "a"]])
+async def test_reserved_names_become_columns(storage: Storage, names: list[str]) -> None:
+    await asyncrec.write_records("x.tfrecord", [asyncrec.encode_example(dict.fromkeys(names, 7))], storage=storage)
+    await tools.convert("x.tfrecord", "x.csv", storage=storage, target_storage=storage)
+    rows = (await storage.get("x.csv")).decode().splitlines()
+    assert rows == [",".join(names), ",".join("7" for _ in names)]

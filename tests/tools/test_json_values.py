@@ -39,6 +39,14 @@ def test_examples_round_trip_byte_for_byte(features: dict[str, object]) -> None:
     assert through_json(record, lists=set(features)) == record
 
 
+@pytest.mark.parametrize("names", [["$record"], ["$context", "$lists"], ["$record", "x"], ["$base64"], ["$float"]])
+@pytest.mark.parametrize("value", ["nan", b"\xff", 3, [1.5, 2.5]])
+def test_features_with_reserved_names_round_trip(names: list[str], value: object) -> None:
+    record = encode_example(dict.fromkeys(names, value))
+    assert through_json(record) == record
+    assert through_json(record, lists=names) == record
+
+
 @given(st.binary(max_size=60))
 def test_other_records_round_trip_byte_for_byte(record: bytes) -> None:
     if not is_example(record):

@@ -17,7 +17,7 @@ from typing import Any
 from asyncrec.errors import SchemaError
 from asyncrec.plugins._hookspecs import hookimpl
 from asyncrec.plugins._kinds import Format
-from asyncrec.tools._json_values import lists_of, to_json
+from asyncrec.tools._json_values import RECORD, SEQUENCE, lists_of, to_json
 
 
 class CsvEncoder:
@@ -47,13 +47,15 @@ class CsvEncoder:
 
     def _row(self, record: bytes, at: int) -> list[Any]:
         values = to_json(record, lists=self._lists)
-        if "$record" in values:
+        if values.keys() == RECORD:
             raise SchemaError(f"record {at} of the batch is not an Example, so it has no features to write as columns")
-        if "$lists" in values:
-            raise SchemaError(
-                f"record {at} of the batch is a SequenceExample, which does not fit in a table; convert to JSON "
-                "lines instead"
-            )
+        if values.keys() == SEQUENCE:
+            if values["$lists"]:
+                raise SchemaError(
+                    f"record {at} of the batch is a SequenceExample, which does not fit in a table; convert to JSON "
+                    "lines instead"
+                )
+            values = values["$context"]
         if extra := sorted(values.keys() - self._known):
             raise SchemaError(
                 f"record {at} of the batch has the feature {extra[0]!r}, which is not in the schema and therefore "

@@ -23,6 +23,8 @@ _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 # The approximate size of a Python value. In total, the values in a line may take as much memory as the largest record.
 _VALUE_BYTES = 64
+# The constants that some programs write for values that JSON has no number for.
+_CONSTANTS = {name: {"$float": text} for name, text in (("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf"))}
 
 
 @asynccontextmanager
@@ -136,7 +138,7 @@ class _Parser:
                 f"the line has {values:,} commas and brackets, but the limit is {most:,}; write large arrays as "
                 '{"$base64": "..."}, or as Parquet'
             )
-        return json.loads(line)
+        return json.loads(line, parse_constant=_CONSTANTS.__getitem__)
 
     def _bad(self, reason: str) -> BadMember:
         return BadMember(self._path, f"line {self._line}", reason)

@@ -73,7 +73,7 @@ def timed(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
 
 
 def watched(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
-    """Return the same with a heartbeat that measures how long the loop is blocked; separate, as this slows it down."""
+    """Return a separate contender whose heartbeat measures how long the loop is blocked, because that slows it down."""
 
     def maker(case: Case) -> Job:
         main = make(case)

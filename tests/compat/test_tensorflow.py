@@ -437,7 +437,7 @@ def test_text_and_bytes_convert_to_each_other() -> None:
     assert tf.compat.as_text("ü".encode()) == tf.compat.v1.compat.as_str("ü") == "ü"
     for func in (tf.as_bytes, tf.as_text):
         with pytest.raises(TypeError, match="Expected binary or unicode string, got 3"):
-            func(3)  # type: ignore[arg-type]  # what is tested
+            func(3)  # type: ignore[arg-type]  # deliberately wrong
 
 
 # -- TensorFlow's bugs ------------------------------------------------------------------------------------------------

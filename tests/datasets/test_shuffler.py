@@ -267,4 +267,4 @@ def test_invalid_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         HashShuffler("s", memory_limit=0)
     with pytest.raises(ValueError, match="on_duplicate must be 'raise', 'first' or 'last', not 'skip'"):
-        HashShuffler("s", on_duplicate="skip")  # type: ignore[arg-type]  # what is being tested
+        HashShuffler("s", on_duplicate="skip")  # type: ignore[arg-type]  # deliberately wrong

@@ -327,7 +327,7 @@ def test_schema_equality_includes_entries_and_order() -> None:
 
 def test_schema_rejects_non_entry_and_conflicting_readers() -> None:
     with pytest.raises(TypeError, match="'a': 'int64' is not an entry of a schema"):
-        Schema({"a": "int64"})  # type: ignore[dict-item]  # what is tested
+        Schema({"a": "int64"})  # type: ignore[dict-item]  # deliberately wrong
     with pytest.raises(SchemaError, match="'x_shape' and 'x' disagree about the kind of 'x_shape'"):
         Schema({"x": Tensor("float32"), "x_shape": VarLen("float32")})
     schema = Schema({"x": Tensor("float32"), "x_shape": VarLen("int64")})
@@ -502,7 +502,7 @@ def test_decode_rejects_non_record_with_clear_message(wrong: Any) -> None:
     with pytest.raises(TypeError, match=f"^a record must be bytes, not {type(wrong).__name__}$"):
         schema.decode(wrong)
     with pytest.raises(TypeError, match="expected a list of records, not bytes"):
-        schema.decode_batch(b"x")  # type: ignore[arg-type]  # on purpose
+        schema.decode_batch(b"x")  # type: ignore[arg-type]  # deliberately wrong
     record = schema.encode({"a": 3})
     assert schema.decode(bytearray(record)) == schema.decode(memoryview(record)) == {"a": 3}
 

@@ -2,7 +2,7 @@
 
 The problem: W pauses for a day, A presumes W dead and ends its log, and W wakes up in the middle of a request. The
 naive solution is a lease: W stops unless it has renewed the lease in time. But W cannot check the clock and send a
-request in a single step. W's next number decides instead: the exclusive creation fails and tells W that it has lost,
+request in a single step. Instead, W creates its next entry exclusively: if that fails, W knows that it has lost,
 and W acknowledges only what it has won.
 """
 

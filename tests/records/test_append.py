@@ -44,7 +44,7 @@ async def test_growing_file_is_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 22))
-async def test_append_cuts_torn_tail_and_keeps_earlier_records(tmp_path: Path, cut: int) -> None:
+async def test_append_truncates_torn_tail_and_keeps_earlier_records(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "events"
     await append(path, b"whole", b"torn!")
     path.write_bytes(path.read_bytes()[:-cut])
@@ -315,7 +315,7 @@ async def test_torn_tail_is_truncated_and_synced_before_append(
         assert not [what for what in disk.taken() if what != "sync folder"]
 
 
-async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_truncates_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk accepts only half of a record, but a later reader finds no torn record in the file."""
     path = tmp_path / "events"
     await append(path, b"before")

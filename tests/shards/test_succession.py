@@ -285,7 +285,7 @@ async def test_failed_start_of_new_log_is_retried(fails: str, monkeypatch: pytes
 
 
 async def test_shard_recovered_during_publish_is_not_rewritten() -> None:
-    """One of two shards is published, but its answer is slow; the other one runs into the end of the log."""
+    """The store responds slowly to the publication of one shard; the other shard meets the end of the log."""
     storage = MemoryStorage()
 
     async def ended() -> None:

@@ -78,7 +78,7 @@ async def end_job(
             they keep other jobs from using the names. Without ``after``, this is done immediately.
 
     Raises:
-        ConflictError: the job had promised records, but another process gave it up, or other jobs have its names.
+        ConflictError: the job had promised records, but another process abandoned it, or other jobs have its names.
         StorageError, ManifestError: a step failed.
     """
     state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
@@ -189,7 +189,7 @@ class _Taken:
         module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # imported late: rarely needed
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         if header.kind == "rolling":
-            # If a person declared the job dead, its disk may come back with unfinished journals, so give up the job.
+            # If a person declared the job dead, its disk may come back with unfinished journals, so abandon the job.
             returns = files is None and verdict.dead
             for attempts_left in reversed(range(_ATTEMPTS)):
                 await finishing.begin()
@@ -263,7 +263,7 @@ class _Taken:
         finally:
             await surely_in_thread(partial(self._staging.end, keep=not ended))
         if self._staging.files is not None and header.life and not self._not_ours:  # the files are in a spool
-            with suppress(StorageError):  # another process has the lock, gives up the job, and ends it
+            with suppress(StorageError):  # another process has the lock, and abandons and ends the job
                 _, marked = await claimed(FoundJob(header))
                 if marked is not None:
                     await surely_in_thread(marked.end)
@@ -316,7 +316,7 @@ async def end_own_job(
     if exit.unsettled or exit.left:
         return False
     if exit.shared:
-        # Check the store, because a commit may have taken effect even though its answer was lost.
+        # Check the store, because a commit may have taken effect even though its response was lost.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
         await delete_unlisted(folder, JobNames.of(header))

@@ -23,13 +23,13 @@ class Verdict:
 
     Attributes:
         dead: whether a person declares the job dead (``take_over=``, ``dead=``).
-        abandon: whether a person wants to give up the job, even if it promised to keep records (``abandon=``). In that
+        abandon: whether a person wants to abandon the job, even if it promised to keep records (``abandon=``). In that
             case, it counts as dead unless a lock proves it alive.
         living: whether to end the job even if a lock proves it alive, unless it has files on a disk. Its next request
             to create a segment or a flush entry fails. A writer that flushes to its store continues in a new log.
         finishes: which shards of the job may be committed: none, those of a rolling writer, or also those of a fixed
             set that is promised or complete. A caller that does not allow any needs the job's name, so a fixed set for
-            which nothing was promised is given up.
+            which nothing was promised is abandoned.
     """
 
     dead: bool = False

@@ -225,7 +225,7 @@ async def _claimed(
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
                 await put_claim(folder, header.name, claim)
-            # A job that came to another number meanwhile has looked, or will, and sees this claim.
+            # A job that has won a different number in the meantime sees this claim when it looks.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
                 raise ConflictError(
                     f"{path}: another writer claimed this name at the same moment; open a writer again later, or "

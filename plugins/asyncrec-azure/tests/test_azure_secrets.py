@@ -1,4 +1,4 @@
-"""Keys, tokens and signatures appear in no error, log, repr or pickle, even if the store's response repeats them."""
+"""Keys, tokens and signatures never appear in an error, log, repr or pickle, even if the store repeats them."""
 
 from __future__ import annotations
 

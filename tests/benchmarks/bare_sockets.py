@@ -1,4 +1,4 @@
-"""A row of `epoch`: a single thread's minimum work for the same records, with handwritten GETs and asyncrec's C.
+"""A row of `epoch`: a single thread's least work for the same records, with handwritten GETs and asyncrec's C code.
 
 Each connection has one buffer. There is no event loop, retry, signature or TLS, and only records' checksums are
 checked.

@@ -1,4 +1,4 @@
-"""Complete crawls by Scrapy that store their pages in several ways, in turns: pages per second, processor time, bytes.
+"""Complete crawls by Scrapy that store their pages in different ways: pages per second, processor time, bytes.
 
     python tests/benchmarks/scrapy_crawls.py --pages 3000 --rounds 5
 

@@ -132,7 +132,7 @@ def test_worker_dying_before_its_shard_reruns(tmp_path: Path) -> None:
 
 
 class DiesOnce(AsyncrecDatasink):
-    """Its process dies once, after it has written its shards."""
+    """A task whose process dies once, after it has written its shards."""
 
     flag = ""
 

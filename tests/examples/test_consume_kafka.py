@@ -145,7 +145,7 @@ async def test_killed_consumers_store_each_message_once(seed: int) -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_offsets_are_committed_after_store_answers() -> None:
+async def test_offsets_are_committed_after_store_responds() -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(10)
     down = True

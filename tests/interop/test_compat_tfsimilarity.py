@@ -186,7 +186,7 @@ def test_shard_order_depends_on_seed(shards: str) -> None:
 
 
 def test_shards_beyond_open_file_limit_are_read(tmp_path: Path) -> None:
-    """Its documentation warns: "Can cause segv if too many shards". With a seed, our code reads the shards."""
+    """TensorFlow Similarity warns: "Can cause segv if too many shards". With a seed, our code reads the shards."""
     write_shards(tmp_path, [2] * 600)
     program = f"""
 import resource, sys

@@ -196,7 +196,7 @@ async def test_failed_writer_admits_waiters_of_paused_budget() -> None:
 
 
 async def test_accounted_bytes_count_against_limit_until_returned() -> None:
-    """They already exist, so they may exceed the limit; waiting callers are admitted once there is room again."""
+    """The bytes already exist, so they may exceed the limit. Waiting callers are admitted once there is room again."""
     budget = ByteBudget(100)
     await budget.take(30)
     budget.account(90)

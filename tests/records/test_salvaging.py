@@ -363,7 +363,7 @@ async def test_stop_ends_at_oversized_record_or_damaged_member() -> None:
 
 
 async def test_positions_and_counts_after_damage_cover_returned_records() -> None:
-    """This also holds from any start position: what is skipped first is not counted twice."""
+    """This holds from any start position, and skipped bytes are not counted twice."""
     storage = await stored(flipped(framed(RECORDS), BORDERS[10] + 12))
     reader = await open_reader_at(storage, "x", Position(BORDERS[5], 2, 7), path="x", on_corrupt="skip")
     found: list[bytes] = []

@@ -25,7 +25,7 @@ S = TypeVar("S", bound="Server")
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request. ``how`` is one of:
+    """The fault of a request. ``how`` is one of:
 
     - ``status``, ``reset``: the request gets an error status, or its connection is cut; it has no effect;
     - ``status-after``, ``reset-after``: the same, but after the request has taken effect;

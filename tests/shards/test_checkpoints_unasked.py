@@ -1,4 +1,4 @@
-"""A writer makes a checkpoint on its own if no checkpoint covers many segments; a reader never makes one."""
+"""A writer makes a checkpoint automatically if many segments are not covered by one; a reader never does."""
 
 from __future__ import annotations
 

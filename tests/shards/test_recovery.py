@@ -184,7 +184,7 @@ class TestOwners:
 
 class TestUnlisted:
     async def test_recovery_leaves_shards_without_mark_at_any_age(self, tmp_path: Path) -> None:
-        """Their owner is unknown. `asyncrec.tools.verify` lists them, and adopts or deletes them on request."""
+        """These shards have no known owner. `asyncrec.tools.verify` lists them, and adopts or deletes them if asked."""
         path = tmp_path / "pages-gone-000000.tfrecord"
         await asyncrec.write_records(path, RECORDS)
         os.utime(path, (1e9, 1e9))
@@ -296,7 +296,7 @@ class TestNothing:
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_second_recovery_finds_nothing_without_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
-        """This holds even if the first recovery gave up everything that it found."""
+        """This holds even if the first recovery abandoned every job that it found."""
         storage = LocalStorage(tmp_path)
         await dies(storage, writer_id="gone", **options)
         await asyncrec.recover(tmp_path / "pages")

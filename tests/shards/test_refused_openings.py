@@ -1,4 +1,4 @@
-"""If a store rejects or does not answer a new writer's first request, the caller quickly gets a clear error."""
+"""If a store rejects a new writer's first request or does not respond, the caller quickly gets a clear error."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ async def test_unanswered_flush_entry_is_not_written_twice() -> None:
 
 
 async def test_writer_abandoned_by_operator_fails() -> None:
-    """The writer has acknowledged records as safe that the operator then had deleted."""
+    """The operator has deleted records that the writer had acknowledged as safe."""
     storage = MemoryStorage()
     with pytest.raises(ConflictError) as caught:
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -201,7 +201,7 @@ async def test_unanswered_shard_is_kept_after_recovery_by_another_writer() -> No
 
 @pytest.mark.parametrize("open_shards", [1, 2])
 async def test_writer_with_failed_flush_continues_in_new_log(open_shards: int) -> None:
-    """No flush is waiting for an answer when its log is ended, and no timer fires."""
+    """No flush is waiting for a response when its log is ended, and no timer fires."""
     storage = MemoryStorage()
     down = False
 

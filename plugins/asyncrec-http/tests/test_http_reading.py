@@ -1,4 +1,4 @@
-"""Whatever features a server has, reading returns its content, and only of one version."""
+"""Reading returns the content of a single version, whatever features the server supports."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_source_reads_rangeless_server_once_with_warning(
 
 
 async def test_source_limits_open_streams_of_rangeless_server(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit, a source requests each piece; once a stream ends, the next source may keep its own open."""
+    """Above the limit, a source requests each piece. When a stream ends, the next source may keep its stream open."""
     monkeypatch.setattr("asyncrec_http.server._CONNECTIONS", 2)
     web.ranges = False
     web.store("x", DATA)

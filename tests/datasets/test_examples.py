@@ -1,4 +1,4 @@
-"""What a generator yields is converted to the features of an Example."""
+"""The values that a generator yields are converted to the features of an Example."""
 
 from __future__ import annotations
 

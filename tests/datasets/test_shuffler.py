@@ -242,7 +242,7 @@ class TestDisk:
         assert list(tmp_path.iterdir()) == []
 
     def test_unlistable_folder_still_accepts_spill_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What killed processes have left in the folder then stays there."""
+        """Files that killed processes have left in the folder then stay there."""
 
         def refused(path: str) -> list[str]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)

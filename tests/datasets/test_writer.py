@@ -427,7 +427,7 @@ class TestReplacing:
     async def test_storage_fault_leaves_old_or_new_split(
         self, num_shards: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The earlier split is not touched until the new one is complete, so there is always one of them."""
+        """The earlier split is not changed until the new one is complete, so one of them always exists."""
         monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: 0.0)  # the back-off does not sleep
 
         async def first(storage: Storage) -> None:

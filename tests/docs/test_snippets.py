@@ -1,4 +1,4 @@
-"""Every Python block in the documentation runs, and prints what the page says it prints.
+"""Every Python block in the documentation runs, and prints the output shown on the page.
 
 The blocks of a page share a namespace, and run in order, on asyncio and on trio, in an empty folder. A block may use
 ``await`` at its top level, as in a notebook; a block that does not runs in a thread, so that it can start its own event

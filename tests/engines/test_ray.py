@@ -1,4 +1,4 @@
-"""Ray reads all records, and writes each row exactly once, whichever process dies meanwhile."""
+"""Ray reads all records, and writes each row exactly once, whichever process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mappings are encoded as protobuf does it and decoded unchanged; TensorFlow's messages are accepted as they are."""
+"""Mappings are encoded as in protobuf and decoded unchanged; TensorFlow's messages are accepted unchanged."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_encoder_survives_values_mutating_their_mapping() -> None:
     values = [f"text {n}" for n in range(100)]
     features: dict[str, object] = {"b": Column(lambda: (features.clear(), values.clear(), gc.collect()))}
     features |= {"a": values, "c": values, "d": np.arange(100.0), "e": "word" * 100}
-    with contextlib.suppress(KeyError):  # Python code raises KeyError for what was removed
+    with contextlib.suppress(KeyError):  # Python code raises KeyError for removed items
         assert decode_example(encode_example(features))["b"].tolist() == [0, 1, 2]  # type: ignore[union-attr]  # of int64
 
 

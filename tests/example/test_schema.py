@@ -440,7 +440,7 @@ def _deep_list() -> Any:
     ids=lambda entry: f"{len(str(entry.get('kind')))}" if isinstance(entry, dict) else "list",
 )
 def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
-    """Rejecting it takes no memory, whatever shape it claims to have."""
+    """Rejecting the record takes no memory, whatever shape it claims."""
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {"a": entry}})
 

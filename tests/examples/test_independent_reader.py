@@ -159,7 +159,7 @@ async def test_data_set_with_deleted_records_reads_same(tmp_path: Path) -> None:
 
 
 async def test_data_set_with_joined_shards_reads_same(tmp_path: Path) -> None:
-    """The record of a key that was committed first is in the middle, in a shard that is not joined."""
+    """The first committed record of a key is in the middle, in a shard that is not joined."""
     path = tmp_path / "pages"
     for writer, size, records in (("c", 40, 3), ("b", 400, 1), ("a", 40, 3)):
         async with asyncrec.open_sharded_writer(

@@ -29,7 +29,7 @@ JOB = yaml.safe_load((ROOT / "examples" / "k8s" / "job.yaml").read_text("utf-8")
 POD = JOB["spec"]["template"]["spec"]
 [CONTAINER] = POD["containers"]
 GRACE = POD["terminationGracePeriodSeconds"]
-PATIENCE = 60  # in seconds; a step takes a few, so a step that takes longer hangs
+PATIENCE = 60  # in seconds, to detect a hang; a step takes a few
 PAGES, FIRST = 60, 20  # the number of pages of each site, and how many of them are served at once
 
 
@@ -109,7 +109,7 @@ class Cluster:
         return {path for path, _ in self.sites[number].asked} & {f"/p/{page}" for page in range(FIRST)}
 
     def pages(self, *, first: bool = False) -> dict[str, bytes]:
-        """Return the expected pages of the data set, in the end or while only the first pages were served."""
+        """Return the expected pages of the data set: all, or only the first ones."""
         return {
             site.url + path[1:]: body
             for site, gate in zip(self.sites, self._gates, strict=True)

@@ -124,7 +124,7 @@ def clear(log: str) -> Part:
 
 
 def apart(me: str, log: str) -> Part:
-    """End a log, and then commit what it had flushed in the actor's own log."""
+    """End a log, and then commit its flushed records in the actor's own log."""
     found: Standing | None = yield Ask(questions.standing, (log,))
     if found is None or found.ended:
         return "nothing"

@@ -84,7 +84,7 @@ def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
 
 
 class Refusal(Exception):
-    """Raised to answer a request that cannot be served."""
+    """Raised for a request that cannot be served; the response is an error."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -149,7 +149,7 @@ class Server:
 
     @contextmanager
     def answered_by_another(self, number: int, body: bytes) -> Iterator[None]:
-        """Answer the ``number``-th request from now on with ``body``, as if it had reached a different server."""
+        """Respond to the ``number``-th request from now on with ``body``, as if it had reached a different server."""
         self.page, self.plan = (200, body.decode()), nth(number, Fault("answer"))
         yield
         self.plan = nothing

@@ -276,8 +276,7 @@ class ShardedWriter(OfOneProcess):
 
         Raises:
             ValueError: ``require`` is a level that flushing cannot reach here.
-            TransientStorageError: a store does not respond, so ``require="spooled"`` was not reached; flush again
-                later.
+            TransientStorageError: a store does not respond, so ``require="spooled"`` was not reached; flush again.
         """
         if require != "buffered" and not (require == "spooled" and self._shards.spools):
             raise ArgumentValueError(f"{self.path}: {unreachable(self._shards.job, require)}")

@@ -363,7 +363,7 @@ WHOLE = encode_example(
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=3), st.integers(0, len(WHOLE)))
-def test_damaged_record_decodes_alike_alone_and_in_batch(flips: Any, cut: int) -> None:
+def test_damaged_record_decodes_identically_alone_and_in_batch(flips: Any, cut: int) -> None:
     damaged = bytearray(WHOLE)
     for at, value in flips:
         damaged[at] = value

@@ -56,7 +56,7 @@ async def read(storage: Any, **options: Any) -> tuple[list[bytes], list[Damage],
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip", "stop"])
-async def test_intact_file_reads_alike_under_any_on_corrupt(compression: str, on_corrupt: str) -> None:
+async def test_intact_file_is_read_identically_under_any_on_corrupt(compression: str, on_corrupt: str) -> None:
     pack: Any = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}[compression]
     found, damage, stats = await read(await stored(pack(framed(RECORDS))), on_corrupt=on_corrupt)
     assert (found, damage, stats.lost_ranges) == (RECORDS, [], 0)

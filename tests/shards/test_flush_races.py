@@ -131,7 +131,7 @@ async def test_fence_follows_entries_deleted_during_its_creation(
 
 @pytest.mark.parametrize("place", range(6))
 async def test_late_fence_is_not_relied_on(place: int) -> None:
-    """A process that is ending the writer creates its fence late, under the number of an entry deleted meanwhile."""
+    """A process that is ending the writer creates its fence late, under the number of a deleted entry."""
     storage = MemoryStorage()
     written: list[bytes] = []
     lists = 0

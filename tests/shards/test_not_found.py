@@ -143,7 +143,7 @@ async def test_entries_deleted_by_another_process_are_left_out() -> None:
     assert await stored(storage) == RECORDS
 
 
-async def test_fence_that_is_not_found_once_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fence_missed_by_one_lookup_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a writer that was only cut off could flush again."""
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         storage = await left_by_dead_writer()

@@ -267,7 +267,7 @@ async def test_read_ahead_bounds_held_bytes(read_ahead: int) -> None:
 
 
 class _PiecemealSource(ByteSource):
-    """A source that receives as much as it is asked for, but returns it in pieces of 500 bytes."""
+    """A source that receives all requested bytes, but returns them in pieces of 500 bytes."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source, self.info, self.answer, self.asked = source, source.info, b"", list[int]()

@@ -23,7 +23,7 @@ Therefore B takes the following steps in this order. If B dies, the next process
 5. B deletes the objects that no commit lists, then the claims, and finally A's mark or header, which is needed to find
    the others.
 
-A job that exits by itself takes the steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
+A job that ends itself takes the steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Delete what a job leaves behind when it exits by itself. Return false if its mark or header is still needed.
+    """Delete the objects that a job leaves when it ends itself. Return false if its mark or header is still needed.
 
     ``bury`` deletes the objects in doubt, except for the shards that are passed to it. It is called once a tombstone
     exists, with the shards that the tombstone adds, because another process may have created the tombstone and adopted

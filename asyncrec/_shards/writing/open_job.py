@@ -315,7 +315,7 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Delete what a failed opening has created, but not the objects of another job with the same id.
+    """Delete the objects that a failed opening has created, but not the objects of another job with the same id.
 
     Return whether everything was deleted. If the opening failed with ``error`` because the store is down, do not wait
     long for the store again. With ``quiet``, a failure is logged only at the debug level, because there is probably

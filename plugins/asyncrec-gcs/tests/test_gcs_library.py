@@ -100,7 +100,7 @@ def run_with_library(gcs: FakeGcs, use: Any) -> Any:
 
 
 def test_library_upload_reports_success_for_missing_object(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a 503, it resends all with ``bytes */*``, which asks how much is stored, and accepts "308: not all"."""
+    """After a 503, it resends all data with ``bytes */*``, a query for the stored size, and accepts a 308."""
 
     async def no_time(seconds: float) -> None:
         return None

@@ -40,7 +40,7 @@ DATA = content(3 * UNIT + 5)
     ],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )
-async def test_secrets_appear_in_no_error_log_repr_or_pickle(
+async def test_secrets_never_appear_in_error_log_repr_or_pickle(
     gcs: FakeGcs, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No failure reveals a token or a session URL, even if the store's response repeats it."""

@@ -167,7 +167,7 @@ def test_options_reject_unknown_name_with_type_error() -> None:
     "fault", [Fault("status", 403), Fault("status", 503), Fault("status", 404), Fault("reset"), Fault("truncate")],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )  # fmt: skip
-async def test_secrets_appear_in_no_error_log_or_repr(
+async def test_secrets_never_appear_in_error_log_or_repr(
     web: WebServer, fault: Fault, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This covers secrets in a signed URL, headers, the query, and redirects."""

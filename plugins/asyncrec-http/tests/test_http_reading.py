@@ -128,7 +128,7 @@ async def test_source_reads_file_versioned_by_date_only(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("shift", [1, -1, 1000])
-async def test_response_with_another_range_is_rejected(web: WebServer, shift: int) -> None:
+async def test_response_with_wrong_range_is_rejected(web: WebServer, shift: int) -> None:
     web.store("a.tfrecord", DATA)
     web.shift = shift
     async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:

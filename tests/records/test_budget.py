@@ -147,7 +147,7 @@ def test_reservation_of_most_of_limit_is_rejected_with_remedy() -> None:
 
 
 def test_reservation_ignores_temporarily_held_bytes() -> None:
-    """An upload's chunk or a large object's keys, for example, are freed without help, and writers wait until then."""
+    """Writers wait until memory is freed, for example that of an upload's chunk or of a large object's keys."""
     budget = ByteBudget(100)
     budget.account(1_000, chunk=True)
     budget.reserve(70)
